@@ -1,0 +1,108 @@
+"""Exact numbers: decimals and fractions as they were written, never as doubles.
+
+Every privacy decision compares a count with threshold x size. In doubles ``floor(0.58 * 50)`` is 28 and
+``ceil(1 / (1 / 49))`` is 50, each of them a wrong decision; here 0.58 is 29/50.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational
+
+# Numerators and denominators are re-checked in SQL as HUGEINT products with counts: 18 digits leave room.
+MAX_DENOMINATOR = 10**18
+
+
+def fraction(number: object) -> Fraction:
+    """Read a number as the exact rational that was written.
+
+    Accepts ``int``, ``Decimal``, ``Fraction`` and strings such as ``"0.02"``, ``"1/50"`` and ``"2e-2"``.
+    Raises ``ValueError`` for a ``float`` (its decimal was lost already), for infinities, and for anything else.
+    """
+    try:
+        if isinstance(number, bool) or not isinstance(number, str | Rational | Decimal):
+            raise TypeError
+        value = Fraction(number)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise ValueError(f"{number!r} is not an exact number; write a decimal or a fraction such as 1/50") from error
+    if value.denominator > MAX_DENOMINATOR:
+        raise ValueError(f"{number} has more than 18 digits after the point")
+    return value
+
+
+def text(value: Fraction) -> str:
+    """Shortest exact text of a rational: a decimal where it has one, else ``p/q``.
+
+    >>> text(Fraction(1, 50)), text(Fraction(1, 3)), text(Fraction(2))
+    ('0.02', '1/3', '2')
+    """
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return format(Decimal(value.numerator) / Decimal(value.denominator), "f") if rest == 1 else str(value)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The threshold rule f' = min(1, slope * f + intercept), f the relative frequency of a value."""
+
+    slope: Fraction
+    intercept: Fraction
+
+    def at(self, frequency: Fraction) -> Fraction:
+        """F' for one relative frequency; may be <= 0, which the caller must refuse."""
+        return min(Fraction(1), self.slope * frequency + self.intercept)
+
+    def __str__(self) -> str:
+        if self.slope == 0:
+            return text(self.intercept)
+        sign = "-" if self.intercept < 0 else "+"
+        tail = f" {sign} {text(abs(self.intercept))}" if self.intercept else ""
+        return f"{text(self.slope)}*f{tail}"
+
+
+def linear(expression: object) -> Linear:
+    """Read a constant or an expression that is linear in ``f``, such as ``"8*f + 0.02"`` or ``"1/4"``.
+
+    Raises ``ValueError`` with the part that is not understood.
+    """
+    if not isinstance(expression, str):
+        return Linear(Fraction(0), fraction(expression))
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"threshold {expression!r} is not an expression such as '8*f + 0.02'") from error
+    return _evaluate(tree.body, expression.strip())
+
+
+def _evaluate(node: ast.expr, source: str) -> Linear:
+    match node:
+        case ast.Name(id="f"):
+            return Linear(Fraction(1), Fraction(0))
+        case ast.Constant(value=int() | float()):
+            # The text, not node.value: Python has read 0.02 as a double already.
+            return Linear(Fraction(0), fraction(ast.get_source_segment(source, node) or ""))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _evaluate(operand, source)
+            return Linear(-inner.slope, -inner.intercept)
+        case ast.BinOp(left=left, op=operator, right=right):
+            return _combine(_evaluate(left, source), operator, _evaluate(right, source), source)
+    raise ValueError(f"threshold {source!r}: only numbers, f, + - * / are understood")
+
+
+def _combine(left: Linear, operator: ast.operator, right: Linear, source: str) -> Linear:
+    match operator:
+        case ast.Add():
+            return Linear(left.slope + right.slope, left.intercept + right.intercept)
+        case ast.Sub():
+            return Linear(left.slope - right.slope, left.intercept - right.intercept)
+        case ast.Mult() if left.slope == 0 or right.slope == 0:
+            scale, line = (left.intercept, right) if left.slope == 0 else (right.intercept, left)
+            return Linear(scale * line.slope, scale * line.intercept)
+        case ast.Div() if right.slope == 0 and right.intercept != 0:
+            return Linear(left.slope / right.intercept, left.intercept / right.intercept)
+    raise ValueError(f"threshold {source!r} is not linear in f")

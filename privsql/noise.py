@@ -1,0 +1,103 @@
+"""The only source of randomness.
+
+Randomness comes from a 256-bit key: fresh from the operating system, from the publisher's key file, or from a
+seed (tests only; a release made with one says so). The key drives ChaCha20, one independent stream per purpose,
+so the same key and the same input give the same release on any engine. Keys never leave this module as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from randomgen import ChaCha
+
+from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+Origin = Literal["system", "key-file", "seed"]
+KEY_BYTES = 32
+
+
+class Shuffler(Protocol):
+    """What the mechanisms draw: uniform permutations. Tests put an enumerating one in its place."""
+
+    def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
+        """Return ``items`` (or 0..items-1) in uniformly random order."""
+
+    def shuffle(self, items: NDArray[Any]) -> None:
+        """Put ``items`` into uniformly random order in place."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A secret key and where it came from; its bytes do not show in ``repr``."""
+
+    origin: Origin
+    secret: bytes = field(repr=False)
+
+    def stream(self, *purpose: object) -> np.random.Generator:
+        """ChaCha20 generator for one purpose; different purposes are independent.
+
+        The stream's key is BLAKE2b keyed with the secret over the purpose, so that neither another
+        purpose nor another table shares the random choices of this one.
+        """
+        label = "\x1f".join(str(part) for part in purpose).encode()
+        derived = hashlib.blake2b(label, key=self.secret, digest_size=KEY_BYTES, person=b"privsql").digest()
+        return np.random.Generator(ChaCha(key=int.from_bytes(derived, "little"), rounds=20))
+
+
+def system_key() -> Key:
+    """Fresh key from the operating system."""
+    return Key("system", secrets.token_bytes(KEY_BYTES))
+
+
+def seed_key(seed: int) -> Key:
+    """Key for tests: anyone who knows the seed can repeat every random choice."""
+    return Key("seed", hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"privsql-seed").digest())
+
+
+def key_file(path: Path) -> Key:
+    """Read the key in ``path`` (64 hexadecimal digits); create it with mode 0600 if it is not there.
+
+    Raises ``UsageError`` if the file can be read by others or does not hold a key, ``EngineError`` if it
+    can't be read or written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return Key("key-file", _read_key(path))
+    except OSError as error:
+        raise EngineError(f"key file {path}: {error.strerror}") from error
+    secret = secrets.token_bytes(KEY_BYTES)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secret.hex() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return Key("key-file", secret)
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        raise EngineError(f"key file {path}: {error.strerror}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"key file {path} can be read by others; run: chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(content.decode("ascii").strip())
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise UsageError(f"key file {path} does not hold a key of {2 * KEY_BYTES} hexadecimal digits")
+    return secret
