@@ -1,0 +1,175 @@
+"""The checks of a bucketized release. They share nothing with the search: only the published tables, the manifest's
+claims, SQL, and exact fractions.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ValidationError
+from sqlglot import exp
+
+from privsql.checks import Check
+from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.roles import label
+from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from privsql.database import Database
+    from privsql.release import Manifest
+    from privsql.roles import Roles
+
+Json = dict[str, Any]
+
+
+def tables(roles: Roles) -> dict[str, list[tuple[str, str]]]:
+    """The tables that a release holds, with their columns and types."""
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
+        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
+        "privsql_thresholds": [*sensitive, ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")],
+    }
+
+
+def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+    """The checks that need the release alone; its tables are read from ``database``."""
+    roles, facts = manifest.roles, manifest.facts
+    db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
+    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
+    fractions = exp.select(*roles.sa_in(), "numerator", "denominator")
+    db.view("v_thresholds", fractions.from_(table("privsql_thresholds", database)))
+    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st")}))
+    db.put("v_claimed", _claimed(facts))
+    sizes, st, qit, values = temp("v_sizes"), temp("v_st"), temp("v_qit"), temp("v_thresholds")
+    threshold_holes: Holes = {
+        "st": st,
+        "sizes": sizes,
+        "thresholds": values,
+        "sa": roles.sa(),
+        "sa_worst": roles.sa("w"),
+        "sa_st": roles.sa("st"),
+        "same_threshold": same("w", "t", roles.sa_keys),
+        "same_value": same("st", "b", roles.sa_keys),
+    }
+    return [
+        Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
+        Check(
+            "thresholds are fractions in (0, 1]",
+            fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa()}),
+        ),
+        Check("thresholds follow the stated rule", lambda: _rule(db, manifest)),
+        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
+        Check("QIT and ST agree on every bucket", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
+        Check(
+            "setting is as stated",
+            fill("verify/setting_true", {"sizes": sizes, "claimed": temp("v_claimed")}),
+        ),
+        Check("QIT rows lie in canonical order", _order(qit, roles.qi(), strict=False)),
+        Check("ST rows lie in canonical order, once each", _order(st, roles.sa(), strict=True)),
+        Check("loss and bounds are as stated", lambda: _claims(manifest)),
+    ]
+
+
+def source_checks(roles: Roles) -> list[Check]:
+    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+    one, count = exp.Literal.number(1), column("count")
+
+    def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr) -> exp.Expr:
+        return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight}).subquery()
+
+    def differ(columns: list[exp.Expr], source: exp.Expr, published: exp.Expr) -> exp.Query:
+        return fill("verify/multiset_differs", {"columns": columns, "first": source, "second": published})
+
+    return [
+        Check(
+            "sensitive values are the source's",
+            differ(roles.sa(), tally(temp("records"), roles.sa(), one), tally(temp("v_st"), roles.sa(), count)),
+        ),
+        Check(
+            "quasi-identifiers are the source's",
+            differ(roles.qi(), tally(temp("records"), roles.qi(), one), tally(temp("v_qit"), roles.qi(), one)),
+        ),
+    ]
+
+
+def _order(relation: exp.Table, columns: list[exp.Expr], *, strict: bool) -> exp.Query:
+    key = exp.Tuple(expressions=[column("bid"), *columns])
+    return fill("verify/rows_in_order", {"table": relation, "key": key, "strict": exp.Boolean(this=strict)})
+
+
+def _claimed(facts: Json) -> pa.Table:
+    sizes = np.array([int(size) for size in facts["setting"]], dtype=np.int64)
+    buckets = np.array(list(facts["setting"].values()), dtype=np.int64)
+    return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
+
+
+def _asked(manifest: Manifest) -> Bucketize | str:
+    try:
+        return Bucketize.model_validate(manifest.parameters)
+    except ValidationError:
+        return "the manifest's parameters are not valid"
+
+
+def _rule(db: Database, manifest: Manifest) -> list[str]:
+    """Recompute every threshold from the manifest's rule and the counts of ST, in fractions."""
+    asked = _asked(manifest)
+    if isinstance(asked, str):
+        return [asked]
+    if asked.threshold.query is not None:
+        return []  # given value by value; the table itself is the statement
+    roles = manifest.roles
+    labels = [named(exp.cast(item, "VARCHAR"), key) for item, key in zip(roles.sa("st"), roles.sa_keys, strict=True)]
+    holes: Holes = {
+        "st": temp("v_st"),
+        "thresholds": temp("v_thresholds"),
+        "labels": labels,
+        "sa": roles.sa("st"),
+        "same_value": same("st", "t", roles.sa_keys),
+    }
+    rows = db.rows(fill("verify/value_counts", holes))
+    shown = [" ".join(str(part) for part in row[:-3]) for row in rows]
+    expected = _expected(asked, rows)
+    if isinstance(expected, str):
+        return [expected]
+    return [
+        f"value {label}: stated {row[-2]}/{row[-1]}, the rule gives {value}"
+        for label, row, value in zip(shown, rows, expected, strict=True)
+        if not row[-1] or Fraction(int(row[-2]), int(row[-1])) != value
+    ]
+
+
+def _expected(asked: Bucketize, rows: list[tuple[Any, ...]]) -> tuple[Fraction, ...] | str:
+    try:
+        return asked.threshold.of([label(row[:-3]) for row in rows], [int(row[-3]) for row in rows])
+    except ValueError as error:
+        return str(error)
+
+
+def _claims(manifest: Manifest) -> list[str]:
+    """Arithmetic of the manifest: records, loss, bounds, sizes."""
+    facts, asked = manifest.facts, _asked(manifest)
+    if isinstance(asked, str):
+        return [asked]
+    setting: Mapping[int, int] = {int(size): int(buckets) for size, buckets in facts["setting"].items()}
+    records = sum(size * buckets for size, buckets in setting.items())
+    loss = sum(buckets * (size - 1) ** 2 for size, buckets in setting.items())
+    bound = int(facts["lower_bound"])
+    claims = {
+        f"published {manifest.published}, but the buckets hold {records}": manifest.published == records,
+        f"records {manifest.records} = published + suppressed": manifest.records == records + manifest.suppressed,
+        f"loss {facts['loss']}, but the setting has {loss}": facts["loss"] == loss,
+        f"mse {facts['mse']}": facts["mse"] == loss / max(1, records - 1),
+        f"lower bound {bound} exceeds the loss {loss}": bound <= loss,
+        f"gap {facts['gap']}": facts["gap"] == (0.0 if loss == bound else float(Fraction(loss - bound, max(1, bound)))),
+        f"bucket sizes {min(setting)}..{max(setting)} lie outside what was asked": (
+            asked.min_bucket_size <= min(setting) and max(setting) <= max(asked.max_bucket_size, asked.min_bucket_size)
+        ),
+        f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
+    }
+    return [wrong for wrong, holds in claims.items() if not holds]

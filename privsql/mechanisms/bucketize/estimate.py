@@ -1,0 +1,90 @@
+"""Answers from a bucketized release by the papers' formula, with bounds that hold with certainty.
+
+Baseline: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|. It treats the condition and the sensitive value as independent
+within a bucket, so it is biased towards independence and has no honest standard error. What is certain are Frechet's
+bounds: of n matching rows and c matching values in a bucket of size |g|, at least n + c - |g| and at most min(n, c)
+meet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from privsql.countquery import CountQuery, Side, group_terms, select_terms
+from privsql.mechanisms.bucketize.mechanism import size_of_bucket
+from privsql.sqlfiles import Holes, column, every, fill, table
+
+if TYPE_CHECKING:
+    from privsql.database import Database
+
+FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One row of an answer: the group's values and the estimate; ``std_error`` None where it is not known."""
+
+    group: tuple[Any, ...]
+    estimate: float
+    std_error: float | None
+    low: float
+    high: float
+
+
+def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
+    """The one SQL statement that an answer needs."""
+    groups = [column(f"g_{i}") for i in range(len(query.groups))]
+    if query.is_exact:
+        return fill(
+            "query/exact",
+            {
+                "qit": table("qit"),
+                "terms": select_terms(query, "qi"),
+                "keys": [expression for _, expression in group_terms(query, "qi")],
+                "filter": every([*query.filters["qi"], *([query.predicate] if query.predicate else [])]),
+            },
+        )
+    holes: Holes = {
+        "qit": table("qit"),
+        "st": table("st"),
+        "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
+        "groups": groups,
+        "predicate": query.predicate or exp.true(),
+    }
+    sides: tuple[Side, ...] = ("qi", "sa")
+    for side in sides:
+        holes[f"{side}_terms"] = select_terms(query, side)
+        holes[f"{side}_keys"] = [expression for _, expression in group_terms(query, side)]
+        holes[f"{side}_filter"] = every(query.filters[side])
+    return fill("query/pairs", holes)
+
+
+def baseline(db: Database, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
+    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+    rows = db.rows(statement(query, facts))
+    if query.is_exact:
+        found = [Estimate(tuple(row[:-1]), float(row[-1]), 0.0, float(row[-1]), float(row[-1])) for row in rows]
+    else:
+        found = [_summed(group, parts) for group, parts in _by_group(rows).items()]
+    if not found and not query.groups:
+        found = [Estimate((), 0.0, 0.0, 0.0, 0.0)]
+    return found
+
+
+def _by_group(rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[int, int, int, int]]]:
+    """Rows (size, groups.., pairs, certain, possible) collected per group."""
+    groups: dict[tuple[Any, ...], list[tuple[int, int, int, int]]] = defaultdict(list)
+    for size, *group, pairs, certain, possible in rows:
+        groups[tuple(group)].append((int(size), int(pairs), int(certain), int(possible)))
+    return groups
+
+
+def _summed(group: tuple[Any, ...], parts: list[tuple[int, int, int, int]]) -> Estimate:
+    estimate = sum((Fraction(pairs, size) for size, pairs, _, _ in parts), Fraction(0))
+    low, high = sum(part[2] for part in parts), sum(part[3] for part in parts)
+    return Estimate(group, float(estimate), 0.0 if low == high else None, float(low), float(high))

@@ -1,0 +1,146 @@
+"""The problem that all bucketization searches solve, and the form of their answers.
+
+Notation (Wang et al., *Inferential or Differential*, section 3): ``counts[i]`` = o_i records with the sensitive
+value x_i, ``thresholds[i]`` = f'_i, F_iS = floor(f'_i * S) the most records of x_i that a bucket of size S may hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Counts and thresholds per sensitive value, and the bucket sizes that may be used.
+
+    ``smallest`` and ``largest`` are the publisher's M and M'; ``sizes`` is what remains of that range.
+    """
+
+    counts: Ints  # (m,)
+    thresholds: tuple[Fraction, ...]  # (m,)
+    smallest: int = 2
+    largest: int = 50
+    labels: tuple[str, ...] = ()  # (m,), for messages
+
+    def label(self, value: int) -> str:
+        """Text of a sensitive value for messages."""
+        return self.labels[value] if self.labels else f"x{value + 1}"
+
+    @cached_property
+    def records(self) -> int:
+        """n, the number of records."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Usable bucket sizes (K,): M <= S <= min(M', n) with sum_i min(F_iS, o_i) >= S."""
+        weak = min(-(-f.denominator // f.numerator) for f in self.thresholds)
+        span = range(max(weak, self.smallest), min(self.largest, self.records) + 1)
+        every = np.array(span, dtype=np.int64)
+        if not len(every):
+            return every
+        usable = np.minimum(staircases(self.thresholds, every), self.counts[:, None]).sum(axis=0) >= every
+        return np.asarray(every[usable])
+
+    @cached_property
+    def capacity(self) -> Ints:
+        """F (m, K): F_iS for the usable sizes."""
+        return staircases(self.thresholds, self.sizes)
+
+    @cached_property
+    def by_threshold(self) -> NDArray[np.intp]:
+        """Values from the most sensitive (smallest f'_i) on; ties by falling count."""
+        keys = sorted(range(len(self.counts)), key=lambda i: (self.thresholds[i], -int(self.counts[i])))
+        return np.array(keys, dtype=np.intp)
+
+    def columns(self, sizes: Sequence[int]) -> Ints:
+        """F for the given sizes (m, len(sizes)), usable or not."""
+        return staircases(self.thresholds, np.array(sizes, dtype=np.int64))
+
+
+def staircases(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
+    """floor(f'_i * S) for every value and size, in integers only; shape (m, K)."""
+    largest = int(sizes.max(initial=0))
+    numerators = [f.numerator for f in thresholds]
+    exact = np.int64 if max(numerators, default=0) * largest < 2**63 else np.object_
+    if max((f.denominator for f in thresholds), default=0) >= 2**63:
+        exact = np.object_
+    top = np.array(numerators, dtype=exact)[:, None] * sizes.astype(exact)
+    bottom = np.array([f.denominator for f in thresholds], dtype=exact)[:, None]
+    return np.asarray(top // bottom).astype(np.int64)
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """A bucket setting: ``buckets[S]`` = b_S buckets of size S, sizes ascending, none with b_S = 0."""
+
+    items: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(buckets: Mapping[int, int]) -> Setting:
+        """Setting from a mapping of size to number of buckets; zero entries vanish."""
+        return Setting(tuple((int(s), int(b)) for s, b in sorted(buckets.items()) if b))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes in use, ascending."""
+        return tuple(size for size, _ in self.items)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The number of buckets of each size in use."""
+        return tuple(number for _, number in self.items)
+
+    @property
+    def records(self) -> int:
+        """Sum of S * b_S."""
+        return sum(size * number for size, number in self.items)
+
+    @property
+    def loss(self) -> int:
+        """Loss = sum over buckets (|g|-1)^2 (paper, eq. 6)."""
+        return sum(number * (size - 1) ** 2 for size, number in self.items)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A valid setting with the records of each value that go to each size.
+
+    ``allocation[i, j]`` = records of x_i in buckets of size ``setting.sizes[j]``; rows sum to o_i,
+    columns to S_j * b_j, and no entry exceeds F_iSj * b_j.
+    """
+
+    algorithm: str
+    setting: Setting
+    allocation: Ints  # (m, k)
+    lower_bound: int = 0
+    proof: str = "none"
+
+    @property
+    def loss(self) -> int:
+        """Loss of the setting."""
+        return self.setting.loss
+
+    @property
+    def mse(self) -> float:
+        """MSE = Loss / (n - 1); 0 for a single record."""
+        return self.loss / max(1, self.setting.records - 1)
+
+    @property
+    def gap(self) -> float:
+        """(loss - lower bound) / lower bound, rounded up in the last digit shown; 0 if they are equal."""
+        if self.loss == self.lower_bound:
+            return 0.0
+        return float(Fraction(self.loss - self.lower_bound, max(1, self.lower_bound)))

@@ -1,0 +1,117 @@
+"""What a publisher asks of bucketization: frozen, validated, exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from privsql.exact import Linear, fraction, linear, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _exact_threshold(value: object) -> Fraction:
+    number = fraction(value)
+    if not 0 < number <= 1:
+        raise ValueError(f"threshold {value} lies outside (0, 1]")
+    return number
+
+
+NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
+Rule = Annotated[
+    Linear,
+    BeforeValidator(lambda v: v if isinstance(v, Linear) else linear(v)),
+    PlainSerializer(str),
+    WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
+]
+Exact = Annotated[Fraction, BeforeValidator(_exact_threshold), PlainSerializer(text), WithJsonSchema(NUMBER)]
+
+
+class Threshold(BaseModel):
+    """f' for every sensitive value: a rule in the frequency f, exceptions by value, or a query.
+
+    In TOML a plain number or string is the rule; a table has ``default`` and exceptions, or ``query``, a SELECT
+    that yields the sensitive column(s) and a last column with the threshold (exact: decimal, integer or text).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    default: Rule | None = None
+    values: dict[str, Exact] = Field(default_factory=dict)
+    query: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return {"default": given}
+        if "values" in given and isinstance(given["values"], dict):
+            return given
+        return {
+            **{key: given[key] for key in ("default", "query") if key in given},
+            "values": {key: value for key, value in given.items() if key not in ("default", "query")},
+        }
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Threshold:
+        if self.query is not None and (self.default is not None or self.values):
+            raise ValueError("a threshold query stands alone, without default and exceptions")
+        if self.query is None and self.default is None:
+            raise ValueError("give a threshold, such as '8*f + 0.02', or a table with a default")
+        return self
+
+    def of(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """f'_i for every value by its label and its number of records; ``ValueError`` if one is not in (0, 1]."""
+        rule = self.default or Linear(Fraction(0), Fraction(1))
+        unknown = sorted(set(self.values) - set(labels))
+        if unknown:
+            raise ValueError(f"threshold for {unknown[0]!r}, which is not a value of the sensitive column")
+        n = sum(counts)
+        found = []
+        for label, count in zip(labels, counts, strict=True):
+            value = self.values.get(label) or rule.at(Fraction(count, n))
+            if value <= 0:
+                raise ValueError(f"threshold {rule} is {float(value):g} for value {label}; it must be above 0")
+            found.append(value)
+        return tuple(found)
+
+
+class Bucketize(BaseModel):
+    """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["bucketize"] = "bucketize"
+    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal"] = "optimal"
+    threshold: Threshold
+    min_bucket_size: int = Field(default=2, ge=1)
+    max_bucket_size: int = Field(default=50, ge=1, le=10_000)
+    layout: Literal["well-mixed", "round-robin", "largest-first"] | None = None
+    prune: Literal["none", "loss", "full", "closed-form"] = "closed-form"
+    proof_seconds: float = Field(default=1.0, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Bucketize:
+        if self.min_bucket_size > self.max_bucket_size:
+            raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
+        if self.prune != "closed-form" and self.algorithm != "two-size":
+            raise ValueError(f"prune = {self.prune!r} belongs to algorithm = 'two-size'")
+        if self.layout == "largest-first" and self.algorithm != "anatomy":
+            raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
+        return self
+
+    @property
+    def composition(self) -> str:
+        """The layout that is used."""
+        return self.layout or ("largest-first" if self.algorithm == "anatomy" else "well-mixed")

@@ -1,0 +1,73 @@
+"""From a problem to a checked plan, or to an explanation of why there is none."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from privsql.errors import GuaranteeError
+from privsql.mechanisms.bucketize import heuristics, optimal, pruning, twosize
+from privsql.mechanisms.bucketize.hall import allocate, violation
+from privsql.mechanisms.bucketize.infeasible import explain
+from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal")
+
+
+def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", seconds: float = 1.0) -> Plan:
+    """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
+
+    ``prune`` chooses the search for two sizes, ``seconds`` bounds the time ``optimal`` spends on proving.
+    Raises ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, and
+    ``GuaranteeError`` if the independent check rejects what a search found.
+    """
+    solve = _solver(algorithm, prune)
+    setting = solve(problem) if len(problem.sizes) else None
+    lower_bound, proof = 0, "none"
+    if algorithm == "optimal" and len(problem.sizes):
+        best = optimal.search(problem, setting, seconds)
+        if best is not None:
+            setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
+    elif setting is not None:
+        lower_bound = optimal.lower_bound(problem)
+        proof = "certificate" if lower_bound == setting.loss else "none"
+    if setting is None:
+        raise explain(problem, algorithm, _exists(algorithm, solve))
+    return checked(problem, Plan(algorithm, setting, allocate(problem, setting).allocation, lower_bound, proof))
+
+
+def checked(problem: Problem, plan: Plan) -> Plan:
+    """The plan itself if it passes the independent check in exact integers."""
+    wrong = violation(problem, plan)
+    if wrong:
+        raise GuaranteeError(f"the {plan.algorithm} search found a plan that fails its check: {wrong}")
+    return plan
+
+
+def _solver(algorithm: str, prune: str) -> Callable[[Problem], Setting | None]:
+    if algorithm == "two-size" and prune != "closed-form":
+        return lambda problem: pruning.search(problem, prune)
+    return {
+        "anatomy": heuristics.anatomy,
+        "one-size": twosize.best_one_size,
+        "two-size": twosize.best_two_size,
+        "multi-size": heuristics.multi_size,
+        "optimal": twosize.best_two_size,
+    }[algorithm]
+
+
+def _exists(algorithm: str, solve: Callable[[Problem], Setting | None]) -> Callable[[Problem], bool]:
+    """Whether a problem has any plan of this algorithm, quickly."""
+    clock = time.monotonic()
+
+    def exists(problem: Problem) -> bool:
+        if not len(problem.sizes) or time.monotonic() - clock > 20:
+            return False
+        if solve(problem) is not None:
+            return True
+        return algorithm == "optimal" and optimal.search(problem, None, 0.5) is not None
+
+    return exists
