@@ -1,0 +1,63 @@
+"""A check is a query that returns the offending rows; no rows means that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from privsql.database import Database
+
+MOST = 1000  # offending rows that are counted
+SHOWN = 3  # offending rows that are shown
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check: a query for offending rows, or a function that lists what is wrong."""
+
+    name: str
+    query: exp.Query | Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; ``violations`` is counted up to ``MOST``."""
+
+    name: str
+    violations: int
+    offending: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the check holds."""
+        return self.violations == 0
+
+    def as_json(self) -> dict[str, Any]:
+        """name, ok, violations, and a few offending rows if there are any."""
+        shown = {"offending": list(self.offending)} if self.offending else {}
+        return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
+
+
+def run(db: Database, checks: Iterable[Check]) -> list[Result]:
+    """Run checks in order. A check whose query can't run on what was found has failed."""
+    return [_run(db, check) for check in checks]
+
+
+def _run(db: Database, check: Check) -> Result:
+    if not isinstance(check.query, exp.Expr):
+        wrong = check.query()
+        return Result(check.name, len(wrong), tuple(wrong[:SHOWN]))
+    columns = [projection.alias_or_name for projection in check.query.selects]
+    try:
+        rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST))
+    except UsageError as error:
+        return Result(check.name, 1, (f"can't be evaluated: {error}",))
+    shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
+    return Result(check.name, len(rows), tuple(shown))

@@ -1,0 +1,1 @@
+"""Databases that privsql runs in."""

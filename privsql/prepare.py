@@ -1,0 +1,190 @@
+"""From the publisher's source to counts: mount, NULL policy, canonical order, domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.errors import GuaranteeError, UsageError
+from privsql.roles import Field, Roles, label
+from privsql.sqlfiles import Holes, column, every, fill, named, some, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.duck import Engine
+    from privsql.spec import Spec
+
+SCALARS = [
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL",
+    "BOOLEAN",
+    "VARCHAR",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMP_S",
+    "TIMESTAMP_MS",
+    "TIMESTAMP_NS",
+    "UUID",
+]
+AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
+WITH_ZONE = ("TIMESTAMP WITH TIME ZONE",)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
+
+    db: Engine
+    roles: Roles
+    labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
+    counts: tuple[int, ...]  # (m,) o_i
+    source_records: int
+    suppressed: int
+    reading: Reading
+
+    @property
+    def records(self) -> int:
+        """Records that are published, n."""
+        return sum(self.counts)
+
+    def sort(self) -> None:
+        """Make relation ``records``: value by value, each in canonical order.
+
+        Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
+        """
+        roles = self.roles
+        holes: Holes = {
+            "source": temp("people"),
+            "sa": self.reading.sa,
+            "qi": self.reading.qi,
+            "keep": self.reading.keep,
+            "sa_order": roles.sa(),
+            "qi_order": roles.qi(),
+        }
+        self.db.make("records", fill("core/records", holes), title="Sorting the source")
+        holes = {"records": temp("records"), "sa": roles.sa(), "position": self.db.position("records")}
+        blocks = self.db.rows(fill("core/blocks", holes))
+        ends = np.cumsum(self.counts).tolist()
+        expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
+        if [tuple(map(int, block)) for block in blocks] != expected:
+            raise GuaranteeError("the source changed while it was read; nothing written")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the columns are read from ``people`` under internal names, and which records are kept."""
+
+    qi: list[exp.Expr]
+    sa: list[exp.Expr]
+    keep: exp.Expr
+
+
+def prepare(db: Engine, spec: Spec) -> Prepared:
+    """Mount the source, apply the NULL policy and count the sensitive values.
+
+    Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
+    ``EngineError`` for files that can't be read.
+    """
+    mount(db, spec)
+    roles, sources = _roles(db, spec)
+    keep = every([_not_null(name, sources) for name in sources if spec.columns.policy(name) == "suppress"])
+    reading = Reading(
+        _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
+        _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
+        keep,
+    )
+    source_records, kept = _count(db, spec, roles, keep)
+    holes: Holes = {
+        "source": temp("people"),
+        "sa": reading.sa,
+        "keep": keep,
+        "keys": roles.sa(),
+        "sa_order": roles.sa(),
+    }
+    db.make("domain", fill("core/domain", holes), title="Counting the sensitive values")
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    return Prepared(
+        db,
+        roles,
+        tuple(label(row[:-1]) for row in rows),
+        tuple(int(row[-1]) for row in rows),
+        source_records,
+        source_records - kept,
+        reading,
+    )
+
+
+def mount(db: Engine, spec: Spec) -> None:
+    """Make the publisher's table readable as ``people``."""
+    source = spec.source
+    db.mount("people", source.path, source.kind, source.table, source.query)
+
+
+def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
+    """The fields by role under their true names, and how each is read from ``people``."""
+    available = {field.name.lower(): field for field in db.fields(temp("people"))}
+    reading: dict[str, exp.Expr] = {}
+
+    def resolve(name: str) -> Field:
+        field = available.get(name.lower())
+        if field is None:
+            known = ", ".join(f.name for f in available.values())
+            raise UsageError(f"column {name!r} is not in the source; it has {known}")
+        base = field.type.split("(")[0]
+        if base in AS_TEXT:
+            reading[field.name] = exp.cast(column(field.name), "VARCHAR")
+            return Field(field.name, "VARCHAR")
+        if field.type not in WITH_ZONE and (base not in SCALARS or field.type.endswith("]")):
+            raise UsageError(
+                f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
+            )
+        reading[field.name] = column(field.name)
+        return field
+
+    columns = spec.columns
+    quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
+    return Roles(quasi, tuple(resolve(name) for name in columns.sensitive)), reading
+
+
+def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
+    return [named(reading[name], key) for name, key in zip(names, keys, strict=True)]
+
+
+def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
+    return exp.not_(exp.Is(this=reading[name].copy(), expression=exp.null()))
+
+
+def _count(db: Engine, spec: Spec, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+    """Records of the source, and those that the NULL policy keeps; refuses by name."""
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if spec.columns.policy(f.name) == "refuse"]
+    is_null = [exp.Is(this=column(name), expression=exp.null()) for name in refused]
+
+    def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
+        holes = {"source": temp("people"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
+        records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
+        return int(records), int(kept), int(bad)
+
+    records, kept, bad = counts(is_null)
+    if bad:
+        for name, condition in zip(refused, is_null, strict=True):
+            if of_column := counts([condition])[2]:
+                raise UsageError(
+                    f"column {name!r} is NULL in {of_column} records; "
+                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
+                )
+    return records, kept

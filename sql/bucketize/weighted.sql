@@ -1,0 +1,8 @@
+-- the release's own view: quasi-identifiers and sensitive values side by side, with the weight of each pair.
+--   columns   the quasi-identifiers, the sensitive columns, weight = count(g, x) / |g|
+--   reads     __qit__, __st__
+--   holes     __qi__, __sa__;  __size__: |g| as an expression in st.bid
+--   source    Xiao & Tao 2006: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|
+SELECT __qi__, __sa__, CAST(st."count" AS DOUBLE) / __size__ AS weight
+FROM __qit__ AS qit
+JOIN __st__ AS st ON qit.bid = st.bid

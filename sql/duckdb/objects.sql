@@ -1,0 +1,24 @@
+-- objects: everything that a user has put into a database, to see that a release holds nothing that it does not state.
+--   columns   kind, name, text (its definition, where that matters)
+--   reads     DuckDB's catalog; so this file is DuckDB's own, outside the portable subset
+--   holes     __database__: the database's name as an expression
+SELECT kind, name, text
+FROM (
+  SELECT 'table' AS kind, table_name AS name, coalesce(comment, '') AS text, database_name FROM duckdb_tables() WHERE NOT internal
+  UNION ALL
+  SELECT 'view', view_name, sql, database_name FROM duckdb_views() WHERE NOT internal
+  UNION ALL
+  SELECT 'index', index_name, sql, database_name FROM duckdb_indexes()
+  UNION ALL
+  SELECT 'sequence', sequence_name, '', database_name FROM duckdb_sequences()
+  UNION ALL
+  SELECT 'function', function_name, coalesce(macro_definition, ''), database_name FROM duckdb_functions() WHERE NOT internal
+  UNION ALL
+  SELECT 'type', type_name, logical_type, database_name FROM duckdb_types() WHERE NOT internal
+  UNION ALL
+  SELECT 'schema', schema_name, '', database_name FROM duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
+  UNION ALL
+  SELECT 'column comment', table_name || '.' || column_name, comment, database_name FROM duckdb_columns() WHERE NOT internal AND comment IS NOT NULL
+) AS everything
+WHERE database_name = __database__
+ORDER BY kind, name
