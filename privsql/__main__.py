@@ -1,0 +1,5 @@
+"""``python -m privsql``."""
+
+from privsql.cli import main
+
+main()

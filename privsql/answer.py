@@ -1,0 +1,89 @@
+"""An answer: a table of estimates with HAVING, ORDER BY and LIMIT applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.countquery import COUNT, CountQuery
+from privsql.sqlfiles import column, temp
+
+if TYPE_CHECKING:
+    from privsql.database import Database
+    from privsql.mechanisms.bucketize.estimate import Estimate
+
+FIGURES = ("estimate", "std_error", "low", "high")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Column names and rows, in the query's order; the last four columns are the figures."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    confidence: float
+    estimator: str
+    sql: str
+    formula: str
+
+    @property
+    def interval(self) -> str:
+        """What low and high mean, in words."""
+        if all(row[-3] == 0 for row in self.rows):
+            return "exact: the release holds the true count"
+        if self.confidence == 1:
+            return "low and high are certain: the true count lies between them"
+        return f"low and high: {self.confidence:.0%} interval"
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        rows = [{c: _plain(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
+        return {"rows": rows, "confidence": self.confidence, "estimator": self.estimator}
+
+
+def present(db: Database, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns and rows of the answer; the engine filters and sorts, so that values compare as they do in the data."""
+    data: dict[str, Any] = {
+        "rank": pa.array(range(len(found)), pa.int64()),
+        COUNT: pa.array([e.estimate for e in found], pa.float64()),
+    }
+    for i, group in enumerate(query.groups):
+        data[group.output] = _sortable([e.group[i] for e in found])
+    db.put("found", pa.table(data))
+    chosen = exp.select(column("rank")).from_(temp("found"))
+    if query.having is not None:
+        chosen = chosen.where(query.having)
+    last = [column(group.output) for group in query.groups] + [column("rank")]
+    chosen = chosen.order_by(*query.order, *(exp.Ordered(this=item, nulls_first=False) for item in last))
+    if query.limit is not None:
+        chosen = chosen.limit(query.limit)
+    if query.offset is not None:
+        chosen = chosen.offset(query.offset)
+    order = [int(row[0]) for row in db.rows(chosen)]
+    db.drop("found")
+    return _table(query, [found[i] for i in order])
+
+
+def _sortable(values: list[Any]) -> pa.Array:
+    """Values of one column as an Arrow array; integers beyond 64 bits as decimals."""
+    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+        values = [None if value is None else Decimal(value) for value in values]
+    return pa.array(values)
+
+
+def _table(query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    position = {group.output: i for i, group in enumerate(query.groups)}
+    shown = [group for group, _ in query.shown if group is not None]
+    columns = (*(name for group, name in query.shown if group is not None), *FIGURES)
+    return columns, [
+        (*(e.group[position[g.output]] for g in shown), e.estimate, e.std_error, e.low, e.high) for e in found
+    ]
+
+
+def _plain(value: object) -> object:
+    """A value that JSON knows; dates, decimals and the like as text."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

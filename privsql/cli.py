@@ -1,0 +1,257 @@
+"""The command line: flags -> one call of the library -> printing and exit code. No logic lives here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from privsql import api, noise, show
+from privsql import spec as specs
+from privsql._version import __version__
+from privsql.errors import InfeasibleError, PrivsqlError, UsageError
+from privsql.progress import reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+app = typer.Typer(
+    help="Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+out = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the release.")]
+SourceSpec = Annotated[
+    Path | None,
+    typer.Option("--source", metavar="SPEC.toml", help="Check against the source that this specification names."),
+]
+ReleaseFile = Annotated[
+    Path, typer.Argument(metavar="RELEASE", help="A release: a DuckDB file or a folder of Parquet files.")
+]
+Sensitive = Annotated[
+    str | None, typer.Option(help="Sensitive column(s), separated by commas (without a specification).")
+]
+Quasi = Annotated[
+    str | None, typer.Option("--qi", help="Quasi-identifiers, separated by commas (without a specification).")
+]
+Table = Annotated[str | None, typer.Option(help="Table or view of a DuckDB source.")]
+Query = Annotated[str | None, typer.Option("--query", help="A SELECT over the source in place of a table.")]
+Name = Annotated[str | None, typer.Option(help="Name of the release and its view.")]
+Mechanism = Annotated[str | None, typer.Option(help="anatomy, one-size, two-size, multi-size or optimal.")]
+Threshold = Annotated[str | None, typer.Option(help="A constant, or linear in the frequency f: '8*f + 0.02'.")]
+Nulls = Annotated[list[str] | None, typer.Option(help="NULL policy, COLUMN=value, suppress or refuse; repeatable.")]
+Smallest = Annotated[int | None, typer.Option("--min-bucket-size", help="Smallest bucket size.")]
+Largest = Annotated[int | None, typer.Option("--max-bucket-size", help="Largest bucket size.")]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory-limit", help="The engine's memory limit, such as 2GB; beyond it spills."),
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="The engine's threads.")]
+
+
+@contextmanager
+def _running(as_json: bool, memory_limit: str | None = None, threads: int | None = None) -> Iterator[api.Options]:
+    """Options with a progress bar; errors become one line on stderr and an exit code."""
+    try:
+        with reporter() as report:
+            yield api.Options(memory_limit, threads, report)
+    except PrivsqlError as error:
+        if as_json:
+            details = error.details if isinstance(error, InfeasibleError) else {}
+            _json({"error": str(error), "exit_code": error.exit_code, **details})
+        print(f"privsql: {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        print("privsql: interrupted; nothing was written", file=sys.stderr)
+        raise typer.Exit(130) from error
+
+
+def _json(shown: dict[str, Any]) -> None:
+    print(json.dumps(shown, ensure_ascii=False))
+
+
+def _split(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def _spec(source: Path, flags: dict[str, Any]) -> specs.Spec:
+    """The specification: a TOML file, or a source with flags."""
+    if source.suffix.lower() == ".toml":
+        wrong = [name for name, value in flags.items() if value and name not in ("to", "format")]
+        if wrong:
+            raise UsageError(f"--{wrong[0].replace('_', '-')} does not go with a specification file; write it there")
+        return specs.load(source)
+    raw = specs.from_flags(source, flags)
+    return specs.build(raw)
+
+
+@app.command(
+    epilog="Examples:\n\n    privsql publish spec.toml\n\n"
+    "    privsql publish people.parquet --sensitive disease --qi age,sex,zip --mechanism two-size "
+    "--threshold '8*f + 0.02' --to release.duckdb"
+)
+def publish(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SPEC.toml|SOURCE", help="A specification, or a DuckDB, Parquet or CSV file."),
+    ],
+    to: Annotated[Path | None, typer.Option(help="Where the release goes.")] = None,
+    sensitive: Sensitive = None,
+    qi: Quasi = None,
+    table: Table = None,
+    query: Query = None,
+    name: Name = None,
+    mechanism: Mechanism = None,
+    threshold: Threshold = None,
+    nulls: Nulls = None,
+    min_bucket_size: Smallest = None,
+    max_bucket_size: Largest = None,
+    form: Annotated[str | None, typer.Option("--format", help="duckdb (one file) or parquet (a folder).")] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(help="Secret key to repeat this release; made, mode 0600, if not there.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a release that is there.")] = False,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
+    flags = {
+        "sensitive": _split(sensitive), "qi": _split(qi), "table": table, "query": query, "name": name,
+        "mechanism": mechanism, "threshold": threshold, "nulls": nulls, "min_bucket_size": min_bucket_size,
+        "max_bucket_size": max_bucket_size, "to": to, "format": form,
+    }  # fmt: skip
+    with _running(as_json, memory_limit, threads) as options:
+        spec = specs.redirected(_spec(source, flags), to, form)
+        if key_file and seed is not None:
+            raise UsageError("give --key-file or --seed, not both")
+        key = noise.key_file(key_file) if key_file else noise.seed_key(seed) if seed is not None else noise.system_key()
+        done = api.publish(spec, key=key, replace=replace, options=options)
+    _json(done.as_json()) if as_json else show.published(out, done)
+
+
+@app.command(epilog="Example:\n\n    privsql plan spec.toml --json")
+def plan(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SPEC.toml|SOURCE", help="A specification, or a DuckDB, Parquet or CSV file."),
+    ],
+    sensitive: Sensitive = None,
+    qi: Quasi = None,
+    table: Table = None,
+    query: Query = None,
+    mechanism: Mechanism = None,
+    threshold: Threshold = None,
+    nulls: Nulls = None,
+    min_bucket_size: Smallest = None,
+    max_bucket_size: Largest = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is written."""
+    flags = {
+        "sensitive": _split(sensitive), "qi": _split(qi), "table": table, "query": query, "mechanism": mechanism,
+        "threshold": threshold, "nulls": nulls, "min_bucket_size": min_bucket_size, "max_bucket_size": max_bucket_size,
+    }  # fmt: skip
+    with _running(as_json, memory_limit, threads) as options:
+        found = api.plan(_spec(source, flags), options=options)
+    _json(found.as_json()) if as_json else show.published(out, found)
+
+
+@app.command(epilog="Example:\n\n    privsql verify occ_release.duckdb --source spec.toml")
+def verify(release: ReleaseFile, source: SourceSpec = None, as_json: Json = False) -> None:
+    """Check a release independently: from its file alone, and against the source if a specification names it."""
+    with _running(as_json) as options:
+        found = api.verify(release, specs.load(source) if source else None, options=options)
+    _json(found.as_json()) if as_json else show.verified(out, release, found)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command(
+    epilog="Example:\n\n    privsql query occ_release.duckdb "
+    '"SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 GROUP BY sex"'
+)
+def query(
+    release: ReleaseFile,
+    sql: Annotated[
+        str,
+        typer.Argument(metavar="SQL", help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] .."),
+    ],
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    estimator: Annotated[
+        str, typer.Option(help="baseline: the papers' formula, with bounds that are certain.")
+    ] = "baseline",
+    explain: Annotated[bool, typer.Option("--explain", help="Print the SQL that runs and the formula.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a count query with estimates and intervals. What is not supported is refused, never answered wrongly."""
+    with _running(as_json):
+        if as_json and as_csv:
+            raise UsageError("give --json or --csv, not both")
+        answer = api.query(release, sql, confidence=confidence, estimator=estimator)
+    if as_json:
+        _json(answer.as_json() | ({"sql": answer.sql, "formula": answer.formula} if explain else {}))
+    elif as_csv:
+        show.csv_rows(sys.stdout, answer)
+    else:
+        show.answered(out, answer, explain=explain)
+
+
+@app.command(epilog="Example:\n\n    privsql inspect occ_release.duckdb")
+def inspect(release: ReleaseFile, as_json: Json = False) -> None:
+    """Show what a release says of itself."""
+    with _running(as_json):
+        manifest = api.inspect(release)
+    _json(manifest.model_dump(mode="json")) if as_json else show.inspected(out, manifest)
+
+
+@app.command(epilog="Example:\n\n    privsql init people.parquet --sensitive disease > spec.toml")
+def init(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A DuckDB, Parquet or CSV file.")],
+    table: Table = None,
+    sensitive: Annotated[str | None, typer.Option(help="The sensitive column, if its name does not tell.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""
+    with _running(as_json) as options:
+        toml = api.init(source, table=table, sensitive=sensitive, options=options)
+    _json({"spec": toml}) if as_json else print(toml, end="")
+
+
+@app.command(epilog="Example:\n\n    privsql schema > spec.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of a specification, for editors."""
+    print(specs.schema(), end="")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
+
+
+def main() -> None:
+    """Entry point of the ``privsql`` command."""
+    app()

@@ -1,0 +1,373 @@
+"""An analyst's SQL read as a count query, or refused by name. Nothing that is not understood is ever answered.
+
+A query is  SELECT [columns,] COUNT(*) FROM release [WHERE ..] [GROUP BY columns] [HAVING ..] [ORDER BY ..] [LIMIT ..].
+The condition may be any Boolean combination of comparisons; each comparison is about quasi-identifiers or about
+sensitive columns, never both. It is split into parts on one side alone and a rest over named terms (q_0.., s_0..), one
+per largest one-sided part, so that each side can be summed up by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from privsql.errors import UsageError
+from privsql.sqlfiles import DIALECT, column, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.roles import Roles
+
+Side = Literal["qi", "sa"]
+COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
+CONDITION = (
+    *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
+    exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.DataType,
+    exp.DataTypeParam,
+)  # fmt: skip
+HAVING = (
+    *CONNECTIVES,
+    *COMPARISONS,
+    exp.Between,
+    exp.Literal,
+    exp.Neg,
+    exp.Column,
+    exp.Identifier,
+    exp.Count,
+    exp.Star,
+)
+CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset"}
+NAMES = {
+    "joins": "JOIN", "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
+    "sample": "USING SAMPLE", "laterals": "LATERAL", "pivots": "PIVOT", "into": "INTO",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """A grouping column: which side it is on, its own name, and the name that it has in the answer."""
+
+    side: Side
+    column: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CountQuery:
+    """A count query taken apart.
+
+    ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
+    ``predicate``: the rest over the terms' names, None if there is none. ``shown``: the answer's columns in order,
+    (group or None for the count, output name). ``having``, ``order``, ``limit``, ``offset`` are over the answer.
+    """
+
+    groups: tuple[Group, ...]
+    filters: dict[Side, list[exp.Expr]]
+    terms: dict[Side, list[tuple[str, exp.Expr]]]
+    predicate: exp.Expr | None
+    shown: tuple[tuple[Group | None, str], ...]
+    having: exp.Expr | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    text: str = field(default="", compare=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no sensitive column is involved, so that the release holds the true answer."""
+        return not (self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups))
+
+
+def read(sql: str, roles: Roles, release: str) -> CountQuery:
+    r"""Take a query apart; ``UsageError`` names what is not supported.
+
+    >>> from privsql.roles import Field, Roles
+    >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
+    >>> query = read("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t")
+    >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
+    (['"age" > 30'], ['"job" = 1'])
+    """
+    select = _parsed(sql)
+    reader = _Reader(roles, _source(select, release))
+    groups, shown = reader.outputs(select)
+    filters, terms, predicate = reader.condition(select.args.get("where"))
+    names = {name.lower(): group for group, name in shown}
+    return CountQuery(
+        groups=groups,
+        filters=filters,
+        terms=terms,
+        predicate=predicate,
+        shown=shown,
+        having=reader.having(select.args.get("having"), names),
+        order=tuple(reader.ordering(select.args.get("order"), shown, groups)),
+        limit=_integer(select.args.get("limit"), "LIMIT"),
+        offset=_integer(select.args.get("offset"), "OFFSET"),
+        text=sql,
+    )
+
+
+def _parsed(sql: str) -> exp.Select:
+    try:
+        statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
+    except (SqlglotError, RecursionError) as error:
+        raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+        kind = (
+            "several statements"
+            if len(statements) > 1
+            else type(statements[0]).__name__.upper()
+            if statements
+            else "nothing"
+        )
+        raise UsageError(f"only one SELECT can be answered, not {kind}")
+    select = statements[0]
+    for clause, value in select.args.items():
+        if value and clause not in CLAUSES:
+            raise UsageError(f"{NAMES.get(clause, clause.strip('_').upper())} is not supported")
+    return select
+
+
+def _source(select: exp.Select, release: str) -> str:
+    """The alias of the release in the query."""
+    source = select.args.get("from_")
+    relation = source.this if source else None
+    if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
+        raise UsageError(f"the query must read FROM {release}")
+    extra = [key for key, value in relation.args.items() if value and key not in ("this", "alias")]
+    if extra:
+        raise UsageError(f"{NAMES.get(extra[0], extra[0].strip('_').upper())} is not supported")
+    if relation.name.lower() != release.lower():
+        raise UsageError(f"there is no table {relation.name!r} here; the query must read FROM {release}")
+    return relation.alias or relation.name
+
+
+def _integer(clause: exp.Expr | None, name: str) -> int | None:
+    if clause is None:
+        return None
+    value = clause.expression
+    extra = [key for key, arg in clause.args.items() if arg and key != "expression"]
+    if extra or not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit():
+        raise UsageError(f"{name} must be a whole number")
+    return int(value.this)
+
+
+class _Reader:
+    """Resolves columns of one query against the release's roles."""
+
+    def __init__(self, roles: Roles, alias: str) -> None:
+        self._alias = alias
+        fields: list[tuple[Side, str]] = [("qi", f.name) for f in roles.quasi_identifiers]
+        fields += [("sa", f.name) for f in roles.sensitive]
+        self._columns = {name.lower(): (side, name) for side, name in fields}
+
+    # Output columns ---
+
+    def outputs(self, select: exp.Select) -> tuple[tuple[Group, ...], tuple[tuple[Group | None, str], ...]]:
+        """The groups, and the answer's columns in order."""
+        found: list[tuple[exp.Expr, str]] = []
+        for item in select.expressions:
+            inner = item.this if isinstance(item, exp.Alias) else item
+            default = COUNT if isinstance(inner, exp.Count) else inner.name
+            found.append((inner, item.alias or default))
+        counts = [inner for inner, _ in found if _is_count(inner)]
+        for inner, _ in found:
+            if not isinstance(inner, exp.Column) and not _is_count(inner):
+                raise UsageError(f"{inner.sql(dialect=DIALECT)} is not supported; select columns and COUNT(*)")
+        if len(counts) != 1:
+            raise UsageError(f"select COUNT(*) once, not {len(counts)} times")
+        groups = tuple(self._groups(select.args.get("group"), found))
+        shown: list[tuple[Group | None, str]] = []
+        for inner, name in found:
+            shown.append((None if _is_count(inner) else self._grouped(inner, groups), name))
+        taken = [name.lower() for _, name in shown]
+        for name in taken:
+            if taken.count(name) > 1:
+                raise UsageError(f"two columns of the answer are called {name!r}; give one an alias")
+        return groups, tuple(shown)
+
+    def _groups(self, clause: exp.Group | None, found: Sequence[tuple[exp.Expr, str]]) -> Iterator[Group]:
+        if clause is None:
+            return
+        for key, value in clause.args.items():
+            if value and key != "expressions":
+                raise UsageError(f"GROUP BY {key.replace('_', ' ').upper()} is not supported")
+        outputs = {inner.sql(): name for inner, name in found}
+        aliases = {name.lower(): inner for inner, name in found}
+        for item in clause.expressions:
+            target = _ordinal(item, [inner for inner, _ in found]) or item
+            if isinstance(target, exp.Column) and not target.table and target.name.lower() not in self._columns:
+                target = aliases.get(target.name.lower(), target)
+            if not isinstance(target, exp.Column):
+                raise UsageError(f"GROUP BY {item.sql(dialect=DIALECT)} is not supported; group by columns")
+            side, name = self.resolve(target)
+            yield Group(side, name, outputs.get(target.sql(), name))
+
+    def _grouped(self, item: exp.Expr, groups: Sequence[Group]) -> Group:
+        _, name = self.resolve(item)
+        for group in groups:
+            if group.column == name:
+                return group
+        raise UsageError(f"column {name!r} must stand in GROUP BY")
+
+    def resolve(self, item: exp.Expr) -> tuple[Side, str]:
+        """Side and true name of a column."""
+        if not isinstance(item, exp.Column):
+            raise UsageError(f"{item.sql(dialect=DIALECT)} is not a column")
+        if item.args.get("db") or (item.table and item.table.lower() != self._alias.lower()):
+            raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
+        if item.name.lower() not in self._columns:
+            known = ", ".join(name for _, name in self._columns.values())
+            raise UsageError(f"column {item.name!r} is not in the release; it has {known}")
+        return self._columns[item.name.lower()]
+
+    # Condition ---
+
+    def condition(
+        self, clause: exp.Where | None
+    ) -> tuple[dict[Side, list[exp.Expr]], dict[Side, list[tuple[str, exp.Expr]]], exp.Expr | None]:
+        """Filters, terms and predicate of the WHERE clause."""
+        filters: dict[Side, list[exp.Expr]] = {"qi": [], "sa": []}
+        terms: dict[Side, list[tuple[str, exp.Expr]]] = {"qi": [], "sa": []}
+        if clause is None:
+            return filters, terms, None
+        _only(clause.this, CONDITION, "WHERE")
+        root = self._qualified(clause.this)
+        rest = []
+        for part in _conjuncts(root):
+            side = self._side(part)
+            if side is None:
+                rest.append(self._over_terms(part, terms))
+            else:
+                filters[side].append(part)
+        return filters, terms, exp.and_(*rest) if rest else None
+
+    def _qualified(self, root: exp.Expr) -> exp.Expr:
+        """The condition with its columns under their true names, quoted."""
+
+        def rename(node: exp.Expr) -> exp.Expr:
+            return column(self.resolve(node)[1]) if isinstance(node, exp.Column) else node
+
+        return root.copy().transform(rename)
+
+    def _side(self, part: exp.Expr) -> Side | None:
+        """The one side that a condition is about; None if both. Constants count as quasi-identifiers."""
+        sides = {self.resolve(node)[0] for node in part.find_all(exp.Column)}
+        return None if len(sides) == 2 else next(iter(sides), "qi")
+
+    def _over_terms(self, part: exp.Expr, terms: dict[Side, list[tuple[str, exp.Expr]]]) -> exp.Expr:
+        side = self._side(part)
+        if side is not None:
+            name = f"{side[0]}_{len(terms[side])}"
+            terms[side].append((name, part.copy()))
+            return column(name)
+        if not isinstance(part, CONNECTIVES):
+            text = part.sql(dialect=DIALECT)
+            raise UsageError(f"{text}: comparing a quasi-identifier with a sensitive column is not supported")
+        replaced = part.copy()
+        for key in ("this", "expression"):
+            if replaced.args.get(key) is not None:
+                replaced.set(key, self._over_terms(part.args[key], terms))
+        return replaced
+
+    # After the count ---
+
+    def having(self, clause: exp.Having | None, names: dict[str, Group | None]) -> exp.Expr | None:
+        """HAVING over the answer's count."""
+        if clause is None:
+            return None
+        _only(clause.this, HAVING, "HAVING")
+
+        def rename(node: exp.Expr) -> exp.Expr:
+            if _is_count(node):
+                return column(COUNT)
+            if isinstance(node, exp.Column):
+                if node.table or names.get(node.name.lower(), node) is not None:
+                    raise UsageError(f"HAVING {node.sql(dialect=DIALECT)}: only COUNT(*) can stand there; use WHERE")
+                return column(COUNT)
+            if isinstance(node, exp.Count | exp.Star):
+                raise UsageError(f"HAVING {node.sql(dialect=DIALECT)} is not supported; use COUNT(*)")
+            return node
+
+        renamed: exp.Expr = clause.this.copy().transform(rename)
+        return renamed
+
+    def ordering(
+        self, clause: exp.Order | None, shown: Sequence[tuple[Group | None, str]], groups: Sequence[Group]
+    ) -> Iterator[exp.Ordered]:
+        """ORDER BY over the answer's columns."""
+        for item in clause.expressions if clause else ():
+            if item.args.get("with_fill"):
+                raise UsageError("ORDER BY .. WITH FILL is not supported")
+            chosen = _ordinal(item.this, [name for _, name in shown])
+            target = next((s for s in shown if s[1] == chosen), None) or self._output(item.this, shown, groups)
+            ordered = item.copy()
+            ordered.set("this", column(COUNT if target[0] is None else target[0].output))
+            yield ordered
+
+    def _output(
+        self, item: exp.Expr, shown: Sequence[tuple[Group | None, str]], groups: Sequence[Group]
+    ) -> tuple[Group | None, str]:
+        if _is_count(item):
+            return None, COUNT
+        if isinstance(item, exp.Column):
+            if not item.table:
+                for group, name in shown:
+                    if name.lower() == item.name.lower():
+                        return group, name
+            _, name = self.resolve(item)
+            for group in groups:
+                if group.column == name:
+                    return group, group.output
+        raise UsageError(
+            f"ORDER BY {item.sql(dialect=DIALECT)} is not supported; order by columns of the answer or COUNT(*)"
+        )
+
+
+def _is_count(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
+
+
+def _ordinal(item: exp.Expr, choices: Sequence[Any]) -> Any:
+    if not isinstance(item, exp.Literal) or item.is_string:
+        return None
+    if not item.this.isdigit() or not 1 <= int(item.this) <= len(choices):
+        raise UsageError(f"position {item.this} is not in the select list")
+    return choices[int(item.this) - 1]
+
+
+def _only(root: exp.Expr, allowed: tuple[type[exp.Expr], ...], clause: str) -> None:
+    for node in root.walk():
+        if not isinstance(node, allowed) or type(node) not in allowed:
+            shown = node.sql(dialect=DIALECT)
+            raise UsageError(f"{clause}: {shown if len(shown) < 60 else type(node).__name__} is not supported")
+        if isinstance(node, exp.Cast) and any(node.find_all(exp.Column)):
+            raise UsageError(f"{clause}: {node.sql(dialect=DIALECT)}: only constants can be cast")
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.And):
+        yield from _conjuncts(node.this)
+        yield from _conjuncts(node.expression)
+    elif isinstance(node, exp.Paren):
+        yield from _conjuncts(node.this)
+    else:
+        yield node
+
+
+def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
+    """Grouping columns and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
+    groups = [(f"g_{i}", column(g.column)) for i, g in enumerate(query.groups) if g.side == side]
+    return [*groups, *query.terms[side]]
+
+
+def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
+    """``group_terms`` as items of a SELECT list."""
+    return [named(expression.copy(), name) for name, expression in group_terms(query, side)]

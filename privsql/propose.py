@@ -1,0 +1,168 @@
+"""``init``: look at a source and propose a specification that can be published."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+
+from privsql.errors import InfeasibleError, UsageError
+from privsql.mechanisms.bucketize import mechanism
+from privsql.prepare import mount, prepare
+from privsql.spec import build
+from privsql.sqlfiles import Holes, column, fill, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from privsql.engine.duck import Engine
+
+SENSITIVE = re.compile(
+    r"disease|diagnos|illness|condition|medic|drug|salary|income|wage|occupation|job|profession|religion|politic|party|crime|"
+    r"offen[cs]e|orientation|ethnic|disab|pregnan|score|grade|debt|sensitive",
+    re.IGNORECASE,
+)
+IDENTIFYING = re.compile(
+    r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
+)
+SLOPES = (2, 4, 8, 16, 32)
+MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
+CLEAR = 0.9  # share of records from which a column gives the sensitive value away
+MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of a column.
+
+    Records, those not NULL, different values, records of the most frequent value, and the share of records whose
+    sensitive value is clear from this column already.
+    """
+
+    name: str
+    type: str
+    records: int
+    filled: int
+    different: int
+    most: int
+    clear: float = 0.0
+
+    @property
+    def remark(self) -> str:
+        """For a comment in the specification."""
+        nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
+        share = self.most / max(1, self.records)
+        return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"
+
+
+def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) -> str:
+    """TOML of a proposed specification, with what was seen in comments.
+
+    Raises ``UsageError`` if no column can be sensitive, or ``sensitive`` is not in the source.
+    """
+    source = {"database": str(path), "table": table} if table else {"file": str(path)}
+    probe = build(
+        {
+            "source": source,
+            "columns": {"quasi_identifiers": ["?"], "sensitive": "??"},
+            "mechanism": {"threshold": "1"},
+        }
+    )
+    mount(db, probe)
+    profiles = [_profile(db, field.name, field.type) for field in db.fields(temp("people"))]
+    chosen = _sensitive(profiles, sensitive)
+    profiles = [_with_clear(db, profile, chosen) for profile in profiles]
+    keys = [p for p in profiles if p is not chosen and _identifies(p)]
+    quasi = [
+        p for p in profiles if p is not chosen and p not in keys and 1 < p.different <= MOST_QI and p.clear < CLEAR
+    ]
+    if not quasi:
+        raise UsageError(f"{path}: no column has 2 to {MOST_QI} values, as a quasi-identifier should")
+    return _document(source, profiles, chosen, quasi, keys)
+
+
+def feasible_threshold(db: Engine, toml: str) -> str:
+    """The proposal with the first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
+    document = tomlkit.parse(toml)
+    raw = document.unwrap()
+    spec = build(raw | {"mechanism": {"kind": "bucketize", "algorithm": "two-size", "threshold": "1"}})
+    source = prepare(db, spec)
+    for slope in SLOPES:
+        rule = f"{slope}*f + 0.02"
+        asked = spec.mechanism.model_validate({"algorithm": "two-size", "threshold": rule})
+        try:
+            mechanism.plan(db, source, asked)
+        except InfeasibleError:
+            continue
+        document["mechanism"]["threshold"] = rule
+        break
+    return tomlkit.dumps(document)
+
+
+def _profile(db: Engine, name: str, kind: str) -> Profile:
+    records, filled, different, most = db.rows(
+        fill("core/profile", {"source": temp("people"), "column": column(name)})
+    )[0]
+    return Profile(name, kind, int(records), int(filled), int(different), int(most))
+
+
+def _with_clear(db: Engine, profile: Profile, sensitive: Profile) -> Profile:
+    """The profile with the share of records whose sensitive value follows from the column."""
+    if profile.name == sensitive.name or profile.different > MOST_VALUES:
+        return profile
+    holes: Holes = {"source": temp("people"), "column": column(profile.name), "sensitive": column(sensitive.name)}
+    determined = db.rows(fill("core/determined", holes))[0][0]
+    return replace(profile, clear=int(determined) / max(1, profile.records))
+
+
+def _identifies(profile: Profile) -> bool:
+    unique = profile.filled > 1 and profile.different == profile.filled
+    return unique or bool(IDENTIFYING.search(profile.name))
+
+
+def _sensitive(profiles: list[Profile], asked: str | None) -> Profile:
+    if asked is not None:
+        found = next((p for p in profiles if p.name.lower() == asked.lower()), None)
+        if found is None:
+            raise UsageError(f"column {asked!r} is not in the source; it has {', '.join(p.name for p in profiles)}")
+        return found
+    candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
+    named = [p for p in candidates if SENSITIVE.search(p.name)]
+    if not named:
+        names = ", ".join(p.name for p in candidates) or "none has 2 or more values"
+        raise UsageError(f"no column's name tells that it is sensitive; choose with --sensitive: {names}")
+    return min(named, key=lambda p: (p.different > 200, len(p.name), -p.different))
+
+
+def _document(
+    source: dict[str, str], profiles: list[Profile], chosen: Profile, quasi: list[Profile], keys: list[Profile]
+) -> str:
+    document = tomlkit.document()
+    for line in _remarks(profiles, chosen, quasi, keys):
+        document.add(tomlkit.comment(line))
+    unique = [p.name for p in keys if p.different == p.records]
+    nulls = {"nulls": {chosen.name: "suppress"}} if chosen.filled < chosen.records else {}
+    parts: dict[str, dict[str, Any]] = {
+        "source": {**source, **({"id": unique[0]} if unique else {})},
+        "columns": {"quasi_identifiers": [p.name for p in quasi], "sensitive": chosen.name, **nulls},
+        "release": {"name": chosen.name},
+        "mechanism": {"kind": "bucketize", "algorithm": "optimal", "threshold": f"{SLOPES[-1]}*f + 0.02"},
+    }
+    for name, part in parts.items():
+        document[name] = part
+    return tomlkit.dumps(document)
+
+
+def _remarks(profiles: list[Profile], chosen: Profile, quasi: list[Profile], keys: list[Profile]) -> Iterator[str]:
+    yield "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
+    yield ""
+    for profile in profiles:
+        yield profile.remark
+    for profile in profiles:
+        if profile.clear >= CLEAR:
+            yield f"left out: {profile.name} gives {chosen.name} away ({profile.clear:.0%} of the records)"
+        elif profile is not chosen and profile not in quasi and profile not in keys:
+            yield f"left out: {profile.name} has {profile.different} values"

@@ -1,0 +1,108 @@
+"""What a person sees: tables for results. Nothing is computed here."""
+
+from __future__ import annotations
+
+import csv
+from typing import IO, TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from privsql.answer import Answer
+    from privsql.api import Published, Verified
+    from privsql.release import Manifest
+
+
+def published(out: Console, done: Published) -> None:
+    """A release that was written, or a plan."""
+    facts = done.facts
+    table = _plain()
+    table.add_row("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")
+    table.add_row("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed")
+    _figures(table, facts)
+    if done.checks:
+        table.add_row("checks", f"{len(done.checks)} passed")
+    table.add_row("time", f"{done.seconds:.2f} s")
+    out.print(table)
+    if done.release:
+        out.print(f"wrote {done.release}", highlight=False, soft_wrap=True)
+
+
+def _figures(table: Table, facts: dict[str, Any]) -> None:
+    buckets = "  ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
+    table.add_row("buckets", f"{buckets}  (number x size)")
+    table.add_row("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})")
+    table.add_row("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})")
+
+
+def verified(out: Console, release: Path, found: Verified) -> None:
+    """The outcome of every check."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("check")
+    table.add_column("holds")
+    table.add_column("offending rows")
+    for check in found.checks:
+        table.add_row(check.name, "yes" if check.ok else f"NO ({check.violations})", "\n".join(check.offending))
+    out.print(table)
+    for note in found.notes:
+        out.print(f"note: {note}", highlight=False, soft_wrap=True)
+    verdict = "verified" if found.ok else "NOT verified"
+    out.print(f"{release}: {verdict}", highlight=False, soft_wrap=True)
+
+
+def answered(out: Console, answer: Answer, *, explain: bool) -> None:
+    """The rows of an answer."""
+    if explain:
+        out.print(answer.sql, highlight=False, soft_wrap=True)
+        out.print(answer.formula, highlight=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in answer.columns:
+        table.add_column(name, justify="right")
+    for row in answer.rows:
+        table.add_row(*(_cell(value) for value in row))
+    out.print(table)
+    out.print(answer.interval, highlight=False, soft_wrap=True)
+
+
+def csv_rows(file: IO[str], answer: Answer) -> None:
+    """The rows of an answer as CSV."""
+    writer = csv.writer(file)
+    writer.writerow(answer.columns)
+    writer.writerows(answer.rows)
+
+
+def inspected(out: Console, manifest: Manifest) -> None:
+    """A manifest."""
+    table = _plain()
+    table.add_row("name", manifest.name)
+    table.add_row("mechanism", f"{manifest.mechanism}, {manifest.algorithm}")
+    table.add_row("threshold", str(manifest.parameters.get("threshold", "")))
+    table.add_row("quasi-identifiers", ", ".join(f"{f.name} ({f.type})" for f in manifest.quasi_identifiers))
+    table.add_row("sensitive", ", ".join(f"{f.name} ({f.type})" for f in manifest.sensitive))
+    table.add_row(
+        "records",
+        f"{manifest.records:,}; {manifest.published:,} published, {manifest.suppressed:,} suppressed",
+    )
+    _figures(table, manifest.facts)
+    table.add_row("layout", manifest.facts["layout"])
+    table.add_row("randomness", manifest.randomness)
+    table.add_row("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}")
+    out.print(table)
+
+
+def _plain() -> Table:
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    return table
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)

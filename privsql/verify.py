@@ -1,0 +1,91 @@
+"""Independent re-check of a release from the published file, and against the source if that is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql import sqlfiles
+from privsql._version import __version__
+from privsql.checks import Check, Result, run
+from privsql.engine.duck import scratch
+from privsql.mechanisms.bucketize import checks as bucketize
+from privsql.mechanisms.bucketize import mechanism
+from privsql.release import MANIFEST
+from privsql.roles import Field
+from privsql.sqlfiles import table
+
+if TYPE_CHECKING:
+    from privsql.engine.duck import Engine
+    from privsql.prepare import Prepared
+    from privsql.release import Manifest
+
+MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
+
+
+def examine(db: Engine, manifest: Manifest, database: str | None, source: Prepared | None = None) -> list[Result]:
+    """All checks of a release that is open in ``db``, its tables in ``database`` (None: the open file itself).
+
+    If the contents are not what a release holds, the other checks would have nothing to stand on and are not run.
+    """
+    contents = run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
+    if not contents[0].ok:
+        return contents
+    checks = [
+        *bucketize.checks(db, manifest, database),
+        Check("SQL files are as stated", lambda: _digests(manifest)),
+    ]
+    if source is not None:
+        checks += bucketize.source_checks(manifest.roles)
+        checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
+    return contents + run(db, checks)
+
+
+def _contents(db: Engine, manifest: Manifest, database: str | None) -> list[str]:
+    """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
+    expected = bucketize.tables(manifest.roles) | {MANIFEST: MANIFEST_COLUMNS}
+    kinds: dict[tuple[str, str], str] = {("table", name): "" for name in expected}
+    if manifest.name:
+        kinds["view", manifest.name] = view_text(manifest, expected)
+    found = {(kind, name): text for kind, name, text in db.objects(database)}
+    wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
+    wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - found.keys())]
+    wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if found.get((k, name), t) != t]
+    for name, columns in expected.items():
+        if ("table", name) in found:
+            fields = db.fields(table(name, database))
+            wrong += _columns(name, columns, fields)
+    return wrong
+
+
+def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> list[str]:
+    stated = [Field(*column) for column in columns]
+    extra = [f"column {f.name!r} ({f.type}) of {name} is not among the stated ones" for f in fields if f not in stated]
+    missing = [f"column {f.name!r} ({f.type}) of {name} is missing" for f in stated if f not in fields]
+    order = [] if extra or missing or fields == stated else [f"the columns of {name} lie in another order"]
+    return extra + missing + order
+
+
+def view_text(manifest: Manifest, tables: dict[str, list[tuple[str, str]]]) -> str:
+    """The weighted view's definition as the engine stores it, from the manifest's columns and setting alone."""
+    with scratch() as db:
+        for name, columns in tables.items():
+            db.define(name, [Field(*column) for column in columns])
+        db.view(manifest.name, mechanism.view(manifest.roles, manifest.facts), into="memory")
+        return next(text for kind, _, text in db.objects(None) if kind == "view")
+
+
+def _digests(manifest: Manifest) -> list[str]:
+    """The SQL that made the release, if this is the version of privsql that did."""
+    if manifest.privsql != __version__:
+        return []
+    present = sqlfiles.digests(mechanism.SQL)
+    return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
+
+
+def _suppressed(manifest: Manifest, source: Prepared) -> list[str]:
+    stated = (manifest.records, manifest.published, manifest.suppressed)
+    found = (source.source_records, source.records, source.suppressed)
+    names = ("records", "published", "suppressed")
+    return [
+        f"{name}: stated {s}, the source has {f}" for name, s, f in zip(names, stated, found, strict=True) if s != f
+    ]
