@@ -1,0 +1,14 @@
+#!/bin/sh
+# From nothing but Python >= 3.11 to a verified release and a first answer.
+set -eu
+cd "$(dirname "$0")/.."
+python="${PYTHON:-python3}"
+[ -x .venv/bin/privsql ] || { "$python" -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check .; }
+PATH="$PWD/.venv/bin:$PATH"
+cd examples
+set -x
+python make_census.py
+privsql publish census.toml --replace
+privsql verify census_release.duckdb --source census.toml
+privsql query census_release.duckdb \
+  "SELECT sex, COUNT(*) FROM census WHERE age BETWEEN 30 AND 40 AND occupation = 'care clerk' GROUP BY sex"

@@ -1,0 +1,40 @@
+"""The house rules that tools can hold: formatting, lint, types, examples in docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privsql
+import privsql.spec
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
+MODULES = [name for name in NAMES if "__main__" not in name]
+TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]]
+    module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.") if "__main__" not in module.name
+]
+
+
+@pytest.mark.parametrize(
+    "command", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
+)
+def test_tools_are_content(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_shipped_schema_is_the_models() -> None:
+    shipped = (ROOT / "privsql" / "spec.schema.json").read_text(encoding="utf-8")
+    assert shipped == privsql.spec.schema()
