@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.countquery import COUNT, CountQuery
+from privsql.question import COUNT, CountQuery
 from privsql.sqlfiles import column, temp
 
 if TYPE_CHECKING:
     from privsql.database import Database
-    from privsql.mechanisms.bucketize.estimate import Estimate
+    from privsql.estimates import Estimate
 
 FIGURES = ("estimate", "std_error", "low", "high")
 
@@ -26,6 +27,7 @@ class Answer:
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     confidence: float
+    certain: bool
     estimator: str
     sql: str
     formula: str
@@ -34,15 +36,19 @@ class Answer:
     def interval(self) -> str:
         """What low and high mean, in words."""
         if all(row[-3] == 0 for row in self.rows):
-            return "exact: the release holds the true count"
-        if self.confidence == 1:
+            return "exact: the release holds the true answer"
+        if self.certain:
             return "low and high are certain: the true count lies between them"
         return f"low and high: {self.confidence:.0%} interval"
+
+    def frame(self) -> pd.DataFrame:
+        """The answer as a pandas DataFrame."""
+        return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [{c: _plain(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
-        return {"rows": rows, "confidence": self.confidence, "estimator": self.estimator}
+        return {"rows": rows, "confidence": 1.0 if self.certain else self.confidence, "estimator": self.estimator}
 
 
 def present(db: Database, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

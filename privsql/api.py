@@ -5,31 +5,42 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.answer import Answer, present
+from privsql.channel import quality
 from privsql.countquery import read
-from privsql.engine.duck import Engine, locked, locked_folder, workshop
+from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.mechanisms.bucketize import checks, estimate, mechanism
-from privsql.noise import Key, system_key
+from privsql.evaluate import Score, Truth, score
+from privsql.mechanisms.bucketize import checks, mechanism
+from privsql.mechanisms.bucketize.answers import Answers
+from privsql.mechanisms.bucketize.view import view
+from privsql.noise import Key, seed_key, system_key
 from privsql.prepare import Prepared, prepare
+from privsql.progress import Silent
 from privsql.propose import feasible_threshold, propose
 from privsql.release import MANIFEST, Draft, Manifest
 from privsql.spec import FILE_KINDS
 from privsql.sqlfiles import table, temp
 from privsql.verify import examine
+from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import pandas as pd
+
+    from privsql.channel import Channel
     from privsql.checks import Result
     from privsql.progress import Reporter
+    from privsql.question import CountQuery
     from privsql.spec import Spec
+    from privsql.workload import Question
 
 
 @dataclass(frozen=True)
@@ -89,10 +100,10 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
         db.attach(draft.database, "release", read_only=False)
         facts = mechanism.publish(db, source, spec.mechanism, key, spec.name)
         manifest = _manifest(db, spec, source, key, facts)
-        db.view(manifest.name, mechanism.view(manifest.roles, facts), into="release")
+        db.view(manifest.name, view(manifest.roles, facts), into="release")
         db.put("manifest", manifest.as_table())
         db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-        results = examine(db, manifest, "release")
+        results = examine(db, manifest, "release", whole=False)
         _must_hold(results)
         if spec.release.format == "parquet":
             for name in (*checks.tables(manifest.roles), MANIFEST):
@@ -120,7 +131,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
 
 def verify(path: Path, spec: Spec | None = None, *, options: Options | None = None) -> Verified:
     """Check a release from its published file, and against its source if ``spec`` is given."""
-    with opened(path) as (db, manifest):
+    with opened(path) as (db, manifest, _):
         results = examine(db, manifest, None)
     if spec is not None and results[0].ok:
         with (
@@ -136,34 +147,161 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[Engine, Manifest]]:
-    """A release opened alone, read-only and locked, with its manifest."""
-    with locked_folder(path) if path.is_dir() else locked(path) as db:
+def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Engine, Manifest, dict[str, list[str]]]]:
+    """A release opened alone, read-only and locked, with its manifest and the columns of attached lookups."""
+    with unlocked(path) as db:
         manifest = _read_manifest(db, path)
         if path.is_dir():
-            db.view(manifest.name, mechanism.view(manifest.roles, manifest.facts), into="memory")
-        yield db, manifest
+            db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
+        lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
+        db.lock()
+        yield db, manifest, lookups
 
 
-def query(path: Path, sql: str, *, confidence: float = 0.95, estimator: str = "baseline") -> Answer:
-    """Answer a count query from a release alone.
+@dataclass(frozen=True)
+class Evaluated:
+    """Scores by estimator, and what the release's channel can tell."""
 
-    Raises ``UsageError`` for whatever is not supported, and never answers it.
+    scores: dict[str, Score]
+    channel: dict[str, float]
+    confidence: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        shown = {name: found.summary() for name, found in self.scores.items()}
+        return {**shown, "channel": self.channel, "confidence": self.confidence}
+
+
+class Release:
+    """A release opened alone, read-only and locked; a context manager.
+
+    ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
+    ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
     """
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-    with opened(path) as (db, manifest):
-        asked = read(sql, manifest.roles, manifest.name)
-        found = estimate.baseline(db, asked, manifest.facts)
-        columns, rows = present(db, asked, found)
-        text = sqlfiles.render(estimate.statement(asked, manifest.facts))
-    exact = "QIT answers this exactly" if asked.is_exact else estimate.FORMULA
-    return Answer(columns, rows, 1.0, estimator, text, exact)
+
+    def __init__(self, path: Path | str, attach: Sequence[Path | str] = ()) -> None:
+        self.path = Path(path)
+        self._open = opened(self.path, [Path(extra) for extra in attach])
+        self._db, self.manifest, self._lookups = self._open.__enter__()
+        self._answers = Answers(self._db, self.manifest.roles, self.manifest.facts)
+
+    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
+        """Answer a count query: the groups, estimate, std_error, low, high."""
+        return self.query(sql, confidence=confidence, estimator=estimator).frame()
+
+    def query(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> Answer:
+        """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
+        if not 0 < confidence < 1:
+            raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+        asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups)
+        statement, formula = self._answers.statement(asked, estimator)
+        self._keys_are_unique(asked)
+        found = self._answers.answer(asked, estimator, confidence)
+        columns, rows = present(self._db, asked, found)
+        certain = estimator == "baseline" or asked.is_exact
+        return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
+
+    def _keys_are_unique(self, asked: CountQuery) -> None:
+        """A lookup with two rows for one key would count records twice."""
+        for lookup in asked.lookups:
+            holes: sqlfiles.Holes = {
+                "table": table(lookup.table, "temp"),
+                "columns": [sqlfiles.column(theirs) for theirs, _ in lookup.keys],
+            }
+            twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
+            if twice:
+                raise UsageError(f"JOIN {lookup.alias}: {lookup.table} has {twice[0][-1]} rows for {twice[0][:-1]}")
+
+    @property
+    def channel(self) -> Channel:
+        """The channel through which this release is seen."""
+        return self._answers.channel
+
+    def close(self) -> None:
+        """Close the release."""
+        self._open.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def query(
+    path: Path,
+    sql: str,
+    *,
+    confidence: float = 0.95,
+    estimator: str = "reconstructed",
+    attach: Sequence[Path | str] = (),
+) -> Answer:
+    """Answer one count query from a release alone."""
+    with Release(path, attach) as release:
+        return release.query(sql, confidence=confidence, estimator=estimator)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What to evaluate with: ``equality`` or ``random`` predicates, or the queries of ``file``."""
+
+    kind: str = "equality"
+    queries: int = 1200
+    attributes: int = 3
+    selectivity: float = 0.05
+    seed: int = 1
+    file: Path | None = None
+
+
+def evaluate(
+    path: Path,
+    spec: Spec,
+    workload: Workload | None = None,
+    *,
+    confidence: float = 0.95,
+    options: Options | None = None,
+) -> Evaluated:
+    """Compare a release's answers with those of its source."""
+    asked, options = workload or Workload(), options or Options()
+    report = options.report or Silent()
+    with (
+        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
+        _workshop(Path(folder), replace(options, report=None)) as db,
+        Release(path) as release,
+    ):
+        source = prepare(db, spec)
+        _same_roles(release.manifest, source)
+        source.sort()
+        source.named(release.manifest.name)
+        questions, number = _questions(db, source, release.manifest.name, asked)
+
+        def truth(sql: str) -> Truth:
+            return {tuple(row[:-1]): float(row[-1] or 0) for row in db.ask(sql)}
+
+        def answer(sql: str, estimator: str) -> Answer:
+            return release.query(sql, confidence=confidence, estimator=estimator)
+
+        scores = score(questions, number, answer, truth, report)
+        return Evaluated(scores, quality(release.channel), confidence)
+
+
+def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+    noise = seed_key(asked.seed).stream("workload", asked.kind)
+    if asked.file is not None:
+        questions = from_file(asked.file)
+        return questions, len(questions)
+    if asked.kind == "random":
+        shape = (asked.queries, asked.attributes, asked.selectivity)
+        return random(db, source.roles, name, shape, noise), asked.queries
+    if asked.kind != "equality":
+        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random' nor a file")
+    conditions = max(1, asked.queries // 4)
+    return equality(db, source.roles, name, conditions, noise), conditions
 
 
 def inspect(path: Path) -> Manifest:
     """What a release says of itself."""
-    with opened(path) as (_, manifest):
+    with opened(path) as (_, manifest, _):
         return manifest
 
 
@@ -182,7 +320,7 @@ def init(path: Path, *, table: str | None = None, sensitive: str | None = None, 
 def _only_table(path: Path) -> str:
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
-    with locked(path) as db:
+    with unlocked(path) as db:
         names = [name for kind, name, _ in db.objects(None) if kind in ("table", "view")]
     if len(names) != 1:
         raise UsageError(f"{path} holds {', '.join(names) or 'no table'}; choose one with --table")
@@ -218,7 +356,7 @@ def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[st
         suppressed=source.suppressed,
         randomness=key.origin,
         facts=facts,
-        sql=sqlfiles.digests(mechanism.SQL),
+        sql=sqlfiles.digests(checks.SQL),
     )
 
 
@@ -255,7 +393,7 @@ def _attach(db: Engine, path: Path, manifest: Manifest) -> None:
         db.attach(path, "release", read_only=True)
     else:
         db.load(path, "release")
-        db.view(manifest.name, mechanism.view(manifest.roles, manifest.facts), into="release")
+        db.view(manifest.name, view(manifest.roles, manifest.facts), into="release")
 
 
 def _notes(manifest: Manifest) -> list[str]:

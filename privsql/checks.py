@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.errors import UsageError
+from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,7 +57,7 @@ def _run(db: Database, check: Check) -> Result:
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:
         rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST))
-    except UsageError as error:
+    except (UsageError, EngineError) as error:
         return Result(check.name, 1, (f"can't be evaluated: {error}",))
     shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
     return Result(check.name, len(rows), tuple(shown))

@@ -191,8 +191,12 @@ def query(
     ],
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     estimator: Annotated[
-        str, typer.Option(help="baseline: the papers' formula, with bounds that are certain.")
-    ] = "baseline",
+        str,
+        typer.Option(help="reconstructed (through the channel), or baseline (the papers' formula, certain bounds)."),
+    ] = "reconstructed",
+    attach: Annotated[
+        list[Path] | None, typer.Option(help="A DuckDB, Parquet or CSV file whose tables may be joined; repeatable.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the SQL that runs and the formula.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
@@ -201,13 +205,36 @@ def query(
     with _running(as_json):
         if as_json and as_csv:
             raise UsageError("give --json or --csv, not both")
-        answer = api.query(release, sql, confidence=confidence, estimator=estimator)
+        answer = api.query(release, sql, confidence=confidence, estimator=estimator, attach=attach or ())
     if as_json:
         _json(answer.as_json() | ({"sql": answer.sql, "formula": answer.formula} if explain else {}))
     elif as_csv:
         show.csv_rows(sys.stdout, answer)
     else:
         show.answered(out, answer, explain=explain)
+
+
+@app.command(epilog="Example:\n\n    privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
+def evaluate(
+    release: ReleaseFile,
+    source: Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")],
+    workload: Annotated[str, typer.Option(help="equality, random, or a file of SQL.")] = "equality",
+    queries: Annotated[int, typer.Option(min=1, help="How many queries.")] = 1200,
+    attributes: Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")] = 3,
+    selectivity: Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture: PNG or SVG.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a release's answers with its source: relative error and coverage, by size of the true answer."""
+    with _running(as_json) as options:
+        known = workload in ("equality", "random")
+        asked = api.Workload(workload, queries, attributes, selectivity, seed, None if known else Path(workload))
+        found = api.evaluate(release, specs.load(source), asked, confidence=confidence, options=options)
+        if plot is not None:
+            show.plotted(found, plot)
+    _json(found.as_json()) if as_json else show.evaluated(out, found)
 
 
 @app.command(epilog="Example:\n\n    privsql inspect occ_release.duckdb")

@@ -1,6 +1,7 @@
 """An analyst's SQL read as a count query, or refused by name. Nothing that is not understood is ever answered.
 
-A query is  SELECT [columns,] COUNT(*) FROM release [WHERE ..] [GROUP BY columns] [HAVING ..] [ORDER BY ..] [LIMIT ..].
+A query is  SELECT [columns,] COUNT(*) FROM release [JOIN lookup ON ..] [WHERE ..] [GROUP BY columns] [HAVING ..]
+[ORDER BY ..] [LIMIT ..], with SUM or AVG of a numeric quasi-identifier in place of COUNT(*) if wanted.
 The condition may be any Boolean combination of comparisons; each comparison is about quasi-identifiers or about
 sensitive columns, never both. It is split into parts on one side alone and a rest over named terms (q_0.., s_0..), one
 per largest one-sided part, so that each side can be summed up by itself.
@@ -8,7 +9,7 @@ per largest one-sided part, so that each side can be summed up by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlglot
@@ -16,15 +17,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql.errors import UsageError
-from privsql.sqlfiles import DIALECT, column, named
+from privsql.question import COUNT, CountQuery, Group, Lookup, Measure, Side
+from privsql.sqlfiles import DIALECT, column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from privsql.roles import Roles
-
-Side = Literal["qi", "sa"]
-COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
@@ -44,50 +43,21 @@ HAVING = (
     exp.Count,
     exp.Star,
 )
-CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset"}
+NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL"
+CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
 NAMES = {
-    "joins": "JOIN", "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
+    "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
     "sample": "USING SAMPLE", "laterals": "LATERAL", "pivots": "PIVOT", "into": "INTO",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Group:
-    """A grouping column: which side it is on, its own name, and the name that it has in the answer."""
-
-    side: Side
-    column: str
-    output: str
+Lookups = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True)
-class CountQuery:
-    """A count query taken apart.
+def read(sql: str, roles: Roles, release: str, lookups: Lookups | None = None) -> CountQuery:
+    """Take a query apart; ``UsageError`` names what is not supported.
 
-    ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
-    ``predicate``: the rest over the terms' names, None if there is none. ``shown``: the answer's columns in order,
-    (group or None for the count, output name). ``having``, ``order``, ``limit``, ``offset`` are over the answer.
-    """
-
-    groups: tuple[Group, ...]
-    filters: dict[Side, list[exp.Expr]]
-    terms: dict[Side, list[tuple[str, exp.Expr]]]
-    predicate: exp.Expr | None
-    shown: tuple[tuple[Group | None, str], ...]
-    having: exp.Expr | None = None
-    order: tuple[exp.Ordered, ...] = ()
-    limit: int | None = None
-    offset: int | None = None
-    text: str = field(default="", compare=False)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether no sensitive column is involved, so that the release holds the true answer."""
-        return not (self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups))
-
-
-def read(sql: str, roles: Roles, release: str) -> CountQuery:
-    r"""Take a query apart; ``UsageError`` names what is not supported.
+    ``lookups``: the columns of the tables that may be joined to the release, by table.
 
     >>> from privsql.roles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
@@ -96,8 +66,9 @@ def read(sql: str, roles: Roles, release: str) -> CountQuery:
     (['"age" > 30'], ['"job" = 1'])
     """
     select = _parsed(sql)
-    reader = _Reader(roles, _source(select, release))
-    groups, shown = reader.outputs(select)
+    reader = _Reader(roles, _source(select, release), lookups or {})
+    joined = reader.joins(select.args.get("joins") or [])
+    groups, shown, measure = reader.outputs(select)
     filters, terms, predicate = reader.condition(select.args.get("where"))
     names = {name.lower(): group for group, name in shown}
     return CountQuery(
@@ -106,11 +77,12 @@ def read(sql: str, roles: Roles, release: str) -> CountQuery:
         terms=terms,
         predicate=predicate,
         shown=shown,
+        measure=measure,
+        lookups=joined,
         having=reader.having(select.args.get("having"), names),
         order=tuple(reader.ordering(select.args.get("order"), shown, groups)),
         limit=_integer(select.args.get("limit"), "LIMIT"),
         offset=_integer(select.args.get("offset"), "OFFSET"),
-        text=sql,
     )
 
 
@@ -162,36 +134,107 @@ def _integer(clause: exp.Expr | None, name: str) -> int | None:
 class _Reader:
     """Resolves columns of one query against the release's roles."""
 
-    def __init__(self, roles: Roles, alias: str) -> None:
+    def __init__(self, roles: Roles, alias: str, lookups: Lookups) -> None:
         self._alias = alias
+        self._lookups = {name.lower(): (name, tuple(columns)) for name, columns in lookups.items()}
+        self._joined: dict[str, Lookup] = {}
+        self._types = {f.name: f.type for f in roles.quasi_identifiers}
         fields: list[tuple[Side, str]] = [("qi", f.name) for f in roles.quasi_identifiers]
         fields += [("sa", f.name) for f in roles.sensitive]
         self._columns = {name.lower(): (side, name) for side, name in fields}
+        self._measured: exp.Expr = exp.null()
+
+    # Joins ---
+
+    def joins(self, clauses: Sequence[exp.Join]) -> tuple[Lookup, ...]:
+        """Inner joins with lookups on equal quasi-identifiers."""
+        for clause in clauses:
+            self._join(clause)
+        return tuple(self._joined.values())
+
+    def _join(self, clause: exp.Join) -> None:
+        target, kind = clause.this, f"{clause.side} {clause.method} {clause.kind}".split()
+        if (
+            not isinstance(target, exp.Table)
+            or not isinstance(target.this, exp.Identifier)
+            or kind not in ([], ["INNER"])
+        ):
+            raise UsageError(f"{clause.sql(dialect=DIALECT)} is not supported; join attached tables with JOIN .. ON")
+        if [key for key, value in target.args.items() if value and key not in ("this", "alias")]:
+            raise UsageError(f"{target.sql(dialect=DIALECT)} is not supported in JOIN")
+        if target.name.lower() not in self._lookups:
+            known = ", ".join(name for name, _ in self._lookups.values()) or "none is attached"
+            raise UsageError(f"JOIN: there is no lookup table {target.name!r} ({known}); attach it with --attach")
+        name, columns = self._lookups[target.name.lower()]
+        alias = target.alias or target.name
+        if alias.lower() in (*self._joined, self._alias.lower()):
+            raise UsageError(f"JOIN: two tables are called {alias!r}; give one an alias")
+        self._joined[alias.lower()] = Lookup(name, alias, (), columns)
+        self._joined[alias.lower()] = Lookup(name, alias, self._join_keys(clause, alias), columns)
+
+    def _join_keys(self, clause: exp.Join, alias: str) -> tuple[tuple[str, str], ...]:
+        lookup = self._joined[alias.lower()]
+        pairs = [
+            (exp.column(key.name, alias), exp.column(key.name, self._alias)) for key in clause.args.get("using") or ()
+        ]
+        on = clause.args.get("on")
+        for part in _conjuncts(on) if on is not None else ():
+            if not isinstance(part, exp.EQ) or not isinstance(part.this, exp.Column):
+                raise UsageError(f"JOIN ON {part.sql(dialect=DIALECT)} is not supported; use equality of columns")
+            pairs.append((part.this, part.expression))
+        keys = []
+        for one, other in pairs:
+            sides = {name: self.resolve(item) for name, item in (("one", one), ("other", other))}
+            theirs = [n for n, (_, c) in sides.items() if c in {lookup.inside(name) for name in lookup.columns}]
+            ours = [n for n, (side, c) in sides.items() if side == "qi" and c in self._types]
+            if len(theirs) != 1 or len(ours) != 1:
+                raise UsageError(f"JOIN {alias}: join a column of {alias} with a quasi-identifier of the release")
+            keys.append((sides[theirs[0]][1].removeprefix(f"{alias}."), sides[ours[0]][1]))
+        if not keys:
+            raise UsageError(f"JOIN {alias}: ON or USING with quasi-identifiers is needed")
+        return tuple(keys)
 
     # Output columns ---
 
-    def outputs(self, select: exp.Select) -> tuple[tuple[Group, ...], tuple[tuple[Group | None, str], ...]]:
-        """The groups, and the answer's columns in order."""
+    def outputs(self, select: exp.Select) -> tuple[tuple[Group, ...], tuple[tuple[Group | None, str], ...], Measure]:
+        """The groups, the answer's columns in order, and what is measured."""
         found: list[tuple[exp.Expr, str]] = []
+        measures = []
         for item in select.expressions:
             inner = item.this if isinstance(item, exp.Alias) else item
-            default = COUNT if isinstance(inner, exp.Count) else inner.name
-            found.append((inner, item.alias or default))
-        counts = [inner for inner, _ in found if _is_count(inner)]
-        for inner, _ in found:
-            if not isinstance(inner, exp.Column) and not _is_count(inner):
+            measure = self._measure(inner)
+            if measure is not None:
+                measures.append(measure)
+            elif not isinstance(inner, exp.Column):
                 raise UsageError(f"{inner.sql(dialect=DIALECT)} is not supported; select columns and COUNT(*)")
-        if len(counts) != 1:
-            raise UsageError(f"select COUNT(*) once, not {len(counts)} times")
+            found.append((inner, item.alias or (measure.kind if measure else inner.name)))
+        if len(measures) != 1:
+            raise UsageError(f"select COUNT(*) once, not {len(measures)} times; SUM and AVG are asked one at a time")
+        self._measured = next(inner for inner, _ in found if self._measure(inner))
         groups = tuple(self._groups(select.args.get("group"), found))
         shown: list[tuple[Group | None, str]] = []
         for inner, name in found:
-            shown.append((None if _is_count(inner) else self._grouped(inner, groups), name))
+            shown.append((None if inner is self._measured else self._grouped(inner, groups), name))
         taken = [name.lower() for _, name in shown]
         for name in taken:
             if taken.count(name) > 1:
                 raise UsageError(f"two columns of the answer are called {name!r}; give one an alias")
-        return groups, tuple(shown)
+        return groups, tuple(shown), measures[0]
+
+    def _measure(self, item: exp.Expr) -> Measure | None:
+        """COUNT(*), or SUM or AVG of a numeric quasi-identifier; None for anything else."""
+        if _is_count(item):
+            return Measure()
+        kinds: dict[type, Literal["sum", "avg"]] = {exp.Sum: "sum", exp.Avg: "avg"}
+        kind = kinds.get(type(item))
+        if kind is None or not isinstance(item.this, exp.Column):
+            return None
+        side, name = self.resolve(item.this)
+        if side == "sa" or name not in self._types:
+            raise UsageError(f"{item.sql(dialect=DIALECT)}: only quasi-identifiers of the release can be added up")
+        if self._types[name].split("(")[0] not in NUMERIC.split():
+            raise UsageError(f"{item.sql(dialect=DIALECT)}: {name} is {self._types[name]}, not a number")
+        return Measure(kind, name)
 
     def _groups(self, clause: exp.Group | None, found: Sequence[tuple[exp.Expr, str]]) -> Iterator[Group]:
         if clause is None:
@@ -221,9 +264,19 @@ class _Reader:
         """Side and true name of a column."""
         if not isinstance(item, exp.Column):
             raise UsageError(f"{item.sql(dialect=DIALECT)} is not a column")
-        if item.args.get("db") or (item.table and item.table.lower() != self._alias.lower()):
+        if item.args.get("db"):
             raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
-        if item.name.lower() not in self._columns:
+        name, prefix = item.name.lower(), item.table.lower()
+        lookups = [lookup for alias, lookup in self._joined.items() if prefix in ("", alias)]
+        theirs = [(x, c) for x in lookups for c in x.columns if c.lower() == name]
+        ours = prefix in ("", self._alias.lower()) and name in self._columns
+        if len(theirs) + ours > 1:
+            raise UsageError(f"column {item.name!r} is in several tables; write table.{item.name}")
+        if theirs:
+            return "qi", theirs[0][0].inside(theirs[0][1])
+        if prefix not in ("", self._alias.lower(), *self._joined):
+            raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
+        if not ours:
             known = ", ".join(name for _, name in self._columns.values())
             raise UsageError(f"column {item.name!r} is not in the release; it has {known}")
         return self._columns[item.name.lower()]
@@ -286,14 +339,14 @@ class _Reader:
         _only(clause.this, HAVING, "HAVING")
 
         def rename(node: exp.Expr) -> exp.Expr:
-            if _is_count(node):
+            if node == self._measured:
                 return column(COUNT)
             if isinstance(node, exp.Column):
                 if node.table or names.get(node.name.lower(), node) is not None:
                     raise UsageError(f"HAVING {node.sql(dialect=DIALECT)}: only COUNT(*) can stand there; use WHERE")
                 return column(COUNT)
-            if isinstance(node, exp.Count | exp.Star):
-                raise UsageError(f"HAVING {node.sql(dialect=DIALECT)} is not supported; use COUNT(*)")
+            if isinstance(node, exp.AggFunc | exp.Star):
+                raise UsageError(f"HAVING {node.sql(dialect=DIALECT)} is not what the query asks for")
             return node
 
         renamed: exp.Expr = clause.this.copy().transform(rename)
@@ -315,7 +368,7 @@ class _Reader:
     def _output(
         self, item: exp.Expr, shown: Sequence[tuple[Group | None, str]], groups: Sequence[Group]
     ) -> tuple[Group | None, str]:
-        if _is_count(item):
+        if item == self._measured:
             return None, COUNT
         if isinstance(item, exp.Column):
             if not item.table:
@@ -360,14 +413,3 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
         yield from _conjuncts(node.this)
     else:
         yield node
-
-
-def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
-    """Grouping columns and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
-    groups = [(f"g_{i}", column(g.column)) for i, g in enumerate(query.groups) if g.side == side]
-    return [*groups, *query.terms[side]]
-
-
-def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
-    """``group_terms`` as items of a SELECT list."""
-    return [named(expression.copy(), name) for name, expression in group_terms(query, side)]

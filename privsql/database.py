@@ -37,6 +37,9 @@ class Database(Protocol):
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
 
+    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and fetch an Arrow table."""
+
     def position(self, table: str) -> exp.Expr:
         """The engine's number (0, 1, ..) of a stored row of ``table``, in the order in which it was made."""
 

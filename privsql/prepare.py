@@ -68,7 +68,7 @@ class Prepared:
         """
         roles = self.roles
         holes: Holes = {
-            "source": temp("people"),
+            "source": temp("source"),
             "sa": self.reading.sa,
             "qi": self.reading.qi,
             "keep": self.reading.keep,
@@ -76,17 +76,21 @@ class Prepared:
             "qi_order": roles.qi(),
         }
         self.db.make("records", fill("core/records", holes), title="Sorting the source")
-        holes = {"records": temp("records"), "sa": roles.sa(), "position": self.db.position("records")}
+        holes = {"records": temp("records"), "sa": roles.sa(), "position": self.db.position("r")}
         blocks = self.db.rows(fill("core/blocks", holes))
         ends = np.cumsum(self.counts).tolist()
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
             raise GuaranteeError("the source changed while it was read; nothing written")
 
+    def named(self, name: str) -> None:
+        """Make the sorted records readable as ``name``, under the publisher's own column names."""
+        self.db.own_view(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
+
 
 @dataclass(frozen=True)
 class Reading:
-    """How the columns are read from ``people`` under internal names, and which records are kept."""
+    """How the columns are read from ``source`` under internal names, and which records are kept."""
 
     qi: list[exp.Expr]
     sa: list[exp.Expr]
@@ -109,7 +113,7 @@ def prepare(db: Engine, spec: Spec) -> Prepared:
     )
     source_records, kept = _count(db, spec, roles, keep)
     holes: Holes = {
-        "source": temp("people"),
+        "source": temp("source"),
         "sa": reading.sa,
         "keep": keep,
         "keys": roles.sa(),
@@ -130,14 +134,14 @@ def prepare(db: Engine, spec: Spec) -> Prepared:
 
 
 def mount(db: Engine, spec: Spec) -> None:
-    """Make the publisher's table readable as ``people``."""
+    """Make the publisher's table readable as ``source``."""
     source = spec.source
-    db.mount("people", source.path, source.kind, source.table, source.query)
+    db.mount("source", source.path, source.kind, source.table, source.query)
 
 
 def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
-    """The fields by role under their true names, and how each is read from ``people``."""
-    available = {field.name.lower(): field for field in db.fields(temp("people"))}
+    """The fields by role under their true names, and how each is read from ``source``."""
+    available = {field.name.lower(): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
 
     def resolve(name: str) -> Field:
@@ -175,7 +179,7 @@ def _count(db: Engine, spec: Spec, roles: Roles, keep: exp.Expr) -> tuple[int, i
     is_null = [exp.Is(this=column(name), expression=exp.null()) for name in refused]
 
     def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
-        holes = {"source": temp("people"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
+        holes = {"source": temp("source"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
         records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
         return int(records), int(kept), int(bad)
 

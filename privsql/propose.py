@@ -72,7 +72,7 @@ def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) ->
         }
     )
     mount(db, probe)
-    profiles = [_profile(db, field.name, field.type) for field in db.fields(temp("people"))]
+    profiles = [_profile(db, field.name, field.type) for field in db.fields(temp("source"))]
     chosen = _sensitive(profiles, sensitive)
     profiles = [_with_clear(db, profile, chosen) for profile in profiles]
     keys = [p for p in profiles if p is not chosen and _identifies(p)]
@@ -104,7 +104,7 @@ def feasible_threshold(db: Engine, toml: str) -> str:
 
 def _profile(db: Engine, name: str, kind: str) -> Profile:
     records, filled, different, most = db.rows(
-        fill("core/profile", {"source": temp("people"), "column": column(name)})
+        fill("core/profile", {"source": temp("source"), "column": column(name)})
     )[0]
     return Profile(name, kind, int(records), int(filled), int(different), int(most))
 
@@ -113,7 +113,7 @@ def _with_clear(db: Engine, profile: Profile, sensitive: Profile) -> Profile:
     """The profile with the share of records whose sensitive value follows from the column."""
     if profile.name == sensitive.name or profile.different > MOST_VALUES:
         return profile
-    holes: Holes = {"source": temp("people"), "column": column(profile.name), "sensitive": column(sensitive.name)}
+    holes: Holes = {"source": temp("source"), "column": column(profile.name), "sensitive": column(sensitive.name)}
     determined = db.rows(fill("core/determined", holes))[0][0]
     return replace(profile, clear=int(determined) / max(1, profile.records))
 

@@ -8,13 +8,16 @@ from typing import IO, TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+from privsql import plot
+from privsql.errors import EngineError, UsageError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
     from privsql.answer import Answer
-    from privsql.api import Published, Verified
+    from privsql.api import Evaluated, Published, Verified
     from privsql.release import Manifest
 
 
@@ -74,6 +77,38 @@ def csv_rows(file: IO[str], answer: Answer) -> None:
     writer = csv.writer(file)
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)
+
+
+def evaluated(out: Console, found: Evaluated) -> None:
+    """Error and coverage of both estimators, by band."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("estimator", "true answer", "queries", "mean error", "median error", "coverage"):
+        table.add_column(name, justify="right")
+    for name, score in found.scores.items():
+        summary = score.summary()
+        for band in (*summary["bands"], summary):
+            shown = "all" if band is summary else plot.band_label(band)
+            errors = (
+                "-" if band[key] is None else f"{band[key]:.3f}"
+                for key in ("mean_relative_error", "median_relative_error")
+            )
+            covered = "-" if band["coverage"] is None else f"{band['coverage']:.1%}"
+            table.add_row(name, shown, f"{band['queries']:,}", *errors, covered)
+        table.add_section()
+    out.print(table)
+    out.print(
+        f"coverage is that of the {found.confidence:.0%} intervals; baseline's bounds are certain", highlight=False
+    )
+
+
+def plotted(found: Evaluated, to: Path) -> None:
+    """A picture of the evaluation."""
+    if to.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"--plot {to}: the ending must be .png or .svg")
+    try:
+        plot.evaluation(found.scores, to)
+    except OSError as error:
+        raise EngineError(f"{to}: {error.strerror}") from error
 
 
 def inspected(out: Console, manifest: Manifest) -> None:

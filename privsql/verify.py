@@ -9,7 +9,7 @@ from privsql._version import __version__
 from privsql.checks import Check, Result, run
 from privsql.engine.duck import scratch
 from privsql.mechanisms.bucketize import checks as bucketize
-from privsql.mechanisms.bucketize import mechanism
+from privsql.mechanisms.bucketize.view import view
 from privsql.release import MANIFEST
 from privsql.roles import Field
 from privsql.sqlfiles import table
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 
 
-def examine(db: Engine, manifest: Manifest, database: str | None, source: Prepared | None = None) -> list[Result]:
+def examine(
+    db: Engine, manifest: Manifest, database: str | None, source: Prepared | None = None, *, whole: bool = True
+) -> list[Result]:
     """All checks of a release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
-    If the contents are not what a release holds, the other checks would have nothing to stand on and are not run.
+    ``whole`` adds the checks that take long and that publishing implies. If the contents are not what a release
+    holds, the other checks would have nothing to stand on and are not run.
     """
     contents = run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
     if not contents[0].ok:
@@ -34,6 +37,8 @@ def examine(db: Engine, manifest: Manifest, database: str | None, source: Prepar
         *bucketize.checks(db, manifest, database),
         Check("SQL files are as stated", lambda: _digests(manifest)),
     ]
+    if whole:
+        checks += bucketize.long_checks(manifest.roles)
     if source is not None:
         checks += bucketize.source_checks(manifest.roles)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
@@ -43,9 +48,7 @@ def examine(db: Engine, manifest: Manifest, database: str | None, source: Prepar
 def _contents(db: Engine, manifest: Manifest, database: str | None) -> list[str]:
     """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
     expected = bucketize.tables(manifest.roles) | {MANIFEST: MANIFEST_COLUMNS}
-    kinds: dict[tuple[str, str], str] = {("table", name): "" for name in expected}
-    if manifest.name:
-        kinds["view", manifest.name] = view_text(manifest, expected)
+    kinds = definitions(manifest, expected)
     found = {(kind, name): text for kind, name, text in db.objects(database)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - found.keys())]
@@ -65,20 +68,20 @@ def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> 
     return extra + missing + order
 
 
-def view_text(manifest: Manifest, tables: dict[str, list[tuple[str, str]]]) -> str:
-    """The weighted view's definition as the engine stores it, from the manifest's columns and setting alone."""
+def definitions(manifest: Manifest, tables: dict[str, list[tuple[str, str]]]) -> dict[tuple[str, str], str]:
+    """What a release holds, by kind and name, as the engine writes it down: from the manifest's columns and setting."""
     with scratch() as db:
         for name, columns in tables.items():
             db.define(name, [Field(*column) for column in columns])
-        db.view(manifest.name, mechanism.view(manifest.roles, manifest.facts), into="memory")
-        return next(text for kind, _, text in db.objects(None) if kind == "view")
+        db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
+        return {(kind, name): text for kind, name, text in db.objects(None)}
 
 
 def _digests(manifest: Manifest) -> list[str]:
     """The SQL that made the release, if this is the version of privsql that did."""
     if manifest.privsql != __version__:
         return []
-    present = sqlfiles.digests(mechanism.SQL)
+    present = sqlfiles.digests(bucketize.SQL)
     return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from privsql.errors import EngineError, UsageError
 from privsql.progress import Silent
 from privsql.roles import Field
-from privsql.sqlfiles import fill, render, table, temp
+from privsql.sqlfiles import PREFIX, fill, render, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,7 +59,14 @@ class Engine:
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
-        return self.execute(render(query), values).to_arrow_table()
+        sql = render(query)
+        self.trace.append(sql)
+        with translated():
+            return self._connection.sql(sql, params=dict(values) if values else None).to_arrow_table()
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a SELECT of the publisher's own on the source."""
+        return self.execute(self._checked(sql)).fetchall()
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
@@ -88,8 +96,8 @@ class Engine:
         """Materialise a query as a table: temporary, or in the attached database ``into``."""
         if title:
             self._report.step(title)
-        kind = "TABLE" if into else "TEMP TABLE"
-        self.execute(f"CREATE {kind} {render(table(name, into or 'temp'))} AS {render(query)}")
+        kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp(name))
+        self.execute(f"CREATE {kind} {render(target)} AS {render(query)}")
 
     def define(self, name: str, columns: list[Field]) -> None:
         """Create an empty table."""
@@ -108,16 +116,20 @@ class Engine:
         finally:
             self.execute(f"USE {_name(self._home)}")
 
+    def own_view(self, name: str, query: exp.Expr) -> None:
+        """Create a temporary view under a name of the publisher's."""
+        self.execute(f"CREATE TEMP VIEW {render(table(name, 'temp'))} AS {render(query)}")
+
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
-        self._connection.register(name, data)
+        self._connection.register(PREFIX + name, data)
         self._registered.add(name)
 
     def drop(self, *names: str) -> None:
         """Forget temporary relations."""
         for name in names:
             if name in self._registered:
-                self._connection.unregister(name)
+                self._connection.unregister(PREFIX + name)
                 self._registered.discard(name)
             else:
                 self.execute(f"DROP TABLE IF EXISTS {render(temp(name))}")
@@ -145,6 +157,34 @@ class Engine:
             with _about(file):
                 target = render(table(file.stem, into))
                 self.execute(f"CREATE TABLE {target} AS SELECT * FROM read_parquet({_text(file)})")
+
+    def lookups(self, path: Path) -> dict[str, list[str]]:
+        """Copy an analyst's tables into memory: those of a DuckDB file, or a Parquet or CSV file named by its stem."""
+        if not path.is_file():
+            raise EngineError(f"{path}: no such file")
+        suffix = path.suffix.lower().lstrip(".")
+        kind = {"parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv"}.get(suffix)
+        copied = {}
+        with _about(path):
+            if kind is None:
+                self.attach(path, "attached", read_only=True)
+                names = [name for sort, name, _ in self.objects("attached") if sort in ("table", "view")]
+                sources = {name: f"{_name('attached')}.main.{_name(name)}" for name in names}
+            else:
+                sources = {path.stem: f"{READERS[kind]}({_text(path)})"}
+            for name, source in sources.items():
+                copy = table(name, "temp")
+                self.execute(f"CREATE TEMP TABLE {render(copy)} AS SELECT * FROM {source}")
+                copied[name] = [field.name for field in self.fields(copy)]
+            if kind is None:
+                self.execute(f"DETACH {_name('attached')}")
+        return copied
+
+    def lock(self) -> None:
+        """From now on: no other file, no extension, no setting can be changed."""
+        self.execute("SET enable_external_access = false")
+        self.execute("SET python_enable_replacements = false")
+        self.execute("SET lock_configuration = true")
 
     def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:
         """Make the publisher's table readable as view ``name``.
@@ -239,30 +279,26 @@ def scratch() -> Engine:
         return Engine(duckdb.connect(config=HARDENED))
 
 
-def locked(path: Path, report: Reporter | None = None) -> Engine:
-    """A release opened alone: read-only, no other file, no extension, no setting can be changed."""
-    if not path.is_file():
+def unlocked(path: Path, report: Reporter | None = None) -> Engine:
+    """A release opened read-only: a file, or a folder of Parquet files, which is read into memory.
+
+    Call ``lock`` before anything of an analyst's runs.
+    """
+    if not path.exists():
         raise EngineError(f"{path}: no such release")
+    inside = path.is_dir()
     with _about(path), translated():
-        connection = duckdb.connect(str(path), read_only=True, config=HARDENED)
-    return _lock(Engine(connection, report))
+        connection = duckdb.connect(":memory:" if inside else str(path), read_only=not inside, config=HARDENED)
+    engine = Engine(connection, report)
+    if inside:
+        engine.load(path, None)
+    return engine
 
 
-def locked_folder(path: Path, report: Reporter | None = None) -> Engine:
-    """A release that is a folder of Parquet files: read into memory, then locked like a file."""
-    with translated():
-        engine = Engine(duckdb.connect(config=HARDENED), report)
-    engine.load(path, None)
-    return _lock(engine)
-
-
-def _lock(engine: Engine) -> Engine:
-    for setting in (
-        "enable_external_access = false",
-        "python_enable_replacements = false",
-        "lock_configuration = true",
-    ):
-        engine.execute(f"SET {setting}")
+def locked(path: Path, report: Reporter | None = None) -> Engine:
+    """``unlocked`` and locked."""
+    engine = unlocked(path, report)
+    engine.lock()
     return engine
 
 
@@ -314,5 +350,11 @@ def _text(path: object) -> str:
 
 
 def _relation(name: str | None) -> exp.Table:
-    """A table by its dotted name; parts may be quoted."""
-    return exp.to_table(name, dialect="duckdb") if name else table("source")
+    """A table of the warehouse by its dotted name, parts may be quoted; None: the file."""
+    if not name:
+        return table("source", "temp")
+    try:
+        given = exp.to_table(name, dialect="duckdb")
+    except SqlglotError as error:
+        raise UsageError(f"table {name!r} is not a name; quote its parts") from error
+    return table(given.name, "warehouse", given.db or "main")

@@ -4,7 +4,7 @@
 --   holes     __database__: the database's name as an expression
 SELECT kind, name, text
 FROM (
-  SELECT 'table' AS kind, table_name AS name, coalesce(comment, '') AS text, database_name FROM duckdb_tables() WHERE NOT internal
+  SELECT 'table' AS kind, table_name AS name, sql AS text, database_name FROM duckdb_tables() WHERE NOT internal
   UNION ALL
   SELECT 'view', view_name, sql, database_name FROM duckdb_views() WHERE NOT internal
   UNION ALL
@@ -18,7 +18,15 @@ FROM (
   UNION ALL
   SELECT 'schema', schema_name, '', database_name FROM duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
   UNION ALL
-  SELECT 'column comment', table_name || '.' || column_name, comment, database_name FROM duckdb_columns() WHERE NOT internal AND comment IS NOT NULL
+  SELECT 'trigger', trigger_name, sql, database_name FROM duckdb_triggers()
+  UNION ALL
+  SELECT 'constraint', table_name, constraint_text, database_name FROM duckdb_constraints()
+  UNION ALL
+  SELECT 'comment', table_name, comment, database_name FROM duckdb_tables() WHERE NOT internal AND comment IS NOT NULL
+  UNION ALL
+  SELECT 'comment', view_name, comment, database_name FROM duckdb_views() WHERE NOT internal AND comment IS NOT NULL
+  UNION ALL
+  SELECT 'comment', table_name || '.' || column_name, comment, database_name FROM duckdb_columns() WHERE NOT internal AND comment IS NOT NULL
 ) AS everything
 WHERE database_name = __database__
 ORDER BY kind, name

@@ -7,6 +7,6 @@ FROM (
   SELECT __columns__, n FROM __first__
   UNION ALL
   SELECT __columns__, -n AS n FROM __second__
-) AS both
+) AS sides
 GROUP BY __columns__
 HAVING sum(n) <> 0

@@ -6,6 +6,6 @@ FROM (
   SELECT bid, count(*) AS n FROM __qit__ GROUP BY bid
   UNION ALL
   SELECT bid, -size AS n FROM __sizes__
-) AS both
+) AS sides
 GROUP BY bid
 HAVING sum(n) <> 0 OR bid IS NULL

@@ -14,12 +14,12 @@ WITH worst AS (
   SELECT __sa_worst__, w.size, t.numerator, t.denominator
   FROM worst AS w
   LEFT JOIN __thresholds__ AS t ON __same_threshold__
-  WHERE t.numerator IS NULL
+  WHERE t.numerator IS NULL OR t.denominator IS NULL
     OR CAST(w.most AS HUGEINT) * CAST(t.denominator AS HUGEINT) > CAST(t.numerator AS HUGEINT) * w.size
 )
 SELECT st.bid, __sa_st__, st."count", b.size, b.numerator, b.denominator
 FROM bad AS b
 JOIN __st__ AS st ON __same_value__
 JOIN __sizes__ AS g ON st.bid = g.bid AND g.size = b.size
-WHERE b.numerator IS NULL
+WHERE b.numerator IS NULL OR b.denominator IS NULL
   OR CAST(st."count" AS HUGEINT) * CAST(b.denominator AS HUGEINT) > CAST(b.numerator AS HUGEINT) * b.size

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from privsql.release import Manifest
     from privsql.roles import Roles
 
+SQL = ("core/", "bucketize/", "verify/")  # what makes and checks a release
+VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
 Json = dict[str, Any]
 
 
@@ -33,7 +35,8 @@ def tables(roles: Roles) -> dict[str, list[tuple[str, str]]]:
     return {
         "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
         "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
-        "privsql_thresholds": [*sensitive, ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")],
+        "privsql_values": [("code", "INTEGER"), *sensitive, *VALUE_COLUMNS],
+        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
     }
 
 
@@ -42,11 +45,13 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     roles, facts = manifest.roles, manifest.facts
     db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
     db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
-    fractions = exp.select(*roles.sa_in(), "numerator", "denominator")
-    db.view("v_thresholds", fractions.from_(table("privsql_thresholds", database)))
+    listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
+    db.view("v_values", listed.from_(table("privsql_values", database)))
+    db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st")}))
     db.put("v_claimed", _claimed(facts))
-    sizes, st, qit, values = temp("v_sizes"), temp("v_st"), temp("v_qit"), temp("v_thresholds")
+    sizes, st, qit, values = temp("v_sizes"), temp("v_st"), temp("v_qit"), temp("v_values")
+    channel = temp("v_channel")
     threshold_holes: Holes = {
         "st": st,
         "sizes": sizes,
@@ -57,6 +62,22 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
         "same_threshold": same("w", "t", roles.sa_keys),
         "same_value": same("st", "b", roles.sa_keys),
     }
+    value_holes: Holes = {
+        "st": st,
+        "values": values,
+        "sa": roles.sa(),
+        "sa_order": roles.sa("v"),
+        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
+        "same_value": same("f", "v", roles.sa_keys),
+    }
+    channel_holes: Holes = {
+        "st": st,
+        "sizes": sizes,
+        "channel": temp("v_channel"),
+        "values": values,
+        "sa_st": roles.sa("st"),
+        "same_value": same("p", "v", roles.sa_keys),
+    }
     return [
         Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
         Check(
@@ -64,16 +85,36 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
             fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa()}),
         ),
         Check("thresholds follow the stated rule", lambda: _rule(db, manifest)),
+        Check("values and their records are those of ST", fill("verify/values_true", value_holes)),
+        Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
+        Check(
+            "the channel lists meetings of values",
+            fill("verify/channel_positive", {"channel": channel, "values": values}),
+        ),
+        Check("the channel's rows lie in order, once each", _order(channel, ["size", "first", "second"], strict=True)),
+        Check("the values' rows lie in order", _order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
         Check("QIT and ST agree on every bucket", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
         Check(
             "setting is as stated",
             fill("verify/setting_true", {"sizes": sizes, "claimed": temp("v_claimed")}),
         ),
-        Check("QIT rows lie in canonical order", _order(qit, roles.qi(), strict=False)),
-        Check("ST rows lie in canonical order, once each", _order(st, roles.sa(), strict=True)),
+        Check("QIT rows lie in canonical order", _order(qit, ["bid", *roles.qi_keys], strict=False)),
+        Check("ST rows lie in canonical order, once each", _order(st, ["bid", *roles.sa_keys], strict=True)),
         Check("loss and bounds are as stated", lambda: _claims(manifest)),
     ]
+
+
+def long_checks(roles: Roles) -> list[Check]:
+    """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
+    holes: Holes = {
+        "st": temp("v_st"),
+        "sizes": temp("v_sizes"),
+        "channel": temp("v_channel"),
+        "values": temp("v_values"),
+        "same_value": same("st", "v", roles.sa_keys),
+    }
+    return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
 
 
 def source_checks(roles: Roles) -> list[Check]:
@@ -98,8 +139,8 @@ def source_checks(roles: Roles) -> list[Check]:
     ]
 
 
-def _order(relation: exp.Table, columns: list[exp.Expr], *, strict: bool) -> exp.Query:
-    key = exp.Tuple(expressions=[column("bid"), *columns])
+def _order(relation: exp.Table, columns: list[str], *, strict: bool) -> exp.Query:
+    key = exp.Tuple(expressions=[column(name) for name in columns])
     return fill("verify/rows_in_order", {"table": relation, "key": key, "strict": exp.Boolean(this=strict)})
 
 
@@ -127,7 +168,7 @@ def _rule(db: Database, manifest: Manifest) -> list[str]:
     labels = [named(exp.cast(item, "VARCHAR"), key) for item, key in zip(roles.sa("st"), roles.sa_keys, strict=True)]
     holes: Holes = {
         "st": temp("v_st"),
-        "thresholds": temp("v_thresholds"),
+        "thresholds": temp("v_values"),
         "labels": labels,
         "sa": roles.sa("st"),
         "same_value": same("st", "t", roles.sa_keys),

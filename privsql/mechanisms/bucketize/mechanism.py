@@ -10,37 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from privsql.errors import UsageError
+from privsql.mechanisms.bucketize.arrays import Composition, slots
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.thresholds import thresholds
-from privsql.sqlfiles import Holes, column, fill, named, table, temp
+from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from fractions import Fraction
-
-    from numpy.typing import NDArray
 
     from privsql.database import Database, Domain
     from privsql.mechanisms.bucketize.layout import Bids
-    from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.noise import Key
-    from privsql.roles import Roles
 
-SQL = ("core/", "bucketize/", "verify/")
 RESERVED = {
     "quasi_identifiers": {"bid", "weight"},
-    "sensitive": {"bid", "count", "weight", "numerator", "denominator"},
+    "sensitive": {"bid", "count", "weight", "code", "records", "numerator", "denominator"},
 }
-SLOTS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
-COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", pa.int32())])
-BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
-TABLES = ("qit", "st", "privsql_thresholds")
+TABLES = ("qit", "st", "privsql_values", "privsql_channel")
 
 
 def plan(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fraction, ...]]:
@@ -57,7 +49,7 @@ def plan(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fr
 
 
 def publish(db: Database, domain: Domain, asked: Bucketize, key: Key, name: str) -> dict[str, Any]:
-    """Make ``qit``, ``st``, ``privsql_thresholds`` and the weighted view in database ``release``; returns the facts."""
+    """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     _no_collisions(domain, name)
     found, values = plan(db, domain, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(domain.counts), tuple(domain.labels))
@@ -67,43 +59,23 @@ def publish(db: Database, domain: Domain, asked: Bucketize, key: Key, name: str)
         drawn = beside.submit(arrange, found, asked.composition, noise)
         domain.sort()
         bids = drawn.result()
-        counted = beside.submit(composition, bids, counts)
+        counted = beside.submit(_counted, bids, counts, found.setting)
         db.put("slots", slots(bids))
         assigned = db.matched(temp("records"), temp("slots")).subquery()
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
         db.drop("slots", "records")
-        db.put("composition", counted.result())
+        composition, meetings = counted.result()
+    db.put("composition", composition)
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
     db.put("fractions", _fractions(values))
     holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    db.make("privsql_thresholds", fill("bucketize/thresholds", holes), into="release")
-    db.drop("composition", "fractions")
+    db.make("privsql_values", fill("bucketize/values", holes), into="release")
+    db.put("meetings", meetings)
+    db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
+    db.drop("composition", "fractions", "meetings")
     return summary(found) | {"layout": asked.composition}
-
-
-def view(roles: Roles, facts: dict[str, Any]) -> exp.Query:
-    """The weighted view over QIT and ST."""
-    holes: Holes = {
-        "qit": table("qit"),
-        "st": table("st"),
-        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": size_of_bucket(facts["setting"], column("bid", "st")),
-    }
-    return fill("bucketize/weighted", holes)
-
-
-def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
-    """|g| from the bucket's number: buckets are numbered by size, so a CASE over the sizes replaces a join."""
-    sizes = [(int(size), int(buckets)) for size, buckets in setting.items()]
-    ends = np.cumsum([buckets for _, buckets in sizes]).tolist()
-    case = exp.Case()
-    for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
-        case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
-    last = exp.Literal.number(sizes[-1][0])
-    return case.else_(last) if len(sizes) > 1 else last
 
 
 def summary(found: Plan) -> dict[str, Any]:
@@ -118,46 +90,9 @@ def summary(found: Plan) -> dict[str, Any]:
     }
 
 
-def composition(bids: Bids, counts: Ints) -> pa.Table:
-    """(bid, code, records): how often each value stands in each bucket, in that order."""
-    bits = max(1, (len(counts) - 1).bit_length())
-    width = np.uint32 if int(bids.max(initial=0)).bit_length() + bits <= 32 else np.uint64
-    keys: NDArray[Any] = bids.astype(width)
-    np.left_shift(keys, width(bits), out=keys)
-    start = 0
-    for code, records in enumerate(counts.tolist()):
-        part = keys[start : start + records]
-        np.bitwise_or(part, width(code), out=part)
-        start += records
-    keys.sort()
-    return pa.Table.from_batches(_counted(keys, bits), schema=COMPOSITION)
-
-
-def _counted(keys: NDArray[Any], bits: int) -> Iterator[pa.RecordBatch]:
-    """Run lengths of sorted keys, a batch at a time; a run that crosses the end of a batch waits for the next."""
-    begin, n = 0, len(keys)
-    mask = (1 << bits) - 1
-    while begin < n:
-        end = min(n, begin + BATCH)
-        end = n if end == n else int(np.searchsorted(keys, keys[end - 1], side="right"))
-        part = keys[begin:end]
-        starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), part[1:] != part[:-1])))
-        records = np.diff(np.append(starts, len(part))).astype(np.int32)
-        first = part[starts]
-        columns = [(first >> bits).astype(np.int32), (first & mask).astype(np.int32), records]
-        yield pa.record_batch(columns, schema=COMPOSITION)
-        begin = end
-
-
-def slots(bids: Bids) -> pa.RecordBatchReader:
-    """(pos, bid) for every position, as a stream."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for begin in range(0, len(bids), BATCH):
-            part = bids[begin : begin + BATCH]
-            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=SLOTS)
-
-    return pa.RecordBatchReader.from_batches(SLOTS, batches())
+def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[pa.Table, pa.Table]:
+    composition = Composition(bids, counts)
+    return composition.table, composition.meetings(setting)
 
 
 def _fractions(values: tuple[Fraction, ...]) -> pa.Table:

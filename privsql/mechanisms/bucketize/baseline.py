@@ -9,14 +9,15 @@ meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.countquery import CountQuery, Side, group_terms, select_terms
-from privsql.mechanisms.bucketize.mechanism import size_of_bucket
+from privsql.errors import UsageError
+from privsql.estimates import Estimate, exactly
+from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.question import CountQuery, Side, group_terms, select_terms
 from privsql.sqlfiles import Holes, column, every, fill, table
 
 if TYPE_CHECKING:
@@ -25,35 +26,13 @@ if TYPE_CHECKING:
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """One row of an answer: the group's values and the estimate; ``std_error`` None where it is not known."""
-
-    group: tuple[Any, ...]
-    estimate: float
-    std_error: float | None
-    low: float
-    high: float
-
-
 def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
-    """The one SQL statement that an answer needs."""
-    groups = [column(f"g_{i}") for i in range(len(query.groups))]
-    if query.is_exact:
-        return fill(
-            "query/exact",
-            {
-                "qit": table("qit"),
-                "terms": select_terms(query, "qi"),
-                "keys": [expression for _, expression in group_terms(query, "qi")],
-                "filter": every([*query.filters["qi"], *([query.predicate] if query.predicate else [])]),
-            },
-        )
+    """The SQL statement that an answer needs."""
     holes: Holes = {
-        "qit": table("qit"),
+        "qit": query.records(table("qit")),
         "st": table("st"),
         "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
-        "groups": groups,
+        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
     }
     sides: tuple[Side, ...] = ("qi", "sa")
@@ -64,16 +43,12 @@ def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
     return fill("query/pairs", holes)
 
 
-def baseline(db: Database, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
+def estimate(db: Database, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    rows = db.rows(statement(query, facts))
-    if query.is_exact:
-        found = [Estimate(tuple(row[:-1]), float(row[-1]), 0.0, float(row[-1]), float(row[-1])) for row in rows]
-    else:
-        found = [_summed(group, parts) for group, parts in _by_group(rows).items()]
-    if not found and not query.groups:
-        found = [Estimate((), 0.0, 0.0, 0.0, 0.0)]
-    return found
+    if query.measure.kind != "count":
+        raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
+    found = [_summed(group, parts) for group, parts in _by_group(db.rows(statement(query, facts))).items()]
+    return found if found or query.groups else [exactly((), 0.0)]
 
 
 def _by_group(rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[int, int, int, int]]]:

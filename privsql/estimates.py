@@ -1,0 +1,26 @@
+"""One row of an answer, whatever mechanism it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The group's values and the estimate; ``std_error`` is None where it is not known.
+
+    ``low`` and ``high`` bound the true answer: with certainty where the baseline formula is used, else with the
+    confidence that was asked for. All four are None where SQL would answer NULL.
+    """
+
+    group: tuple[Any, ...]
+    estimate: float | None
+    std_error: float | None
+    low: float | None
+    high: float | None
+
+
+def exactly(group: tuple[Any, ...], value: float | None) -> Estimate:
+    """An estimate that is the true answer."""
+    return Estimate(group, value, None if value is None else 0.0, value, value)

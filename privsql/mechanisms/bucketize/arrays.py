@@ -1,0 +1,104 @@
+"""From bucket numbers to the arrays that SQL takes: slots, the composition of buckets, and how values meet in them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from privsql.mechanisms.bucketize.layout import Bids
+    from privsql.mechanisms.bucketize.model import Ints, Setting
+
+SLOTS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
+COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", pa.int32())])
+BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
+
+
+def slots(bids: Bids) -> pa.RecordBatchReader:
+    """(pos, bid) for every position, as a stream."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for begin in range(0, len(bids), BATCH):
+            part = bids[begin : begin + BATCH]
+            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=SLOTS)
+
+    return pa.RecordBatchReader.from_batches(SLOTS, batches())
+
+
+class Composition:
+    """Which values stand in which bucket; n sorted integers (bucket, code)."""
+
+    def __init__(self, bids: Bids, counts: Ints) -> None:
+        """``bids`` (n,): buckets of the records, value by value; ``counts`` (m,): records of each value."""
+        self._values = len(counts)
+        self._bits = max(1, (len(counts) - 1).bit_length())
+        width = np.uint32 if int(bids.max(initial=0)).bit_length() + self._bits <= 32 else np.uint64
+        keys: NDArray[Any] = bids.astype(width)
+        np.left_shift(keys, width(self._bits), out=keys)
+        start = 0
+        for code, records in enumerate(counts.tolist()):
+            part = keys[start : start + records]
+            np.bitwise_or(part, width(code), out=part)
+            start += records
+        keys.sort()
+        self._keys = keys
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """(bid, code, records): how often each value stands in each bucket, in that order."""
+        return pa.Table.from_batches(self._counted(), schema=COMPOSITION)
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        """Run lengths, a batch at a time; a run that crosses the end of a batch belongs to it whole."""
+        begin, n = 0, len(self._keys)
+        while begin < n:
+            end = min(n, begin + BATCH)
+            end = n if end == n else int(np.searchsorted(self._keys, self._keys[end - 1], side="right"))
+            part = self._keys[begin:end]
+            starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), part[1:] != part[:-1])))
+            records = np.diff(np.append(starts, len(part))).astype(np.int32)
+            first = part[starts]
+            columns = [(first >> self._bits).astype(np.int32), self._codes(first).astype(np.int32), records]
+            yield pa.record_batch(columns, schema=COMPOSITION)
+            begin = end
+
+    def meetings(self, setting: Setting) -> pa.Table:
+        """(size, first, second, pairs): sum over buckets of one size of count(g, first) * count(g, second).
+
+        Only first <= second and pairs > 0; codes are ranks of values. This is what the channel of a release is made
+        of, and follows from ST alone.
+        """
+        parts, start = [], 0
+        for size, buckets in setting.items:
+            end = start + size * buckets
+            total = self._meetings(self._keys[start:end].reshape(buckets, size))
+            first, second = np.nonzero(np.triu(total))
+            columns = [np.full(len(first), size, dtype=np.int32), first.astype(np.int32), second.astype(np.int32)]
+            parts.append(pa.table([*columns, total[first, second]], names=["size", "first", "second", "pairs"]))
+            start = end
+        return pa.concat_tables(parts)
+
+    def _meetings(self, keys: NDArray[Any]) -> Ints:
+        """Sum over buckets (rows) of c c^T, c the counts of a bucket (m,)."""
+        buckets, size = keys.shape
+        m = self._values
+        total = np.zeros(m * m, dtype=np.int64)
+        left, right = np.triu_indices(size, 1)
+        step = max(1, 4 * BATCH // max(1, len(left)))
+        for begin in range(0, buckets, step):
+            codes = self._codes(keys[begin : begin + step]).astype(np.int64)
+            total += np.bincount((codes[:, left] * m + codes[:, right]).ravel(), minlength=m * m)
+        square = total.reshape(m, m)
+        square = square + square.T
+        square[np.diag_indices(m)] += np.bincount(self._codes(keys).ravel().astype(np.int64), minlength=m)
+        return square
+
+    def _codes(self, keys: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(keys & keys.dtype.type((1 << self._bits) - 1))

@@ -1,0 +1,36 @@
+"""The weighted view of a release, and the size of a bucket as an expression."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.sqlfiles import Holes, column, fill, named, table
+
+if TYPE_CHECKING:
+    from privsql.roles import Roles
+
+
+def view(roles: Roles, facts: dict[str, Any]) -> exp.Query:
+    """The weighted view over QIT and ST."""
+    holes: Holes = {
+        "qit": table("qit"),
+        "st": table("st"),
+        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
+        "size": size_of_bucket(facts["setting"], column("bid", "st")),
+    }
+    return fill("bucketize/weighted", holes)
+
+
+def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
+    """|g| from the bucket's number: buckets are numbered by size, so a CASE over the sizes replaces a join."""
+    sizes = [(int(size), int(buckets)) for size, buckets in setting.items()]
+    ends = np.cumsum([buckets for _, buckets in sizes]).tolist()
+    case = exp.Case()
+    for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
+        case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
+    last = exp.Literal.number(sizes[-1][0])
+    return case.else_(last) if len(sizes) > 1 else last
