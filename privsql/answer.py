@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,13 @@ import pandas as pd
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.estimates import FIGURES
 from privsql.question import COUNT, CountQuery
 from privsql.sqlfiles import column, temp
 
 if TYPE_CHECKING:
     from privsql.database import Database
     from privsql.estimates import Estimate
-
-FIGURES = ("estimate", "std_error", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ def present(db: Database, query: CountQuery, found: list[Estimate]) -> tuple[tup
         "rank": pa.array(range(len(found)), pa.int64()),
         COUNT: pa.array([e.estimate for e in found], pa.float64()),
     }
-    for i, group in enumerate(query.groups):
-        data[group.output] = _sortable([e.group[i] for e in found])
+    for i in range(len(query.groups)):
+        data[f"g_{i}"] = _sortable([e.group[i] for e in found])
     db.put("found", pa.table(data))
     chosen = exp.select(column("rank")).from_(temp("found"))
     if query.having is not None:
         chosen = chosen.where(query.having)
-    last = [column(group.output) for group in query.groups] + [column("rank")]
+    last = [*(column(f"g_{i}") for i in range(len(query.groups))), column("rank")]
     chosen = chosen.order_by(*query.order, *(exp.Ordered(this=item, nulls_first=False) for item in last))
     if query.limit is not None:
         chosen = chosen.limit(query.limit)
@@ -82,14 +82,15 @@ def _sortable(values: list[Any]) -> pa.Array:
 
 
 def _table(query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    position = {group.output: i for i, group in enumerate(query.groups)}
+    position = {group.column: i for i, group in enumerate(query.groups)}
     shown = [group for group, _ in query.shown if group is not None]
     columns = (*(name for group, name in query.shown if group is not None), *FIGURES)
     return columns, [
-        (*(e.group[position[g.output]] for g in shown), e.estimate, e.std_error, e.low, e.high) for e in found
+        (*(e.group[position[g.column]] for g in shown), e.estimate, e.std_error, e.low, e.high) for e in found
     ]
 
 
 def _plain(value: object) -> object:
     """A value that JSON knows; dates, decimals and the like as text."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value if value is None or (isinstance(value, bool | int | float | str) and finite) else str(value)

@@ -13,12 +13,14 @@ from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.answer import Answer, present
 from privsql.channel import quality
+from privsql.checks import Check, run
 from privsql.countquery import read
 from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.evaluate import Score, Truth, score
 from privsql.mechanisms.bucketize import checks, mechanism
 from privsql.mechanisms.bucketize.answers import Answers
+from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.view import view
 from privsql.noise import Key, seed_key, system_key
 from privsql.prepare import Prepared, prepare
@@ -95,10 +97,12 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
     records give the same release. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     options, key, clock = options or Options(), key or system_key(), time.monotonic()
-    with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
+    _may_write(spec, replace=replace)
+    with Draft(spec.target) as draft, _workshop(draft.spill, options) as db:
         source = prepare(db, spec)
+        mechanism.refuse_collisions(source.roles, spec.name)
         db.attach(draft.database, "release", read_only=False)
-        facts = mechanism.publish(db, source, spec.mechanism, key, spec.name)
+        facts = mechanism.publish(db, source, spec.mechanism, key)
         manifest = _manifest(db, spec, source, key, facts)
         db.view(manifest.name, view(manifest.roles, facts), into="release")
         db.put("manifest", manifest.as_table())
@@ -116,6 +120,21 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
     return Published(spec.target, _shown(manifest), results, time.monotonic() - clock)
 
 
+def _may_write(spec: Spec, *, replace: bool) -> None:
+    """``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
+    target = spec.target
+    if not target.exists():
+        return
+    if target.resolve() == spec.source.path.resolve():
+        raise UsageError(f"{target} is the source, not a release; give another target")
+    if not replace:
+        raise UsageError(f"{target} exists; give --replace to publish over it")
+    try:
+        inspect(target)
+    except PrivsqlError as error:
+        raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
+
+
 def plan(spec: Spec, *, options: Options | None = None) -> Published:
     """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
     clock = time.monotonic()
@@ -124,6 +143,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
         _workshop(Path(folder), options or Options()) as db,
     ):
         source = prepare(db, spec)
+        mechanism.refuse_collisions(source.roles, spec.name)
         found, _ = mechanism.plan(db, source, spec.mechanism)
         head = _head(spec, source.source_records, source.records, source.suppressed)
     return Published(None, head | mechanism.summary(found), [], time.monotonic() - clock)
@@ -142,19 +162,30 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
             _same_roles(manifest, source)
             source.sort()
             _attach(db, path, manifest)
-            results = examine(db, manifest, "release", source)
+            asked = thresholds(db, source, spec.mechanism.threshold)
+            results = examine(db, manifest, "release", source=source, asked=asked)
+    if path.is_dir():
+        results += run(
+            None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
+        )
     return Verified(results, _notes(manifest))
+
+
+def _strangers(path: Path, manifest: Manifest) -> list[str]:
+    """Files of a release's folder that do not belong there."""
+    own = {path / f"{name}.parquet" for name in (*checks.tables(manifest.roles), MANIFEST)}
+    return [f"{file.relative_to(path)} does not belong here" for file in sorted(path.rglob("*")) if file not in own]
 
 
 @contextmanager
 def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Engine, Manifest, dict[str, list[str]]]]:
     """A release opened alone, read-only and locked, with its manifest and the columns of attached lookups."""
     with unlocked(path) as db:
+        lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
+        db.lock()  # before anything of the release is read: its manifest may be a view
         manifest = _read_manifest(db, path)
         if path.is_dir():
             db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
-        lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
-        db.lock()
         yield db, manifest, lookups
 
 
@@ -194,6 +225,7 @@ class Release:
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
         asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups)
+        self._db.binds(sql)  # the parser understands some things that the engine does not
         statement, formula = self._answers.statement(asked, estimator)
         self._keys_are_unique(asked)
         found = self._answers.answer(asked, estimator, confidence)
@@ -329,11 +361,13 @@ def _only_table(path: Path) -> str:
 
 def _read_manifest(db: Engine, path: Path) -> Manifest:
     try:
-        return Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
+        manifest = Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
+        checks.read(manifest)
     except UsageError as error:
         raise UsageError(f"{path} is not a release of privsql: {error}") from error
     except PrivsqlError as error:
         raise type(error)(f"{path}: {error}") from error
+    return manifest
 
 
 def _workshop(spill: Path, options: Options) -> Engine:

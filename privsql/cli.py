@@ -27,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-out = Console()
+out = Console(markup=False, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the release.")]
@@ -87,7 +87,7 @@ def _split(names: str | None) -> list[str]:
 def _spec(source: Path, flags: dict[str, Any]) -> specs.Spec:
     """The specification: a TOML file, or a source with flags."""
     if source.suffix.lower() == ".toml":
-        wrong = [name for name, value in flags.items() if value and name not in ("to", "format")]
+        wrong = [name for name, value in flags.items() if value not in (None, []) and name not in ("to", "format")]
         if wrong:
             raise UsageError(f"--{wrong[0].replace('_', '-')} does not go with a specification file; write it there")
         return specs.load(source)

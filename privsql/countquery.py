@@ -9,7 +9,10 @@ per largest one-sided part, so that each side can be summed up by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlglot
@@ -17,12 +20,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql.errors import UsageError
+from privsql.estimates import FIGURES
 from privsql.question import COUNT, CountQuery, Group, Lookup, Measure, Side
+from privsql.roles import fold
 from privsql.sqlfiles import DIALECT, column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from privsql.roles import Roles
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -65,12 +68,22 @@ def read(sql: str, roles: Roles, release: str, lookups: Lookups | None = None) -
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
     (['"age" > 30'], ['"job" = 1'])
     """
-    select = _parsed(sql)
-    reader = _Reader(roles, _source(select, release), lookups or {})
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the query is not valid Unicode text") from error
+    try:
+        return _read(_parsed(sql), roles, release, lookups or {})
+    except RecursionError as error:
+        raise UsageError("the query is nested too deeply") from error
+
+
+def _read(select: exp.Select, roles: Roles, release: str, lookups: Lookups) -> CountQuery:
+    reader = _Reader(roles, _source(select, release), lookups)
     joined = reader.joins(select.args.get("joins") or [])
     groups, shown, measure = reader.outputs(select)
     filters, terms, predicate = reader.condition(select.args.get("where"))
-    names = {name.lower(): group for group, name in shown}
+    names = {fold(name): group for group, name in shown}
     return CountQuery(
         groups=groups,
         filters=filters,
@@ -88,8 +101,9 @@ def read(sql: str, roles: Roles, release: str, lookups: Lookups | None = None) -
 
 def _parsed(sql: str) -> exp.Select:
     try:
-        statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
-    except (SqlglotError, RecursionError) as error:
+        with _quiet():
+            statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
+    except SqlglotError as error:
         raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         kind = (
@@ -107,6 +121,18 @@ def _parsed(sql: str) -> exp.Select:
     return select
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the parser's own warnings: what it can't read is refused here."""
+    logger = logging.getLogger("sqlglot")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _source(select: exp.Select, release: str) -> str:
     """The alias of the release in the query."""
     source = select.args.get("from_")
@@ -116,7 +142,9 @@ def _source(select: exp.Select, release: str) -> str:
     extra = [key for key, value in relation.args.items() if value and key not in ("this", "alias")]
     if extra:
         raise UsageError(f"{NAMES.get(extra[0], extra[0].strip('_').upper())} is not supported")
-    if relation.name.lower() != release.lower():
+    if relation.args.get("alias") and relation.args["alias"].args.get("columns"):
+        raise UsageError("renaming columns in FROM is not supported")
+    if fold(relation.name) != fold(release):
         raise UsageError(f"there is no table {relation.name!r} here; the query must read FROM {release}")
     return relation.alias or relation.name
 
@@ -126,7 +154,8 @@ def _integer(clause: exp.Expr | None, name: str) -> int | None:
         return None
     value = clause.expression
     extra = [key for key, arg in clause.args.items() if arg and key != "expression"]
-    if extra or not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit():
+    number = isinstance(value, exp.Literal) and not value.is_string and value.this.isdigit() and len(value.this) < 19
+    if extra or not number:
         raise UsageError(f"{name} must be a whole number")
     return int(value.this)
 
@@ -136,12 +165,13 @@ class _Reader:
 
     def __init__(self, roles: Roles, alias: str, lookups: Lookups) -> None:
         self._alias = alias
-        self._lookups = {name.lower(): (name, tuple(columns)) for name, columns in lookups.items()}
+        self._lookups = {fold(name): (name, tuple(columns)) for name, columns in lookups.items()}
         self._joined: dict[str, Lookup] = {}
         self._types = {f.name: f.type for f in roles.quasi_identifiers}
+        self._kinds = self._types | {f.name: f.type for f in roles.sensitive}
         fields: list[tuple[Side, str]] = [("qi", f.name) for f in roles.quasi_identifiers]
         fields += [("sa", f.name) for f in roles.sensitive]
-        self._columns = {name.lower(): (side, name) for side, name in fields}
+        self._columns = {fold(name): (side, name) for side, name in fields}
         self._measured: exp.Expr = exp.null()
 
     # Joins ---
@@ -162,18 +192,18 @@ class _Reader:
             raise UsageError(f"{clause.sql(dialect=DIALECT)} is not supported; join attached tables with JOIN .. ON")
         if [key for key, value in target.args.items() if value and key not in ("this", "alias")]:
             raise UsageError(f"{target.sql(dialect=DIALECT)} is not supported in JOIN")
-        if target.name.lower() not in self._lookups:
+        if fold(target.name) not in self._lookups:
             known = ", ".join(name for name, _ in self._lookups.values()) or "none is attached"
             raise UsageError(f"JOIN: there is no lookup table {target.name!r} ({known}); attach it with --attach")
-        name, columns = self._lookups[target.name.lower()]
+        name, columns = self._lookups[fold(target.name)]
         alias = target.alias or target.name
-        if alias.lower() in (*self._joined, self._alias.lower()):
+        if fold(alias) in (*self._joined, fold(self._alias)):
             raise UsageError(f"JOIN: two tables are called {alias!r}; give one an alias")
-        self._joined[alias.lower()] = Lookup(name, alias, (), columns)
-        self._joined[alias.lower()] = Lookup(name, alias, self._join_keys(clause, alias), columns)
+        self._joined[fold(alias)] = Lookup(name, alias, (), columns)
+        self._joined[fold(alias)] = Lookup(name, alias, self._join_keys(clause, alias), columns)
 
     def _join_keys(self, clause: exp.Join, alias: str) -> tuple[tuple[str, str], ...]:
-        lookup = self._joined[alias.lower()]
+        lookup = self._joined[fold(alias)]
         pairs = [
             (exp.column(key.name, alias), exp.column(key.name, self._alias)) for key in clause.args.get("using") or ()
         ]
@@ -215,9 +245,11 @@ class _Reader:
         shown: list[tuple[Group | None, str]] = []
         for inner, name in found:
             shown.append((None if inner is self._measured else self._grouped(inner, groups), name))
-        taken = [name.lower() for _, name in shown]
-        for name in taken:
-            if taken.count(name) > 1:
+        listed = {id(group) for group, _ in shown if group is not None}
+        groups = tuple(g if id(g) in listed else replace(g, output=f"g_{i}") for i, g in enumerate(groups))
+        taken = [fold(name) for _, name in shown]
+        for (group, _), name in zip(shown, taken, strict=True):
+            if taken.count(name) > 1 or (group is not None and name in FIGURES):
                 raise UsageError(f"two columns of the answer are called {name!r}; give one an alias")
         return groups, tuple(shown), measures[0]
 
@@ -243,15 +275,15 @@ class _Reader:
             if value and key != "expressions":
                 raise UsageError(f"GROUP BY {key.replace('_', ' ').upper()} is not supported")
         outputs = {inner.sql(): name for inner, name in found}
-        aliases = {name.lower(): inner for inner, name in found}
+        aliases = {fold(name): inner for inner, name in found}
         for item in clause.expressions:
             target = _ordinal(item, [inner for inner, _ in found]) or item
-            if isinstance(target, exp.Column) and not target.table and target.name.lower() not in self._columns:
-                target = aliases.get(target.name.lower(), target)
+            if isinstance(target, exp.Column) and not target.table and fold(target.name) not in self._columns:
+                target = aliases.get(fold(target.name), target)
             if not isinstance(target, exp.Column):
                 raise UsageError(f"GROUP BY {item.sql(dialect=DIALECT)} is not supported; group by columns")
             side, name = self.resolve(target)
-            yield Group(side, name, outputs.get(target.sql(), name))
+            yield Group(side, name, outputs.get(target.sql(), name), self._kinds.get(name, "VARCHAR"))
 
     def _grouped(self, item: exp.Expr, groups: Sequence[Group]) -> Group:
         _, name = self.resolve(item)
@@ -266,20 +298,20 @@ class _Reader:
             raise UsageError(f"{item.sql(dialect=DIALECT)} is not a column")
         if item.args.get("db"):
             raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
-        name, prefix = item.name.lower(), item.table.lower()
+        name, prefix = fold(item.name), fold(item.table)
         lookups = [lookup for alias, lookup in self._joined.items() if prefix in ("", alias)]
-        theirs = [(x, c) for x in lookups for c in x.columns if c.lower() == name]
-        ours = prefix in ("", self._alias.lower()) and name in self._columns
+        theirs = [(x, c) for x in lookups for c in x.columns if fold(c) == name]
+        ours = prefix in ("", fold(self._alias)) and name in self._columns
         if len(theirs) + ours > 1:
             raise UsageError(f"column {item.name!r} is in several tables; write table.{item.name}")
         if theirs:
             return "qi", theirs[0][0].inside(theirs[0][1])
-        if prefix not in ("", self._alias.lower(), *self._joined):
+        if prefix not in ("", fold(self._alias), *self._joined):
             raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
         if not ours:
             known = ", ".join(name for _, name in self._columns.values())
             raise UsageError(f"column {item.name!r} is not in the release; it has {known}")
-        return self._columns[item.name.lower()]
+        return self._columns[fold(item.name)]
 
     # Condition ---
 
@@ -293,13 +325,13 @@ class _Reader:
             return filters, terms, None
         _only(clause.this, CONDITION, "WHERE")
         root = self._qualified(clause.this)
+        sides = self._sides(root)
         rest = []
         for part in _conjuncts(root):
-            side = self._side(part)
-            if side is None:
-                rest.append(self._over_terms(part, terms))
+            if len(sides[id(part)]) == 2:
+                rest.append(self._over_terms(part, sides, terms))
             else:
-                filters[side].append(part)
+                filters[_one(sides[id(part)])].append(part)
         return filters, terms, exp.and_(*rest) if rest else None
 
     def _qualified(self, root: exp.Expr) -> exp.Expr:
@@ -310,25 +342,30 @@ class _Reader:
 
         return root.copy().transform(rename)
 
-    def _side(self, part: exp.Expr) -> Side | None:
-        """The one side that a condition is about; None if both. Constants count as quasi-identifiers."""
-        sides = {self.resolve(node)[0] for node in part.find_all(exp.Column)}
-        return None if len(sides) == 2 else next(iter(sides), "qi")
+    def _sides(self, root: exp.Expr) -> dict[int, set[Side]]:
+        """The sides that each part of a condition is about, by the part's identity."""
+        found: dict[int, set[Side]] = {}
+        for node in reversed(list(root.walk(bfs=True))):
+            own: set[Side] = {self.resolve(node)[0]} if isinstance(node, exp.Column) else set()
+            found[id(node)] = own.union(*(found[id(child)] for child in node.iter_expressions()))
+        return found
 
-    def _over_terms(self, part: exp.Expr, terms: dict[Side, list[tuple[str, exp.Expr]]]) -> exp.Expr:
-        side = self._side(part)
-        if side is not None:
+    def _over_terms(
+        self, part: exp.Expr, sides: dict[int, set[Side]], terms: dict[Side, list[tuple[str, exp.Expr]]]
+    ) -> exp.Expr:
+        """The part with its largest one-sided parts replaced by named terms, in place."""
+        if len(sides[id(part)]) < 2:
+            side = _one(sides[id(part)])
             name = f"{side[0]}_{len(terms[side])}"
             terms[side].append((name, part.copy()))
             return column(name)
         if not isinstance(part, CONNECTIVES):
             text = part.sql(dialect=DIALECT)
             raise UsageError(f"{text}: comparing a quasi-identifier with a sensitive column is not supported")
-        replaced = part.copy()
         for key in ("this", "expression"):
-            if replaced.args.get(key) is not None:
-                replaced.set(key, self._over_terms(part.args[key], terms))
-        return replaced
+            if part.args.get(key) is not None:
+                part.set(key, self._over_terms(part.args[key], sides, terms))
+        return part
 
     # After the count ---
 
@@ -342,7 +379,7 @@ class _Reader:
             if node == self._measured:
                 return column(COUNT)
             if isinstance(node, exp.Column):
-                if node.table or names.get(node.name.lower(), node) is not None:
+                if node.table or names.get(fold(node.name), node) is not None:
                     raise UsageError(f"HAVING {node.sql(dialect=DIALECT)}: only COUNT(*) can stand there; use WHERE")
                 return column(COUNT)
             if isinstance(node, exp.AggFunc | exp.Star):
@@ -362,7 +399,8 @@ class _Reader:
             chosen = _ordinal(item.this, [name for _, name in shown])
             target = next((s for s in shown if s[1] == chosen), None) or self._output(item.this, shown, groups)
             ordered = item.copy()
-            ordered.set("this", column(COUNT if target[0] is None else target[0].output))
+            place = None if target[0] is None else [g.column for g in groups].index(target[0].column)
+            ordered.set("this", column(COUNT if place is None else f"g_{place}"))
             yield ordered
 
     def _output(
@@ -373,7 +411,7 @@ class _Reader:
         if isinstance(item, exp.Column):
             if not item.table:
                 for group, name in shown:
-                    if name.lower() == item.name.lower():
+                    if fold(name) == fold(item.name):
                         return group, name
             _, name = self.resolve(item)
             for group in groups:
@@ -384,14 +422,20 @@ class _Reader:
         )
 
 
+def _one(sides: set[Side]) -> Side:
+    """The side of a condition on one side; constants count as quasi-identifiers."""
+    return next(iter(sides), "qi")
+
+
 def _is_count(item: exp.Expr) -> bool:
-    return isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
+    plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
+    return plain and not any(item.this.args.values())
 
 
 def _ordinal(item: exp.Expr, choices: Sequence[Any]) -> Any:
     if not isinstance(item, exp.Literal) or item.is_string:
         return None
-    if not item.this.isdigit() or not 1 <= int(item.this) <= len(choices):
+    if not item.this.isdigit() or len(item.this) > 9 or not 1 <= int(item.this) <= len(choices):
         raise UsageError(f"position {item.this} is not in the select list")
     return choices[int(item.this) - 1]
 

@@ -11,6 +11,9 @@ class PrivsqlError(Exception):
 
     exit_code = 4
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
 
 class GuaranteeError(PrivsqlError):
     """A check or a guarantee does not hold."""

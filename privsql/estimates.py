@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
+
+FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 
 @dataclass(frozen=True)
@@ -24,3 +27,8 @@ class Estimate:
 def exactly(group: tuple[Any, ...], value: float | None) -> Estimate:
     """An estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
+
+
+def same_nan(value: Any) -> Any:
+    """The value, with every NaN the same object: groups are told apart by equality, and SQL has one NaN."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value

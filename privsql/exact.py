@@ -13,7 +13,8 @@ from fractions import Fraction
 from numbers import Rational
 
 # Numerators and denominators are re-checked in SQL as HUGEINT products with counts: 18 digits leave room.
-MAX_DENOMINATOR = 10**18
+MAX_DIGITS = 18
+MAX_DENOMINATOR = 10**MAX_DIGITS
 
 
 def fraction(number: object) -> Fraction:
@@ -39,11 +40,18 @@ def text(value: Fraction) -> str:
     >>> text(Fraction(1, 50)), text(Fraction(1, 3)), text(Fraction(2))
     ('0.02', '1/3', '2')
     """
-    rest = value.denominator
+    digits, rest = 0, value.denominator
     for prime in (2, 5):
+        power = 0
         while rest % prime == 0:
             rest //= prime
-    return format(Decimal(value.numerator) / Decimal(value.denominator), "f") if rest == 1 else str(value)
+            power += 1
+        digits = max(digits, power)
+    if rest != 1 or digits > MAX_DIGITS:
+        return str(value)
+    scaled = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
+    shown = f"{scaled[: len(scaled) - digits]}.{scaled[len(scaled) - digits :]}" if digits else scaled
+    return f"-{shown}" if value < 0 else shown
 
 
 @dataclass(frozen=True)
@@ -74,9 +82,12 @@ def linear(expression: object) -> Linear:
         return Linear(Fraction(0), fraction(expression))
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-    except SyntaxError as error:
-        raise ValueError(f"threshold {expression!r} is not an expression such as '8*f + 0.02'") from error
-    return _evaluate(tree.body, expression.strip())
+        found = _evaluate(tree.body, expression.strip())
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"threshold {expression[:60]!r} is not an expression such as '8*f + 0.02'") from error
+    if max(found.slope.denominator, found.intercept.denominator) > MAX_DENOMINATOR:
+        raise ValueError(f"threshold {expression[:60]!r} has more than {MAX_DIGITS} digits after the point")
+    return found
 
 
 def _evaluate(node: ast.expr, source: str) -> Linear:

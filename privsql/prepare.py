@@ -9,7 +9,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.errors import GuaranteeError, UsageError
-from privsql.roles import Field, Roles, label
+from privsql.roles import Field, Roles, fold, label
 from privsql.sqlfiles import Holes, column, every, fill, named, some, temp
 
 if TYPE_CHECKING:
@@ -18,30 +18,7 @@ if TYPE_CHECKING:
     from privsql.engine.duck import Engine
     from privsql.spec import Spec
 
-SCALARS = [
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-    "FLOAT",
-    "DOUBLE",
-    "DECIMAL",
-    "BOOLEAN",
-    "VARCHAR",
-    "DATE",
-    "TIME",
-    "TIMESTAMP",
-    "TIMESTAMP_S",
-    "TIMESTAMP_MS",
-    "TIMESTAMP_NS",
-    "UUID",
-]
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
-WITH_ZONE = ("TIMESTAMP WITH TIME ZONE",)
 
 
 @dataclass(frozen=True)
@@ -141,28 +118,37 @@ def mount(db: Engine, spec: Spec) -> None:
 
 def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
     """The fields by role under their true names, and how each is read from ``source``."""
-    available = {field.name.lower(): field for field in db.fields(temp("source"))}
+    available = {fold(field.name): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
 
     def resolve(name: str) -> Field:
-        field = available.get(name.lower())
+        field = available.get(fold(name))
         if field is None:
             known = ", ".join(f.name for f in available.values())
             raise UsageError(f"column {name!r} is not in the source; it has {known}")
         base = field.type.split("(")[0]
-        if base in AS_TEXT:
-            reading[field.name] = exp.cast(column(field.name), "VARCHAR")
-            return Field(field.name, "VARCHAR")
-        if field.type not in WITH_ZONE and (base not in SCALARS or field.type.endswith("]")):
+        if not publishable(field):
             raise UsageError(
                 f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
             )
+        if base in (*AS_TEXT, "VARCHAR"):
+            # There and back: a collation of the source would merge values, and keep an order of its own.
+            text = exp.cast(column(field.name), "VARCHAR")
+            reading[field.name] = exp.Anonymous(
+                this="decode", expressions=[exp.Anonymous(this="encode", expressions=[text])]
+            )
+            return Field(field.name, "VARCHAR")
         reading[field.name] = column(field.name)
         return field
 
     columns = spec.columns
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     return Roles(quasi, tuple(resolve(name) for name in columns.sensitive)), reading
+
+
+def publishable(field: Field) -> bool:
+    """Whether values of this type can be published: scalars whose text and order are the same everywhere."""
+    return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 
 def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:

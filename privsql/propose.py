@@ -10,7 +10,8 @@ import tomlkit
 
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.bucketize import mechanism
-from privsql.prepare import mount, prepare
+from privsql.prepare import mount, prepare, publishable
+from privsql.roles import fold
 from privsql.spec import build
 from privsql.sqlfiles import Holes, column, fill, temp
 
@@ -28,6 +29,7 @@ SENSITIVE = re.compile(
 IDENTIFYING = re.compile(
     r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
 )
+RESERVED = {name for names in mechanism.RESERVED.values() for name in names}
 SLOPES = (2, 4, 8, 16, 32)
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records from which a column gives the sensitive value away
@@ -72,7 +74,8 @@ def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) ->
         }
     )
     mount(db, probe)
-    profiles = [_profile(db, field.name, field.type) for field in db.fields(temp("source"))]
+    fields = [field for field in db.fields(temp("source")) if publishable(field) and fold(field.name) not in RESERVED]
+    profiles = [_profile(db, field.name, field.type) for field in fields]
     chosen = _sensitive(profiles, sensitive)
     profiles = [_with_clear(db, profile, chosen) for profile in profiles]
     keys = [p for p in profiles if p is not chosen and _identifies(p)]
@@ -125,7 +128,7 @@ def _identifies(profile: Profile) -> bool:
 
 def _sensitive(profiles: list[Profile], asked: str | None) -> Profile:
     if asked is not None:
-        found = next((p for p in profiles if p.name.lower() == asked.lower()), None)
+        found = next((p for p in profiles if fold(p.name) == fold(asked)), None)
         if found is None:
             raise UsageError(f"column {asked!r} is not in the source; it has {', '.join(p.name for p in profiles)}")
         return found

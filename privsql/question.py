@@ -20,6 +20,13 @@ class Group:
     side: Side
     column: str
     output: str
+    type: str = "VARCHAR"
+
+    @property
+    def expression(self) -> exp.Expr:
+        """The column; points in time as text, because Python knows neither infinity nor all years of SQL."""
+        own = column(self.column)
+        return exp.cast(own, "VARCHAR") if self.type.startswith(("DATE", "TIME")) else own
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class CountQuery:
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
     """Grouping columns and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
-    groups = [(f"g_{i}", column(g.column)) for i, g in enumerate(query.groups) if g.side == side]
+    groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
     return [*groups, *query.terms[side]]
 
 

@@ -36,8 +36,8 @@ class Manifest(BaseModel):
     format: Literal[1] = 1
     privsql: str
     duckdb: str
-    name: str
-    mechanism: str
+    name: str = Field(min_length=1)
+    mechanism: Literal["bucketize"]
     algorithm: str
     parameters: dict[str, Any]
     quasi_identifiers: list[Column]
@@ -64,21 +64,23 @@ class Manifest(BaseModel):
     def of_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
         """The manifest from its table; ``UsageError`` if it is not one."""
         try:
-            return Manifest.model_validate({key: json.loads(value) for key, value in rows})
-        except (ValidationError, ValueError, TypeError) as error:
+            entries = [(key, json.loads(value)) for key, value in rows]
+            if len(dict(entries)) < len(entries):
+                raise ValueError("an entry stands twice")
+            found = Manifest.model_validate(dict(entries))
+            if not all(column.is_scalar for column in (*found.quasi_identifiers, *found.sensitive)):
+                raise ValueError("a column has no type that is published")
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise UsageError("its manifest is damaged or of another version of privsql") from error
+        return found
 
 
 class Draft:
     """A private folder beside the target in which a release grows; a context manager that leaves nothing behind."""
 
-    def __init__(self, target: Path, *, replace: bool) -> None:
-        """Raise ``UsageError`` if the target may not be replaced, ``EngineError`` if it can't be written."""
+    def __init__(self, target: Path) -> None:
+        """Raise ``EngineError`` if the target's folder can't be written."""
         self.target = target
-        if target.exists() and not replace:
-            raise UsageError(f"{target} exists; give --replace to publish over it")
-        if target.exists() and not _is_release(target):
-            raise UsageError(f"{target} is not a release of privsql; it is not replaced")
         _sweep(target)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
@@ -107,7 +109,8 @@ class Draft:
         """Flush ``made`` to disk and rename it to the target."""
         for path in [made, *made.glob("*")]:
             _flush(path)
-        if made.is_dir() and self.target.exists():
+        self.target.with_name(f"{self.target.name}.wal").unlink(missing_ok=True)  # the log of what is replaced
+        if self.target.exists() and (made.is_dir() or self.target.is_dir()):
             self.target.replace(self.folder / "old")
         made.replace(self.target)
         _flush(self.target.parent)
@@ -151,11 +154,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_release(path: Path) -> bool:
-    """Whether a path may be a release: a DuckDB file, or a folder with a manifest."""
-    if path.is_dir():
-        return (path / f"{MANIFEST}.parquet").is_file()
-    with path.open("rb") as file:
-        return file.read(12)[8:] == b"DUCK"

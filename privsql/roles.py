@@ -6,6 +6,7 @@ Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no na
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,24 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
+UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+SCALAR = re.compile(
+    r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
+    r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
+)
+
+
 @dataclass(frozen=True)
 class Field:
     """A published column: its own name and its DuckDB type."""
 
     name: str
     type: str
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the type is one of those that are published, and nothing but a type."""
+        return SCALAR.fullmatch(self.type) is not None
 
 
 @dataclass(frozen=True)
@@ -71,3 +84,8 @@ def label(parts: Sequence[object]) -> str:
     """Text of a sensitive value for messages and thresholds: as SQL prints it, in brackets where it is compound."""
     shown = ["NULL" if part is None else str(part) for part in parts]
     return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def fold(name: str) -> str:
+    """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
+    return name.translate(UPPER)

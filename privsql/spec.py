@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
@@ -79,19 +80,19 @@ class Columns(_Part):
     def _roles(self) -> Columns:
         seen: set[str] = set()
         for name in (*self.quasi_identifiers, *self.sensitive):
-            if name.lower() in seen:
+            if fold(name) in seen:
                 raise ValueError(f"column {name!r} has two roles")
-            seen.add(name.lower())
+            seen.add(fold(name))
         for name in self.nulls:
-            if name.lower() not in seen:
+            if fold(name) not in seen:
                 raise ValueError(f"nulls: column {name!r} has no role")
         return self
 
     def policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
-        given = {key.lower(): policy for key, policy in self.nulls.items()}
-        sensitive = {column.lower() for column in self.sensitive}
-        return given.get(name.lower(), "refuse" if name.lower() in sensitive else "value")
+        given = {fold(key): policy for key, policy in self.nulls.items()}
+        sensitive = {fold(column) for column in self.sensitive}
+        return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
 
 
 class Release(_Part):
@@ -165,7 +166,7 @@ def from_flags(source: Path, flags: dict[str, Any]) -> dict[str, Any]:
         name, _, policy = item.partition("=")
         nulls[name] = policy
     release = {key: flags[key] for key in ("name", "to", "format") if flags.get(key)}
-    sizes = {key: flags[key] for key in ("min_bucket_size", "max_bucket_size") if flags.get(key)}
+    sizes = {key: flags[key] for key in ("min_bucket_size", "max_bucket_size") if flags.get(key) is not None}
     algorithm = {"algorithm": flags["mechanism"]} if flags.get("mechanism") else {}
     return {
         "source": {where: source} | {key: flags[key] for key in ("table", "query") if flags.get(key)},

@@ -15,6 +15,9 @@ from privsql.roles import Field
 from privsql.sqlfiles import table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from fractions import Fraction
+
     from privsql.engine.duck import Engine
     from privsql.prepare import Prepared
     from privsql.release import Manifest
@@ -23,12 +26,19 @@ MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 
 
 def examine(
-    db: Engine, manifest: Manifest, database: str | None, source: Prepared | None = None, *, whole: bool = True
+    db: Engine,
+    manifest: Manifest,
+    database: str | None,
+    *,
+    source: Prepared | None = None,
+    asked: Sequence[Fraction] = (),
+    whole: bool = True,
 ) -> list[Result]:
     """All checks of a release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
-    ``whole`` adds the checks that take long and that publishing implies. If the contents are not what a release
-    holds, the other checks would have nothing to stand on and are not run.
+    ``source`` and ``asked``, its thresholds, add the checks against the source; ``whole`` adds those that take long and
+    that publishing implies. If the contents are not what a release holds, the others would have nothing to stand on
+    and are not run.
     """
     contents = run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
     if not contents[0].ok:
@@ -40,7 +50,7 @@ def examine(
     if whole:
         checks += bucketize.long_checks(manifest.roles)
     if source is not None:
-        checks += bucketize.source_checks(manifest.roles)
+        checks += bucketize.source_checks(db, manifest.roles, asked)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
     return contents + run(db, checks)
 

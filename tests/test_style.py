@@ -15,22 +15,17 @@ import privsql
 import privsql.spec
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
-MODULES = [name for name in NAMES if "__main__" not in name]
+FOUND = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
 TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]]
-    module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.") if "__main__" not in module.name
-]
 
 
-@pytest.mark.parametrize(
-    "command", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
-)
+@pytest.mark.parametrize("command", TOOLS, ids=" ".join)
 def test_tools_are_content(command: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name in FOUND if "__main__" not in name])
 def test_examples_in_docstrings(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from privsql.progress import Reporter
 
+MISTAKES = (
+    duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
+    duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
+)  # fmt: skip
 POLL = 0.1  # seconds between two looks at a running statement
 HARDENED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -40,6 +44,8 @@ class Engine:
         self._home = "memory"
         self._registered: set[str] = set()
         self.trace: list[str] = []
+        # Text of a timestamp must not depend on where it is written.
+        connection.execute("SET TimeZone = 'UTC'")
 
     def close(self) -> None:
         """Close the connection and forget all that is temporary."""
@@ -67,6 +73,10 @@ class Engine:
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own on the source."""
         return self.execute(self._checked(sql)).fetchall()
+
+    def binds(self, sql: str) -> None:
+        """``UsageError`` unless the text is one SELECT that the engine itself would run."""
+        self.execute(f"EXPLAIN {self._checked(sql)}")
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
@@ -156,7 +166,7 @@ class Engine:
         for file in sorted(folder.glob("*.parquet")):
             with _about(file):
                 target = render(table(file.stem, into))
-                self.execute(f"CREATE TABLE {target} AS SELECT * FROM read_parquet({_text(file)})")
+                self.execute(f"CREATE TABLE {target} AS SELECT * FROM {_reader('parquet', file)}")
 
     def lookups(self, path: Path) -> dict[str, list[str]]:
         """Copy an analyst's tables into memory: those of a DuckDB file, or a Parquet or CSV file named by its stem."""
@@ -171,7 +181,7 @@ class Engine:
                 names = [name for sort, name, _ in self.objects("attached") if sort in ("table", "view")]
                 sources = {name: f"{_name('attached')}.main.{_name(name)}" for name in names}
             else:
-                sources = {path.stem: f"{READERS[kind]}({_text(path)})"}
+                sources = {path.stem: _reader(kind, path)}
             for name, source in sources.items():
                 copy = table(name, "temp")
                 self.execute(f"CREATE TEMP TABLE {render(copy)} AS SELECT * FROM {source}")
@@ -200,7 +210,7 @@ class Engine:
             self.execute(f"USE {self._home}")
         else:
             with _about(path):
-                self.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {READERS[kind]}({_text(path)})")
+                self.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {_reader(kind, path)}")
         if query:  # materialised: it might yield other rows when it is read again
             with _about(path, query=True):
                 self.own(name, query)
@@ -309,12 +319,7 @@ def translated() -> Iterator[None]:
         yield
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
-    except (
-        duckdb.BinderException,
-        duckdb.ConversionException,
-        duckdb.ParserException,
-        duckdb.CatalogException,
-    ) as error:
+    except MISTAKES as error:
         raise UsageError(_line(error)) from error
     except duckdb.OutOfMemoryException as error:
         raise EngineError(f"out of memory or disk space: {_line(error)}") from error
@@ -328,7 +333,7 @@ def _about(path: Path, *, query: bool = False) -> Iterator[None]:
     try:
         yield
     except EngineError as error:
-        if "lock" in str(error):
+        if "set lock on file" in str(error) or "lock is held" in str(error):
             raise EngineError(f"{path}: is open for writing in another process; close it there") from error
         raise EngineError(f"{path}: can't be read: {error}") from error
     except UsageError as error:
@@ -339,6 +344,12 @@ def _line(error: BaseException) -> str:
     """The first line of an error, without the class that DuckDB puts before it."""
     first = str(error).strip().split("\n")[0]
     return first.split(" Error: ", 1)[-1]
+
+
+def _reader(kind: str, path: Path) -> str:
+    """The call that reads exactly this file: its name is no pattern, its folders say nothing of columns."""
+    literal = "".join(f"[{character}]" if character in "*?[" else character for character in str(path))
+    return f"{READERS[kind]}({_text(literal)}, hive_partitioning = false)"
 
 
 def _name(identifier: str) -> str:

@@ -4,9 +4,9 @@
 --   holes     __database__: the database's name as an expression
 SELECT kind, name, text
 FROM (
-  SELECT 'table' AS kind, table_name AS name, sql AS text, database_name FROM duckdb_tables() WHERE NOT internal
+  SELECT 'table' AS kind, CASE WHEN schema_name = 'main' THEN table_name ELSE schema_name || '.' || table_name END AS name, sql AS text, database_name FROM duckdb_tables() WHERE NOT internal
   UNION ALL
-  SELECT 'view', view_name, sql, database_name FROM duckdb_views() WHERE NOT internal
+  SELECT 'view', CASE WHEN schema_name = 'main' THEN view_name ELSE schema_name || '.' || view_name END, sql, database_name FROM duckdb_views() WHERE NOT internal
   UNION ALL
   SELECT 'index', index_name, sql, database_name FROM duckdb_indexes()
   UNION ALL

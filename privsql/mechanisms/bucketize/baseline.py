@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.errors import UsageError
-from privsql.estimates import Estimate, exactly
+from privsql.estimates import Estimate, exactly, same_nan
 from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.question import CountQuery, Side, group_terms, select_terms
 from privsql.sqlfiles import Holes, column, every, fill, table
@@ -55,7 +55,7 @@ def _by_group(rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[i
     """Rows (size, groups.., pairs, certain, possible) collected per group."""
     groups: dict[tuple[Any, ...], list[tuple[int, int, int, int]]] = defaultdict(list)
     for size, *group, pairs, certain, possible in rows:
-        groups[tuple(group)].append((int(size), int(pairs), int(certain), int(possible)))
+        groups[tuple(map(same_nan, group))].append((int(size), int(pairs), int(certain), int(possible)))
     return groups
 
 

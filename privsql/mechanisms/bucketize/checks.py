@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.checks import Check
-from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.errors import UsageError
+from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.roles import label
 from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from privsql.database import Database
     from privsql.release import Manifest
@@ -117,8 +118,11 @@ def long_checks(roles: Roles) -> list[Check]:
     return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
 
 
-def source_checks(roles: Roles) -> list[Check]:
-    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+def source_checks(db: Database, roles: Roles, asked: Sequence[Fraction]) -> list[Check]:
+    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables.
+
+    ``asked``: the threshold that the specification gives each value of the source, in canonical order.
+    """
     one, count = exp.Literal.number(1), column("count")
 
     def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr) -> exp.Expr:
@@ -128,6 +132,7 @@ def source_checks(roles: Roles) -> list[Check]:
         return fill("verify/multiset_differs", {"columns": columns, "first": source, "second": published})
 
     return [
+        Check("thresholds are those of the specification", lambda: _as_asked(db, asked)),
         Check(
             "sensitive values are the source's",
             differ(roles.sa(), tally(temp("records"), roles.sa(), one), tally(temp("v_st"), roles.sa(), count)),
@@ -137,6 +142,16 @@ def source_checks(roles: Roles) -> list[Check]:
             differ(roles.qi(), tally(temp("records"), roles.qi(), one), tally(temp("v_qit"), roles.qi(), one)),
         ),
     ]
+
+
+def _as_asked(db: Database, asked: Sequence[Fraction]) -> list[str]:
+    """Compare the published thresholds with those that the specification gives."""
+    listed = exp.select("numerator", "denominator").from_(temp("v_values")).order_by("code")
+    stated = [Fraction(int(top), int(bottom)) if top and bottom else None for top, bottom in db.rows(listed)]
+    if len(stated) != len(asked):
+        return [f"{len(stated)} thresholds, the source has {len(asked)} values"]
+    pairs = enumerate(zip(stated, asked, strict=True))
+    return [f"value {code}: stated {s}, asked for {a}" for code, (s, a) in pairs if s != a]
 
 
 def _order(relation: exp.Table, columns: list[str], *, strict: bool) -> exp.Query:
@@ -150,18 +165,18 @@ def _claimed(facts: Json) -> pa.Table:
     return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
 
 
-def _asked(manifest: Manifest) -> Bucketize | str:
+def read(manifest: Manifest) -> Bucketize:
+    """The parameters of a release; ``UsageError`` if these or its facts are not what a bucketized release states."""
     try:
+        Facts.model_validate(manifest.facts)
         return Bucketize.model_validate(manifest.parameters)
-    except ValidationError:
-        return "the manifest's parameters are not valid"
+    except (ValidationError, RecursionError) as error:
+        raise UsageError("its manifest states no valid plan") from error
 
 
 def _rule(db: Database, manifest: Manifest) -> list[str]:
     """Recompute every threshold from the manifest's rule and the counts of ST, in fractions."""
-    asked = _asked(manifest)
-    if isinstance(asked, str):
-        return [asked]
+    asked = read(manifest)
     if asked.threshold.query is not None:
         return []  # given value by value; the table itself is the statement
     roles = manifest.roles
@@ -175,13 +190,15 @@ def _rule(db: Database, manifest: Manifest) -> list[str]:
     }
     rows = db.rows(fill("verify/value_counts", holes))
     shown = [" ".join(str(part) for part in row[:-3]) for row in rows]
+    if not rows or not all(row[-3] and row[-3] > 0 for row in rows):
+        return ["a value has no records"]
     expected = _expected(asked, rows)
     if isinstance(expected, str):
         return [expected]
     return [
         f"value {label}: stated {row[-2]}/{row[-1]}, the rule gives {value}"
         for label, row, value in zip(shown, rows, expected, strict=True)
-        if not row[-1] or Fraction(int(row[-2]), int(row[-1])) != value
+        if row[-2] is None or not row[-1] or Fraction(int(row[-2]), int(row[-1])) != value
     ]
 
 
@@ -194,9 +211,7 @@ def _expected(asked: Bucketize, rows: list[tuple[Any, ...]]) -> tuple[Fraction, 
 
 def _claims(manifest: Manifest) -> list[str]:
     """Arithmetic of the manifest: records, loss, bounds, sizes."""
-    facts, asked = manifest.facts, _asked(manifest)
-    if isinstance(asked, str):
-        return [asked]
+    facts, asked = manifest.facts, read(manifest)
     setting: Mapping[int, int] = {int(size): int(buckets) for size, buckets in facts["setting"].items()}
     records = sum(size * buckets for size, buckets in setting.items())
     loss = sum(buckets * (size - 1) ** 2 for size, buckets in setting.items())

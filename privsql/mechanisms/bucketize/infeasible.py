@@ -11,7 +11,7 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms.bucketize.optimal import Relaxation
+from privsql.mechanisms.bucketize.optimal import Relaxation, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,16 @@ def _hall(problem: Problem, details: dict[str, object]) -> str | None:
     details |= {"hall_set": names, "records": records, "room": room}
     listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    return f"the values {{{listed}}} have {records} records, but buckets of sizes {sizes} have room for {room} of them"
+    held = problem.capacity[values].sum(axis=0).tolist()
+    shares = (Fraction(min(s, c), s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
+    best = int(problem.records * max(shares))
+    if best < records:
+        details["room"] = best
+        return (
+            f"the values {{{listed}}} have {records} records, but buckets of sizes {sizes} have room for {best} of them"
+        )
+    closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
+    return f"no buckets of sizes {sizes} suit all values: {closest}"
 
 
 def _shape(problem: Problem, algorithm: str) -> str:
@@ -92,7 +101,7 @@ def _remedy(problem: Problem, algorithm: str, exists: Callable[[Problem], bool],
     enough = all(
         Fraction(int(o), problem.records) <= f for o, f in zip(problem.counts, problem.thresholds, strict=True)
     )
-    if algorithm != "optimal" and not offers and enough:
+    if algorithm != "optimal" and not offers and enough and search(problem, None, 0.5) is not None:
         offers.append("algorithm = 'optimal'")
     return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
 

@@ -17,6 +17,7 @@ from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.thresholds import thresholds
+from privsql.roles import fold
 from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.noise import Key
+    from privsql.roles import Roles
 
 RESERVED = {
     "quasi_identifiers": {"bid", "weight"},
@@ -48,9 +50,8 @@ def plan(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fr
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), values
 
 
-def publish(db: Database, domain: Domain, asked: Bucketize, key: Key, name: str) -> dict[str, Any]:
+def publish(db: Database, domain: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    _no_collisions(domain, name)
     found, values = plan(db, domain, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(domain.counts), tuple(domain.labels))
     counts = np.array(domain.counts, dtype=np.int64)
@@ -105,12 +106,13 @@ def _fractions(values: tuple[Fraction, ...]) -> pa.Table:
     )
 
 
-def _no_collisions(domain: Domain, name: str) -> None:
+def refuse_collisions(roles: Roles, name: str) -> None:
+    """``UsageError`` if a column or the release is called like something that a release holds."""
     for role, reserved in RESERVED.items():
-        for field in getattr(domain.roles, role):
-            if field.name.lower() in reserved:
+        for field in getattr(roles, role):
+            if fold(field.name) in reserved:
                 raise UsageError(
                     f"column {field.name!r} would collide with a column of the release; rename it in source.query"
                 )
-    if name.lower() in {*TABLES, "privsql_manifest"}:
+    if fold(name) in {*TABLES, "privsql_manifest"}:
         raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")

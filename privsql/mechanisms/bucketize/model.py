@@ -46,6 +46,8 @@ class Problem:
     @cached_property
     def sizes(self) -> Ints:
         """Usable bucket sizes (K,): M <= S <= min(M', n) with sum_i min(F_iS, o_i) >= S."""
+        if not self.records:
+            return np.zeros(0, dtype=np.int64)
         weak = min(-(-f.denominator // f.numerator) for f in self.thresholds)
         span = range(max(weak, self.smallest), min(self.largest, self.records) + 1)
         every = np.array(span, dtype=np.int64)

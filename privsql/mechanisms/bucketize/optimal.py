@@ -26,6 +26,7 @@ from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
 
 Floats = NDArray[np.float64]
 
+LEAST_SECONDS = 0.2  # that an integer program gets, however late it is
 TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there
 SCALE = 2**40  # fixed point in which fractional settings are separated
 TOLERANCE = 1e-9  # violations below this share of n are the linear solver's
@@ -165,18 +166,20 @@ def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum |
     ``start`` is a valid setting to improve on (from two sizes, say); ``seconds`` bounds the time for proving.
     """
     clock = time.monotonic()
+    if not len(problem.sizes):
+        return None
     relaxation = Relaxation(problem)
     relaxation.seed()
     if not relaxation.solve() or relaxation.solution is None:
         return None
-    best = start
-    boxes = [None] if problem.records < TINY else [3, 12, None]
+    best = min((s for s in (start, rounded(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
     proved = False
-    for width in boxes:
+    for width in (None,) if problem.records < TINY else (3, 12, None):
         left = seconds - (time.monotonic() - clock)
         if best is not None and (best.loss == relaxation.lower_bound or left <= 0):
             break
-        found, proved = _integer(relaxation, best, width, max(left, 0.2))
+        share = left if width is None else left / 2  # a small box may be hard, or empty
+        found, proved = _integer(relaxation, best, width, max(share, LEAST_SECONDS))
         if found is not None and (best is None or found.loss < best.loss):
             best = found
     if best is None:
@@ -192,6 +195,52 @@ def lower_bound(problem: Problem) -> int:
     relaxation.seed()
     relaxation.solve()
     return relaxation.lower_bound
+
+
+def rounded(relaxation: Relaxation) -> Setting | None:
+    """A valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
+
+    Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
+    increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
+    of them; the excess is taken off where it keeps the conditions.
+    """
+    if relaxation.solution is None:
+        return None
+    problem = relaxation.problem
+    gaps = np.diff(problem.sizes, prepend=0)
+    rows = np.array(relaxation.rows)
+    tails = np.cumsum((relaxation.solution * problem.records)[::-1])[::-1]
+    for extra in range(6):
+        above = np.ceil(tails - TOLERANCE).astype(np.int64) + extra
+        for first in range(len(gaps)):
+            buckets = _lowered(above, gaps, problem.records, rows, np.array(relaxation.needs), first)
+            if buckets is None:
+                continue
+            setting = Setting.of(dict(zip(problem.sizes.tolist(), buckets.tolist(), strict=True)))
+            if not allocate(problem, setting).unplaced:
+                return setting
+    return None
+
+
+def _lowered(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
+    """Lower tails one by one, cyclically from ``first``, where the known cuts allow it, until n is met; b (K,)."""
+    buckets = above - np.append(above[1:], 0)
+    excess = int(gaps @ above) - records
+    slack = rows @ buckets - needs
+    steps = np.diff(rows, axis=1, prepend=0)  # what one tail less takes from each cut
+    order = np.roll(np.arange(len(gaps)), -first)
+    moved = True
+    while excess > 0 and moved:
+        moved = False
+        for j in order.tolist():
+            if gaps[j] <= excess and buckets[j] > 0 and (slack >= steps[:, j]).all():
+                buckets[j] -= 1
+                if j:
+                    buckets[j - 1] += 1
+                slack -= steps[:, j]
+                excess -= int(gaps[j])
+                moved = True
+    return buckets if excess == 0 else None
 
 
 def _integer(

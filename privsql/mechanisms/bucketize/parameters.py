@@ -67,6 +67,8 @@ class Threshold(BaseModel):
     def _one_source(self) -> Threshold:
         if self.query is not None and (self.default is not None or self.values):
             raise ValueError("a threshold query stands alone, without default and exceptions")
+        if self.default is not None and self.default.slope == 0 and not 0 < self.default.intercept <= 1:
+            raise ValueError(f"threshold {self.default} lies outside (0, 1]")
         if self.query is None and self.default is None:
             raise ValueError("give a threshold, such as '8*f + 0.02', or a table with a default")
         return self
@@ -115,3 +117,17 @@ class Bucketize(BaseModel):
     def composition(self) -> str:
         """The layout that is used."""
         return self.layout or ("largest-first" if self.algorithm == "anatomy" else "well-mixed")
+
+
+class Facts(BaseModel):
+    """What a release's manifest states of its plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    loss: int = Field(ge=0)
+    mse: float = Field(ge=0)
+    lower_bound: int = Field(ge=0)
+    gap: float = Field(ge=0)
+    proof: Literal["certificate", "solver", "none"]
+    setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
+    layout: Literal["well-mixed", "round-robin", "largest-first"]

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from sqlglot import exp
 
 from privsql.channel import Channel, Observation, Posterior, counting, interval, reconstruct, within
-from privsql.estimates import Estimate
+from privsql.estimates import Estimate, same_nan
 from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.question import CountQuery, group_terms, select_terms
 from privsql.sqlfiles import Holes, all_rows, column, every, fill, named, same, table, temp
@@ -106,7 +106,7 @@ def _observe(db: Database, query: CountQuery, roles: Roles, facts: dict[str, Any
     names = [name for name, _ in group_terms(query, "qi")]
     _, first = np.unique(sets, return_index=True)
     taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return _Seen([tuple(row[name] for name in names) for row in taken], observed, amounts)
+    return _Seen([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
 
 
 def _functionals(db: Database, query: CountQuery, seen: _Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
@@ -118,7 +118,7 @@ def _functionals(db: Database, query: CountQuery, seen: _Seen, values: int) -> t
         "filter": every(query.filters["sa"]),
     }
     chosen = fill("query/chosen_values", holes)
-    rows = db.rows(chosen)
+    rows = [tuple(map(same_nan, row)) for row in db.rows(chosen)]
     groups = len(terms) - len(query.terms["sa"])
     outputs = list(dict.fromkeys(row[1 : 1 + groups] for row in rows))
     rank = {output: f for f, output in enumerate(outputs)}
@@ -192,7 +192,7 @@ def _amounts(db: Database, query: CountQuery, seen: _Seen, through: Channel, fun
         "filter": every(query.filters["qi"]),
         "amount": exp.cast(query.measure.amount, "DOUBLE"),
     }
-    moments = {tuple(row[:-5]): row[-5:] for row in db.rows(fill("query/moments", holes))}
+    moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in db.rows(fill("query/moments", holes))}
     size, total, squares, least, most = np.array([moments[key] for key in seen.keys], dtype=np.float64).T
     own = sum(group.side == "qi" for group in query.groups)
     rank: dict[tuple[Any, ...], int] = {}

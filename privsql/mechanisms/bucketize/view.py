@@ -33,4 +33,5 @@ def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
     for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
         case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
     last = exp.Literal.number(sizes[-1][0])
-    return case.else_(last) if len(sizes) > 1 else last
+    # A bare number in GROUP BY would be read as a position in the select list.
+    return case.else_(last) if len(sizes) > 1 else exp.cast(last, "INTEGER")

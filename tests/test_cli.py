@@ -1,0 +1,1155 @@
+"""Every command end to end: what it prints, its exit code, and its one line where something is wrong."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import privsql
+from privsql.cli import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMANDS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
+PUBLISH_KEYS = (
+    "release",
+    "mechanism",
+    "algorithm",
+    "records",
+    "published",
+    "suppressed",
+    "loss",
+    "mse",
+    "lower_bound",
+    "gap",
+    "setting",
+    "checks",
+    "seconds",
+)
+MORE_PUBLISH_KEYS = {"proof", "layout"}
+MANIFEST = "privsql_manifest"
+RULE = "2*f + 0.1"
+PEOPLE = """
+SELECT CAST(18 + (i * 7919) % 61 AS INTEGER) AS age, CASE WHEN (i * 31) % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
+  CAST((i * 104729) % 97 AS INTEGER) AS zip,
+  CASE WHEN k < 6 THEN 'flu' WHEN k < 10 THEN 'cold' WHEN k < 13 THEN 'asthma' WHEN k < 16 THEN 'ulcer'
+    WHEN k < 18 THEN 'angina' ELSE 'HIV' END AS disease
+FROM (SELECT i, (i * 7 + i // 20 * 3) % 20 AS k FROM range({n}) t(i))
+"""
+ROLES = ["--qi", "age,sex,zip", "--sensitive", "disease"]
+FLAGS = [*ROLES, "--threshold", RULE]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did; ``crash`` is an exception that it let through."""
+
+    code: int
+    out: str
+    err: str
+    crash: BaseException | None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout; fails if there is anything else, or a number that JSON does not have."""
+        assert self.crash is None, repr(self.crash)
+        shown = json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        assert isinstance(shown, dict)
+        return shown
+
+
+def run(*arguments: object) -> Outcome:
+    """One command in this process."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    crash = done.exception if not isinstance(done.exception, SystemExit) else None
+    return Outcome(done.exit_code, done.stdout, done.stderr, crash)
+
+
+def succeeded(*arguments: object) -> Outcome:
+    """One command that must end with 0."""
+    done = run(*arguments)
+    assert done.crash is None, repr(done.crash)
+    assert done.code == 0, done.err + done.out
+    return done
+
+
+def refused(done: Outcome, code: int, *words: str) -> None:
+    """One line on stderr that holds the words, the exit code, and no traceback."""
+    assert done.crash is None, repr(done.crash)
+    assert done.code == code, f"exit {done.code}: {done.err}{done.out}"
+    lines = done.err.strip().splitlines()
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("privsql: "), done.err
+    missing = [word for word in words if word not in lines[0]]
+    assert not missing, f"{missing} not in: {lines[0]}"
+
+
+def write(path: Path, sql: str) -> Path:
+    """A Parquet or CSV file with the rows of a query."""
+    with duckdb.connect() as db:
+        db.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), chr(39) * 2)}'")
+    return path
+
+
+def warehouse(path: Path, *statements: str) -> Path:
+    """A DuckDB file made by statements."""
+    with duckdb.connect(str(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+    return path
+
+
+def rows(release: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a query on a release."""
+    with duckdb.connect(str(release), read_only=True) as db:
+        return db.execute(sql).fetchall()
+
+
+def tables(release: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every table of a release but its manifest, rows in their stored order, NaN as text so that equal is equal."""
+    names = [name for (name,) in rows(release, "SELECT table_name FROM duckdb_tables() ORDER BY 1") if name != MANIFEST]
+    return {name: [tuple(map(repr, row)) for row in rows(release, f'FROM "{name}"')] for name in names}
+
+
+def manifest(release: Path) -> dict[str, Any]:
+    """The manifest of a release."""
+    return {key: json.loads(value) for key, value in rows(release, f"FROM {MANIFEST}")}
+
+
+def specification(
+    folder: Path,
+    *,
+    source: str = 'file = "people.parquet"',
+    columns: str = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = "disease"',
+    release: str = 'name = "ill"\nto = "ill.duckdb"',
+    mechanism: str = f'algorithm = "two-size"\nthreshold = "{RULE}"',
+    name: str = "spec.toml",
+) -> Path:
+    """A specification in ``folder``."""
+    path = folder / name
+    path.write_text(
+        f"[source]\n{source}\n[columns]\n{columns}\n[release]\n{release}\n[mechanism]\n{mechanism}\n", encoding="utf-8"
+    )
+    return path
+
+
+@contextmanager
+def held_open(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process has a DuckDB file open for writing."""
+    program = (
+        "import sys, duckdb\n"
+        f"db = duckdb.connect({str(path)!r})\n"
+        "db.execute('CREATE OR REPLACE TABLE unfinished AS SELECT 1 AS a')\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "open\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def left_over(folder: Path) -> list[str]:
+    """Drafts and the like in a folder."""
+    return sorted(path.name for path in folder.iterdir() if "draft" in path.name or path.name.startswith("."))
+
+
+@pytest.fixture(scope="module")
+def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source, a specification of it, and a release; read only."""
+    folder = tmp_path_factory.mktemp("ward")
+    write(folder / "people.parquet", PEOPLE.format(n=400))
+    succeeded("publish", specification(folder))
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a source and a specification of it."""
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    specification(tmp_path)
+    return tmp_path
+
+
+# What every command does ---
+
+
+def test_publish_from_a_specification(place: Path) -> None:
+    done = succeeded("publish", place / "spec.toml")
+    assert "400 published" in done.out
+    assert str(place / "ill.duckdb") in done.out.replace("\n", "")
+    assert rows(place / "ill.duckdb", "SELECT count(*) FROM qit") == [(400,)]
+    assert rows(place / "ill.duckdb", "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(40,)]
+    assert left_over(place) == []
+
+
+def test_publish_from_flags_alone(place: Path) -> None:
+    shown = succeeded(
+        "publish", place / "people.parquet", *FLAGS, "--mechanism", "one-size", "--name", "ill",
+        "--min-bucket-size", 3, "--max-bucket-size", 20, "--to", place / "flags.duckdb", "--json",
+    ).json  # fmt: skip
+    assert shown["algorithm"] == "one-size"
+    assert all(3 <= int(size) <= 20 for size in shown["setting"])
+    assert manifest(place / "flags.duckdb")["name"] == "ill"
+    assert succeeded("verify", place / "flags.duckdb", "--source", place / "spec.toml", "--json").json["ok"]
+
+
+def test_a_release_is_named_after_its_source_unless_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    assert succeeded("publish", "people.parquet", *FLAGS, "--json").json["release"] == "people_release.duckdb"
+    assert manifest(place / "people_release.duckdb")["name"] == "people"
+
+
+def test_the_view_of_a_release_gives_the_baseline_in_any_tool(ward: Path) -> None:
+    query = "SELECT {} FROM ill WHERE sex = 'F' AND disease = 'flu'"
+    (weight,) = rows(ward / "ill.duckdb", query.format("sum(weight)"))[0]
+    answer = succeeded("query", ward / "ill.duckdb", query.format("COUNT(*)"), "--estimator", "baseline", "--json").json
+    assert answer["rows"][0]["estimate"] == pytest.approx(weight)
+
+
+def test_publish_json(place: Path) -> None:
+    shown = succeeded("publish", place / "spec.toml", "--json").json
+    assert [key for key in shown if key not in MORE_PUBLISH_KEYS] == list(PUBLISH_KEYS)
+    assert shown["release"] == str(place / "ill.duckdb")
+    assert (shown["mechanism"], shown["algorithm"]) == ("bucketize", "two-size")
+    assert (shown["records"], shown["published"], shown["suppressed"]) == (400, 400, 0)
+    assert sum(int(size) * buckets for size, buckets in shown["setting"].items()) == 400
+    assert shown["loss"] == sum((int(size) - 1) ** 2 * buckets for size, buckets in shown["setting"].items())
+    assert shown["mse"] == pytest.approx(shown["loss"] / 399)
+    assert shown["lower_bound"] <= shown["loss"]
+    assert all(set(check) == {"name", "ok", "violations"} and check["ok"] for check in shown["checks"])
+    assert shown["seconds"] > 0
+
+
+def test_plan_writes_nothing(place: Path) -> None:
+    before = sorted(place.iterdir())
+    shown = succeeded("plan", place / "spec.toml", "--json").json
+    assert [key for key in shown if key not in MORE_PUBLISH_KEYS] == list(PUBLISH_KEYS)
+    assert shown["release"] is None
+    assert sorted(place.iterdir()) == before
+    published = succeeded("publish", place / "spec.toml", "--json").json
+    for key in ("records", "published", "suppressed", "loss", "mse", "lower_bound", "gap", "setting"):
+        assert shown[key] == published[key], key
+    assert "400 published" in succeeded("plan", place / "people.parquet", *FLAGS).out
+
+
+@pytest.mark.parametrize("with_source", [False, True])
+def test_verify(ward: Path, with_source: bool) -> None:
+    source = ["--source", ward / "spec.toml"] if with_source else []
+    shown = succeeded("verify", ward / "ill.duckdb", *source, "--json").json
+    assert list(shown)[:2] == ["ok", "checks"]
+    assert set(shown) <= {"ok", "checks", "notes"}
+    assert shown["ok"] is True
+    assert all(set(check) == {"name", "ok", "violations"} for check in shown["checks"])
+    about_source = [check["name"] for check in shown["checks"] if "source" in check["name"]]
+    assert bool(about_source) == with_source
+    assert ": verified" in succeeded("verify", ward / "ill.duckdb", *source).out.replace("\n", "")
+
+
+def test_query_json(ward: Path) -> None:
+    sql = "SELECT sex, COUNT(*) FROM ill WHERE age < 40 AND disease = 'flu' GROUP BY sex ORDER BY sex"
+    shown = succeeded("query", ward / "ill.duckdb", sql, "--json").json
+    assert list(shown) == ["rows", "confidence", "estimator"]
+    assert [row["sex"] for row in shown["rows"]] == ["F", "M"]
+    for row in shown["rows"]:
+        assert list(row) == ["sex", "estimate", "std_error", "low", "high"]
+        assert row["low"] <= row["estimate"] <= row["high"]
+    explained = succeeded("query", ward / "ill.duckdb", sql, "--json", "--explain").json
+    assert list(explained) == ["rows", "confidence", "estimator", "sql", "formula"]
+    assert explained["rows"] == shown["rows"]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> None:
+    source = write(tmp_path / "ward.parquet", "SELECT i % 4 AS age, 'd' || i // 4 % 5 AS disease FROM range(300) t(i)")
+    sizes = ["--min-bucket-size", size, "--max-bucket-size", size, "--to", tmp_path / "r"]
+    succeeded("publish", source, "--qi", "age", "--sensitive", "disease", "--threshold", "0.5", *sizes)
+    for columns, groups in (("age, disease", 20), ("disease", 5), ("age", 4)):
+        sql = f"SELECT {columns}, COUNT(*) FROM ward WHERE disease <> 'x' GROUP BY {columns}"
+        for estimator in ("baseline", "reconstructed"):
+            done = run("query", tmp_path / "r", sql, "--estimator", estimator, "--json")
+            if estimator == "reconstructed" and done.code == 2 and "reconstructed" in done.err:
+                continue
+            assert done.code == 0, (estimator, done.err)
+            found = done.json["rows"]
+            assert len(found) == groups
+            assert sum(row["estimate"] for row in found) == pytest.approx(300)
+
+
+def test_query_csv(ward: Path) -> None:
+    sql = "SELECT disease, COUNT(*) AS people FROM ill WHERE sex = 'F' GROUP BY disease ORDER BY disease"
+    read = list(csv.reader(io.StringIO(succeeded("query", ward / "ill.duckdb", sql, "--csv").out)))
+    assert read[0] == ["disease", "estimate", "std_error", "low", "high"]
+    assert [row[0] for row in read[1:]] == ["HIV", "angina", "asthma", "cold", "flu", "ulcer"]
+    refused(run("query", ward / "ill.duckdb", sql, "--csv", "--json"), 2, "--json", "--csv")
+
+
+def test_query_for_people(ward: Path) -> None:
+    plain = succeeded("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE disease = 'flu'").out
+    assert "120.0" in plain
+    explained = succeeded("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE age = 20", "--explain").out
+    assert "SELECT" in explained
+    assert '"qit"' in explained
+
+
+def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:
+    with duckdb.connect() as db:
+        source = f"read_parquet('{ward / 'people.parquet'}')"
+        women = db.execute(f"SELECT count(*) FROM {source} WHERE sex = 'F' AND age < 30").fetchone()
+        flu = db.execute(f"SELECT count(*) FROM {source} WHERE disease IN ('flu', 'cold')").fetchone()
+    for condition, true in (("sex = 'F' AND age < 30", women), ("disease IN ('flu', 'cold')", flu)):
+        shown = succeeded("query", ward / "ill.duckdb", f"SELECT COUNT(*) FROM ill WHERE {condition}", "--json").json
+        assert true is not None
+        assert shown["rows"][0]["estimate"] == true[0]
+        assert (shown["rows"][0]["low"], shown["rows"][0]["high"]) == (true[0], true[0])
+
+
+def test_inspect(ward: Path) -> None:
+    shown = succeeded("inspect", ward / "ill.duckdb", "--json").json
+    assert shown == manifest(ward / "ill.duckdb")
+    for word in ("ill", "two-size", "age (INTEGER)", "disease (VARCHAR)", "400", "system"):
+        assert word in succeeded("inspect", ward / "ill.duckdb").out
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "duckdb"])
+def test_init_proposes_what_publish_takes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = Path(f"ward.{kind}")
+    if kind == "duckdb":
+        warehouse(source, f"CREATE TABLE ward AS {PEOPLE.format(n=400)}")
+    else:
+        write(source, PEOPLE.format(n=400))
+    proposed = succeeded("init", source).out
+    assert succeeded("init", source, "--json").json == {"spec": proposed}
+    Path("spec.toml").write_text(proposed, encoding="utf-8")
+    shown = succeeded("publish", "spec.toml", "--json").json
+    assert succeeded("verify", shown["release"], "--source", "spec.toml", "--json").json["ok"]
+    stated = manifest(Path(shown["release"]))
+    assert [field["name"] for field in stated["sensitive"]] == ["disease"]
+    assert [field["name"] for field in stated["quasi_identifiers"]] == ["age", "sex", "zip"]
+
+
+def test_init_takes_the_sensitive_column_that_is_named(place: Path) -> None:
+    assert 'sensitive = "sex"' in succeeded("init", place / "people.parquet", "--sensitive", "SEX").out
+    refused(run("init", place / "people.parquet", "--sensitive", "income"), 2, "income", "age, sex, zip, disease")
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ("i % 7 AS weight, i % 5 AS age", "a column called weight"),
+        ("[i % 2] AS tags, i % 5 AS age", "a list"),
+        ("{'a': i % 3} AS address_parts, i % 5 AS age", "a struct"),
+    ],
+)
+def test_init_proposes_nothing_that_publish_refuses(tmp_path: Path, columns: str, why: str) -> None:
+    write(tmp_path / "ward.parquet", f"SELECT {columns}, 'd' || i % 4 AS disease FROM range(200) t(i)")
+    (tmp_path / "spec.toml").write_text(succeeded("init", tmp_path / "ward.parquet").out, encoding="utf-8")
+    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ill.duckdb")
+
+
+def test_init_says_which_tables_there_are(tmp_path: Path) -> None:
+    many = warehouse(tmp_path / "many.duckdb", "CREATE TABLE a AS SELECT 1 AS x", "CREATE TABLE b AS SELECT 1 AS x")
+    refused(run("init", many), 2, "a, b", "--table")
+    refused(run("init", warehouse(tmp_path / "none.duckdb", "SELECT 1")), 2, "no table")
+
+
+def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
+    source = warehouse(
+        tmp_path / "clinic.duckdb", "CREATE SCHEMA ward", f"CREATE TABLE ward.stay AS {PEOPLE.format(n=400)}"
+    )
+    (tmp_path / "spec.toml").write_text(succeeded("init", source).out, encoding="utf-8")
+    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ill.duckdb")
+
+
+def test_schema_is_a_json_schema_of_the_specification() -> None:
+    shown = succeeded("schema").json
+    assert set(shown["properties"]) == {"source", "columns", "release", "mechanism"}
+    assert shown["additionalProperties"] is False
+
+
+def test_version() -> None:
+    assert succeeded("--version").out.strip() == privsql.__version__
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str) -> None:
+    shown = succeeded(command, "--help").out
+    assert "Example" in shown
+    assert f"privsql {command}" in shown
+    assert command in succeeded("--help").out
+
+
+def test_the_commands_are_there() -> None:
+    assert {"publish", "plan", "verify", "query", "inspect", "init", "schema"} <= set(COMMANDS)
+
+
+def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.duckdb"
+    torn.write_bytes((ward / "ill.duckdb").read_bytes())
+    with duckdb.connect(str(torn)) as db:
+        db.execute("DELETE FROM qit WHERE bid = 0")
+    spec = ward / "spec.toml"
+    narrow = ["plan", ward / "people.parquet", *ROLES, "--threshold", "0.1"]
+    for code, arguments in (
+        (0, ["verify", ward / "ill.duckdb", "--source", spec]),
+        (1, ["verify", torn]),
+        (2, ["query", ward / "ill.duckdb", "DROP TABLE qit"]),
+        (3, narrow),
+        (4, ["inspect", tmp_path / "nowhere.duckdb"]),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "privsql", *map(str, arguments)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["publish", "spec.toml", "--to", "one.duckdb"],
+        ["publish", "spec.toml", "--to", "folder", "--format", "parquet"],
+        ["plan", "spec.toml"],
+        ["verify", "ill.duckdb"],
+        ["query", "ill.duckdb", "SELECT age, COUNT(*) FROM ill GROUP BY age"],
+        ["inspect", "ill.duckdb"],
+        ["init", "people.parquet"],
+        ["publish", "nowhere.toml"],
+        ["plan", "people.parquet", *ROLES, "--threshold", "0.1"],
+        ["verify", "people.parquet"],
+        ["query", "ill.duckdb", "SELECT nothing"],
+        ["inspect", "nowhere.duckdb"],
+        ["init", "nowhere.parquet"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_with_json_stdout_holds_one_object_and_nothing_else(
+    ward: Path, tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("people.parquet", "spec.toml", "ill.duckdb"):
+        (tmp_path / name).write_bytes((ward / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments, "--json")
+    assert len(done.out.splitlines()) == 1
+    shown = done.json
+    if done.code:
+        assert shown["exit_code"] == done.code
+        assert done.err == f"privsql: {shown['error']}\n"
+    else:
+        assert done.err == ""
+
+
+def test_json_has_no_numbers_that_json_does_not_have(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "ward.parquet",
+        "SELECT CASE i % 4 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN 'inf'::DOUBLE ELSE i % 4 END AS dose, "
+        "'d' || i % 3 AS disease FROM range(120) t(i)",
+    )
+    succeeded("publish", source, "--qi", "dose", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r")
+    answer = run("query", tmp_path / "r", "SELECT dose, COUNT(*) FROM ward GROUP BY dose", "--json").json
+    assert len(answer["rows"]) == 4
+
+
+@pytest.mark.parametrize("text", ["[/b]", "[red]", "[link=x]"])
+def test_brackets_in_data_and_paths_are_shown_as_they_are(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / text
+    folder.mkdir(parents=True)
+    source = write(
+        tmp_path / "ward.parquet",
+        f"SELECT CASE WHEN i % 2 = 0 THEN '{text}' ELSE 'other' END AS nick, 'd' || i // 2 % 3 AS disease "
+        "FROM range(120) t(i)",
+    )
+    roles = ["--qi", "nick", "--sensitive", "disease", "--threshold", "0.5"]
+    assert text in succeeded("publish", source, *roles, "--to", folder / "r.duckdb").out.replace("\n", "")
+    assert text in succeeded("query", folder / "r.duckdb", "SELECT nick, COUNT(*) FROM ward GROUP BY nick").out
+    assert text in succeeded("verify", folder / "r.duckdb").out.replace("\n", "")
+
+
+# What is wrong in a request ---
+
+TWO = 'algorithm = "two-size"\n'
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "code", "words"),
+    [
+        (
+            "columns",
+            'quasi_identifiers = ["age", "job"]\nsensitive = "disease"',
+            2,
+            ["'job'", "age, sex, zip, disease"],
+        ),
+        ("columns", 'quasi_identifiers = ["age"]\nsensitive = "ilness"', 2, ["'ilness'"]),
+        ("columns", 'quasi_identifiers = ["age", "Disease"]\nsensitive = "disease"', 2, ["'disease'", "two roles"]),
+        ("columns", 'quasi_identifiers = ["age", "AGE"]\nsensitive = "disease"', 2, ["'AGE'", "two roles"]),
+        ("columns", 'quasi_identifiers = []\nsensitive = "disease"', 2, ["quasi_identifiers"]),
+        ("columns", 'quasi_identifiers = ["age"]\nsensitive = []', 2, ["sensitive"]),
+        ("columns", 'quasi_identifiers = "age"\nsensitive = "disease"', 2, ["quasi_identifiers"]),
+        ("columns", 'quasi_identifiers = ["age"]', 2, ["columns.sensitive", "missing"]),
+        (
+            "columns",
+            'quasi_identifiers = ["age"]\nsensitive = "disease"\nnulls = { age = "drop" }',
+            2,
+            ["nulls.age", "'drop'", "suppress"],
+        ),
+        ("columns", 'quasi_identifiers = ["age"]\nsensitive = "disease"\nnulls = { zip = "value" }', 2, ["'zip'"]),
+        ("source", 'file = "people.txt"', 2, ["people.txt", ".parquet"]),
+        ("source", 'file = "nowhere.parquet"', 4, ["nowhere.parquet"]),
+        ("source", 'file = "people.parquet"\ntable = "people"', 2, ["source"]),
+        ("source", 'file = "people.parquet"\ndatabase = "people.duckdb"', 2, ["source"]),
+        ("source", 'database = "people.duckdb"', 2, ["table", "query"]),
+        ("source", 'file = "people.parquet"\nquery = "DROP TABLE source"', 2, ["SELECT"]),
+        ("source", 'file = "people.parquet"\nquery = "SELECT 1; SELECT 2"', 2, ["one SELECT"]),
+        ("source", 'file = "people.parquet"\nquery = "SELECT * FROM nothing"', 2, ["nothing"]),
+        ("source", 'file = "people.parquet"\nquery = "SELEC"', 2, ["query"]),
+        ("source", "file = 17", 2, ["source.file"]),
+        ("release", 'name = "ill"\nform = "parquet"', 2, ["release.form", "no such key"]),
+        ("release", 'format = "csv"', 2, ["release.format", "'csv'", "parquet"]),
+        ("release", 'name = "qit"', 2, ["'qit'"]),
+        ("release", 'name = "privsql_manifest"', 2, ["'privsql_manifest'"]),
+        ("mechanism", 'threshold = "0.5"\nalgorithm = "best"', 2, ["algorithm", "'best'", "two-size"]),
+        ("mechanism", 'threshold = "0.5"\nkind = "noise"', 2, ["kind", "'noise'"]),
+        ("mechanism", "algorithm = 'two-size'", 2, ["threshold", "missing"]),
+        ("mechanism", 'threshold = "0.5"\nmin_bucket_size = 9\nmax_bucket_size = 8', 2, ["9", "8"]),
+        ("mechanism", 'threshold = "0.5"\nmin_bucket_size = 0', 2, ["min_bucket_size"]),
+        ("mechanism", 'threshold = "0.5"\nmin_bucket_size = -1', 2, ["min_bucket_size"]),
+        ("mechanism", 'threshold = "0.5"\nmax_bucket_size = 1000000', 2, ["max_bucket_size"]),
+        ("mechanism", 'threshold = "0.5"\nmax_bucket_size = "many"', 2, ["max_bucket_size"]),
+        ("mechanism", 'threshold = "0.5"\nmax_bucket_size = 9.5', 2, ["max_bucket_size"]),
+        ("mechanism", 'threshold = "0.5"\nsize = 3', 2, ["mechanism.size", "no such key"]),
+        ("mechanism", 'threshold = "0.5"\nprune = "full"', 2, ["prune", "two-size"]),
+        ("mechanism", 'threshold = "0.5"\nlayout = "largest-first"', 2, ["largest-first", "anatomy"]),
+        ("mechanism", "threshold = -0.1", 2, ["threshold", "-0.1"]),
+        ("mechanism", "threshold = 0", 2, ["threshold", "0"]),
+        ("mechanism", "threshold = 0.0", 2, ["threshold", "0"]),
+        ("mechanism", "threshold = 1.5", 2, ["threshold", "1.5"]),
+        ("mechanism", "threshold = 25", 2, ["threshold", "25"]),
+        ("mechanism", "threshold = nan", 2, ["threshold"]),
+        ("mechanism", "threshold = inf", 2, ["threshold"]),
+        ("mechanism", "threshold = true", 2, ["threshold"]),
+        ("mechanism", 'threshold = "f*f + 0.1"', 2, ["threshold", "f*f", "linear"]),
+        ("mechanism", 'threshold = "f**2"', 2, ["threshold", "f**2"]),
+        ("mechanism", 'threshold = "8*g"', 2, ["threshold", "8*g"]),
+        ("mechanism", 'threshold = "8*f +"', 2, ["threshold", "8*f +"]),
+        ("mechanism", 'threshold = "exit(7)"', 2, ["threshold", "exit(7)"]),
+        ("mechanism", f'threshold = "{"-" * 3000}1"', 2, ["threshold"]),
+        ("mechanism", 'threshold = "f - 0.2"', 2, ["threshold", "HIV"]),
+        ("mechanism", 'threshold = { default = "0.5", Ebola = 0.1 }', 2, ["Ebola"]),
+        ("mechanism", 'threshold = { default = "0.5", HIV = 0 }', 2, ["HIV"]),
+        ("mechanism", 'threshold = { default = "0.5", HIV = 1.01 }', 2, ["HIV", "1.01"]),
+        ("mechanism", 'threshold = { default = "0.5", HIV = "2*f" }', 2, ["HIV"]),
+        ("mechanism", "threshold = { HIV = 0.5 }", 2, ["default"]),
+        ("mechanism", 'threshold = { default = "0.5", query = "SELECT 1" }', 2, ["query"]),
+        ("mechanism", "threshold = 0.12345678901234567890123", 2, ["threshold", "18 digits"]),
+        ("mechanism", 'threshold = "0.2"', 3, ["flu", "0.3", "0.2", "what works"]),
+        ("mechanism", 'threshold = { default = "0.9", HIV = 0.05 }', 3, ["HIV", "0.1", "0.05"]),
+        ("mechanism", TWO + 'threshold = "f + 0.001"\nmax_bucket_size = 9', 3, ["9", "what works"]),
+        ("mechanism", 'threshold = "0.5"\nmin_bucket_size = 401\nmax_bucket_size = 500', 3, ["401", "400"]),
+    ],
+)
+def test_a_wrong_specification_is_refused_in_one_line(
+    place: Path, part: str, text: str, code: int, words: list[str]
+) -> None:
+    spec = specification(place, **{part: text})
+    refused(run("publish", spec, "--to", place / "ill.duckdb"), code, *words)
+    assert not (place / "ill.duckdb").exists()
+    assert left_over(place) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (b"[source\n", 2, ["TOML"]),
+        (b"", 2, ["missing"]),
+        (b"source = 3\n", 2, ["source"]),
+        (b"\xff\xfe\x00", 4, ["UTF-8"]),
+        (b"[sauce]\n", 2, []),
+    ],
+)
+def test_a_file_that_is_no_specification(tmp_path: Path, content: bytes, code: int, words: list[str]) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_bytes(content)
+    for command in ("publish", "plan"):
+        refused(run(command, spec), code, "spec.toml", *words)
+
+
+def test_an_infeasible_request_shows_its_certificate(place: Path) -> None:
+    shown = run("plan", place / "people.parquet", *ROLES, "--threshold", "0.2", "--json").json
+    assert shown["exit_code"] == 3
+    assert shown["hall_set"] == ["flu"]
+    assert (shown["records"], shown["room"]) == (120, 80)
+    works = str(0.2 + float(shown["nearest_shift"]))
+    succeeded("plan", place / "people.parquet", *ROLES, "--threshold", works)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--qi", "age", "--threshold", "0.5"], ["--sensitive"]),
+        (["--sensitive", "disease", "--threshold", "0.5"], ["--qi"]),
+        (ROLES, ["--threshold"]),
+        ([*FLAGS, "--mechanism", "best"], ["'best'"]),
+        ([*FLAGS, "--nulls", "age"], ["age"]),
+        ([*FLAGS, "--nulls", "age=drop"], ["'drop'"]),
+        ([*FLAGS, "--nulls", "job=value"], ["'job'"]),
+        ([*FLAGS, "--min-bucket-size", "0"], ["min_bucket_size"]),
+        ([*FLAGS, "--max-bucket-size", "0"], ["max_bucket_size"]),
+        ([*FLAGS, "--min-bucket-size", "30", "--max-bucket-size", "20"], ["30", "20"]),
+        ([*FLAGS, "--format", "csv"], ["'csv'"]),
+        ([*FLAGS, "--key-file", "key", "--seed", "1"], ["--key-file", "--seed"]),
+        ([*FLAGS, "--query", "DELETE FROM source"], ["SELECT"]),
+        ([*FLAGS, "--memory-limit", "much"], []),
+    ],
+)
+def test_wrong_flags_are_refused_in_one_line(
+    place: Path, flags: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    refused(run("publish", "people.parquet", *flags, "--to", "r.duckdb"), 2, *words)
+    assert sorted(path.name for path in place.iterdir()) == ["people.parquet", "spec.toml"]
+
+
+def test_flags_do_not_go_with_a_specification(place: Path) -> None:
+    refused(run("publish", place / "spec.toml", "--threshold", "0.9"), 2, "--threshold")
+    refused(run("publish", place / "spec.toml", "--min-bucket-size", "0"), 2, "--min-bucket-size")
+    refused(run("plan", place / "spec.toml", "--qi", "age"), 2, "--qi")
+
+
+def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
+    source = write(tmp_path / "ward.parquet", "SELECT i % 7 AS weight, 'd' || i % 4 AS disease FROM range(200) t(i)")
+    flags = ["--qi", "weight", "--sensitive", "disease", "--threshold", "0.5"]
+    refused(run("publish", source, *flags, "--to", tmp_path / "r.duckdb"), 2, "'weight'")
+    refused(run("plan", source, *flags), 2, "'weight'")
+
+
+@pytest.mark.parametrize("name", ["bid", "count", "weight", "BID", "Weight"])
+@pytest.mark.parametrize("role", ["--qi", "--sensitive"])
+def test_columns_of_the_release_are_reserved(tmp_path: Path, name: str, role: str) -> None:
+    source = write(tmp_path / "ward.parquet", f'SELECT i % 5 AS "{name}", i % 4 AS other FROM range(200) t(i)')
+    roles = ["--qi", "other", "--sensitive", name] if role == "--sensitive" else ["--qi", name, "--sensitive", "other"]
+    done = run("publish", source, *roles, "--threshold", "0.5", "--to", tmp_path / "r.duckdb")
+    if (name, role) == ("count", "--qi"):
+        assert done.code in {0, 2}
+    else:
+        refused(done, 2, f"'{name}'", "rename")
+
+
+@pytest.mark.parametrize(
+    "values",
+    ["[i % 4]", "{'a': i % 4}", "MAP {'a': i % 4}", "INTERVAL (i % 4) DAY", "CAST(chr(97 + i % 4) AS BLOB)"],
+)
+@pytest.mark.parametrize("role", ["--qi", "--sensitive"])
+def test_types_that_can_not_be_published(tmp_path: Path, values: str, role: str) -> None:
+    cast = values.replace("i %", "CAST(i AS INTEGER) %")
+    source = warehouse(
+        tmp_path / "w.duckdb", f"CREATE TABLE ward AS SELECT {cast} AS odd, i % 5 AS other FROM range(200) t(i)"
+    )
+    roles = (
+        ["--qi", "other", "--sensitive", "odd"] if role == "--sensitive" else ["--qi", "odd", "--sensitive", "other"]
+    )
+    done = run("publish", source, "--table", "ward", *roles, "--threshold", "0.5", "--to", tmp_path / "r.duckdb")
+    refused(done, 2, "'odd'", "source.query")
+
+
+def test_a_list_of_an_enumeration_is_a_list(tmp_path: Path) -> None:
+    source = warehouse(
+        tmp_path / "w.duckdb",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE ward AS SELECT ['sad'::mood] AS moods, i % 5 AS other FROM range(200) t(i)",
+    )
+    roles = ["--table", "ward", "--qi", "moods", "--sensitive", "other", "--threshold", "0.5"]
+    refused(run("publish", source, *roles, "--to", tmp_path / "r.duckdb"), 2, "'moods'", "mood")
+
+
+# Thresholds from a query ---
+
+
+def clinic(folder: Path, thresholds: str) -> Path:
+    """A warehouse with the table ``stay`` and, of a query, ``promise``."""
+    return warehouse(
+        folder / "clinic.duckdb",
+        f"CREATE TABLE stay AS {PEOPLE.format(n=400)}",
+        f"CREATE TABLE promise AS SELECT disease AS value, {thresholds} AS threshold FROM stay GROUP BY disease",
+    )
+
+
+def asked_by_query(folder: Path, query: str) -> Path:
+    """A specification whose thresholds come from a query."""
+    return specification(
+        folder,
+        source='database = "clinic.duckdb"\ntable = "stay"',
+        mechanism=f'{TWO}threshold = {{ query = "{query}" }}',
+    )
+
+
+@pytest.mark.parametrize(
+    "thresholds",
+    ["CASE disease WHEN 'HIV' THEN 0.15 ELSE 0.9 END", "CASE disease WHEN 'HIV' THEN '3/20' ELSE '0.9' END", "1"],
+)
+def test_thresholds_from_a_query(tmp_path: Path, thresholds: str) -> None:
+    clinic(tmp_path, thresholds)
+    spec = asked_by_query(tmp_path, "SELECT value, threshold FROM promise")
+    succeeded("publish", spec)
+    assert succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json["ok"]
+    if thresholds != "1":
+        worst = (
+            "SELECT max(count / size) FROM st JOIN (SELECT bid, sum(count) AS size FROM st GROUP BY bid) USING (bid)"
+        )
+        assert rows(tmp_path / "ill.duckdb", f"{worst} WHERE disease = 'HIV'")[0][0] <= 0.15
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT value, threshold FROM promise WHERE value <> 'HIV'", ["HIV", "0"]),
+        ("SELECT value, threshold FROM promise UNION ALL SELECT 'HIV', 0.2", ["HIV", "2"]),
+        ("SELECT value, CAST(threshold AS DOUBLE) AS threshold FROM promise", ["threshold", "DOUBLE", "DECIMAL"]),
+        ("SELECT value, CAST(threshold AS FLOAT) AS threshold FROM promise", ["threshold", "FLOAT", "DECIMAL"]),
+        ("SELECT value, 0 AS threshold FROM promise", ["(0, 1]"]),
+        ("SELECT value, 2 AS threshold FROM promise", ["(0, 1]"]),
+        ("SELECT value, -threshold AS threshold FROM promise", ["(0, 1]"]),
+        ("SELECT value, 'a lot' AS threshold FROM promise", ["a lot"]),
+        ("SELECT value, NULL::VARCHAR AS threshold FROM promise", ["threshold"]),
+        ("SELECT value FROM promise", ["1 columns"]),
+        ("SELECT value, 1, threshold FROM promise", ["3 columns"]),
+        ("SELECT value, threshold FROM promises", ["promises"]),
+        ("SELEC value", ["query"]),
+        ("DELETE FROM promise", ["SELECT"]),
+        ("SELECT 1, 1; SELECT 2, 2", ["one SELECT"]),
+    ],
+)
+def test_a_wrong_threshold_query_is_refused(tmp_path: Path, query: str, words: list[str]) -> None:
+    clinic(tmp_path, "0.9")
+    refused(run("publish", asked_by_query(tmp_path, query)), 2, *words)
+    assert not (tmp_path / "ill.duckdb").exists()
+
+
+@pytest.mark.parametrize("name", ["people", "domain", "records"])
+def test_a_threshold_query_reads_the_publishers_tables_whatever_their_names(tmp_path: Path, name: str) -> None:
+    clinic(tmp_path, "0.9")
+    warehouse(tmp_path / "clinic.duckdb", f"CREATE TABLE {name} AS FROM promise")
+    succeeded("publish", asked_by_query(tmp_path, f"SELECT value, threshold FROM {name}"))
+
+
+# Files ---
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "duckdb"])
+@pytest.mark.parametrize("fault", ["missing", "empty", "garbage", "folder"])
+def test_a_source_that_can_not_be_read(tmp_path: Path, ending: str, fault: str) -> None:
+    source = tmp_path / f"ward.{ending}"
+    if fault == "folder":
+        source.mkdir()
+    elif fault != "missing":
+        source.write_bytes(b"" if fault == "empty" else bytes(range(256)) * 64)
+    table = ["--table", "ward"] if ending == "duckdb" else []
+    for command in (["publish", "--to", tmp_path / "r.duckdb"], ["plan"]):
+        done = run(command[0], source, *table, *FLAGS, *command[1:])
+        refused(done, done.code, f"ward.{ending}" if fault == "missing" else "")
+        assert done.code == 4 or (done.code == 2 and ending == "csv")
+        assert "another process" not in done.err
+    done = run("init", source, *table)
+    refused(done, done.code)
+    assert done.code in {2, 4}
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["blocks.duckdb", "clock.parquet"])
+def test_a_name_with_lock_in_it_is_not_taken_for_a_lock(tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    source.write_bytes(b"garbage" * 1000)
+    table = ["--table", "ward"] if name.endswith(".duckdb") else []
+    done = run("plan", source, *table, *FLAGS)
+    refused(done, 4, name)
+    assert "another process" not in done.err
+    assert "another process" not in run("inspect", source).err
+
+
+def test_a_parquet_source_that_breaks_off(place: Path) -> None:
+    content = bytearray((place / "people.parquet").read_bytes())
+    for position in range(40, len(content) // 2, 7):
+        content[position] ^= 0xFF
+    (place / "torn.parquet").write_bytes(content)
+    (place / "short.parquet").write_bytes(content[: len(content) // 2])
+    for name in ("torn.parquet", "short.parquet"):
+        done = run("publish", place / name, *FLAGS, "--to", place / "r.duckdb")
+        refused(done, 4)
+    assert left_over(place) == []
+
+
+def test_a_csv_source_with_a_bad_line(tmp_path: Path) -> None:
+    lines = [f"{i % 50},F,{i % 90},flu" if i % 2 else f"{i % 50},M,{i % 90},cold" for i in range(30_000)]
+    lines[29_000] = "old,F,12,flu"
+    (tmp_path / "ward.csv").write_text("age,sex,zip,disease\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    done = run("publish", tmp_path / "ward.csv", *FLAGS, "--to", tmp_path / "r.duckdb")
+    refused(done, done.code)
+    assert done.code in {2, 4}
+
+
+def test_an_existing_release_needs_replace(place: Path) -> None:
+    succeeded("publish", place / "spec.toml")
+    before = (place / "ill.duckdb").read_bytes()
+    refused(run("publish", place / "spec.toml"), 2, "ill.duckdb", "--replace")
+    assert (place / "ill.duckdb").read_bytes() == before
+    succeeded("publish", place / "spec.toml", "--replace")
+    assert (place / "ill.duckdb").read_bytes() != before
+    assert left_over(place) == []
+
+
+def test_a_release_does_not_replace_its_own_source(tmp_path: Path) -> None:
+    source = clinic(tmp_path, "0.9")
+    done = run("publish", source, "--table", "stay", *FLAGS, "--to", source, "--replace")
+    refused(done, 2, "clinic.duckdb", "not a release")
+    assert rows(source, "SELECT count(*) FROM stay") == [(400,)]
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "empty"])
+def test_replace_replaces_nothing_but_a_release(place: Path, kind: str) -> None:
+    target = place / "ill.duckdb"
+    if kind == "folder":
+        target.mkdir()
+        (target / "thesis.txt").write_text("years of work", encoding="utf-8")
+    else:
+        target.write_text("years of work" if kind == "text" else "", encoding="utf-8")
+    refused(run("publish", place / "spec.toml", "--replace"), 2, "ill.duckdb", "not a release")
+    assert target.exists()
+    assert left_over(place) == []
+
+
+def test_replace_does_not_replace_a_database_that_is_not_a_release(place: Path) -> None:
+    precious = warehouse(place / "ill.duckdb", "CREATE TABLE thesis AS SELECT 1 AS years")
+    refused(run("publish", place / "spec.toml", "--replace"), 2, "ill.duckdb", "not a release")
+    assert rows(precious, "FROM thesis") == [(1,)]
+
+
+@pytest.mark.parametrize("first", ["duckdb", "parquet"])
+def test_a_release_of_another_format_can_be_replaced(place: Path, first: str) -> None:
+    second = {"duckdb": "parquet", "parquet": "duckdb"}[first]
+    succeeded("publish", place / "spec.toml", "--to", place / "r", "--format", first)
+    succeeded("publish", place / "spec.toml", "--to", place / "r", "--format", second, "--replace")
+    assert (place / "r").is_dir() == (second == "parquet")
+    assert succeeded("verify", place / "r", "--json").json["ok"]
+    assert left_over(place) == []
+
+
+def test_a_target_in_a_missing_folder(place: Path) -> None:
+    refused(run("publish", place / "spec.toml", "--to", place / "no" / "r.duckdb"), 4, str(place / "no"))
+    refused(run("publish", place / "spec.toml", "--to", place / "people.parquet" / "r.duckdb"), 4, "people.parquet")
+
+
+def test_a_release_that_is_open_elsewhere_for_writing(place: Path) -> None:
+    succeeded("publish", place / "spec.toml")
+    release = place / "ill.duckdb"
+    with held_open(release):
+        for arguments in (["verify", release], ["inspect", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
+            refused(run(*arguments), 4, "ill.duckdb", "another process")
+
+
+def test_a_release_is_whole_after_it_replaced_one_that_was_open_elsewhere(place: Path) -> None:
+    succeeded("publish", place / "spec.toml")
+    with held_open(place / "ill.duckdb") as other:
+        done = run("publish", place / "spec.toml", "--replace")
+        assert done.crash is None
+        other.kill()
+    if done.code == 0:
+        assert succeeded("verify", place / "ill.duckdb", "--json").json["ok"]
+    else:
+        refused(done, done.code, "ill.duckdb")
+
+
+def test_a_log_beside_the_target_does_not_spoil_the_new_release(place: Path) -> None:
+    succeeded("publish", place / "spec.toml")
+    with held_open(place / "ill.duckdb") as other:
+        other.kill()
+        other.wait()
+    assert (place / "ill.duckdb.wal").exists()
+    succeeded("publish", place / "spec.toml", "--replace")
+    assert succeeded("verify", place / "ill.duckdb", "--json").json["ok"]
+
+
+def test_a_source_that_is_open_elsewhere_for_writing(tmp_path: Path) -> None:
+    source = clinic(tmp_path, "0.9")
+    with held_open(source):
+        for arguments in (["publish", "--to", tmp_path / "r.duckdb"], ["plan"]):
+            done = run(arguments[0], source, "--table", "stay", *FLAGS, *arguments[1:])
+            refused(done, 4, "clinic.duckdb", "another process")
+    succeeded("publish", source, "--table", "stay", *FLAGS, "--to", tmp_path / "r.duckdb")
+
+
+@pytest.mark.parametrize("kind", ["missing", "text", "database", "folder", "parquet"])
+def test_what_is_no_release_is_said_to_be_none(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "thing"
+    if kind == "text":
+        path.write_text("years of work" * 1000, encoding="utf-8")
+    elif kind == "database":
+        warehouse(path, "CREATE TABLE qit AS SELECT 1 AS bid")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "parquet":
+        write(path, "SELECT 1 AS a")
+    code = {"database": 2, "folder": 2}.get(kind, 4)
+    for arguments in (["verify", path], ["inspect", path], ["query", path, "SELECT COUNT(*) FROM thing"]):
+        refused(run(*arguments), code, str(path))
+
+
+def test_verify_against_another_source(place: Path) -> None:
+    succeeded("publish", place / "spec.toml")
+    other = specification(place, columns='quasi_identifiers = ["age"]\nsensitive = "disease"', name="other.toml")
+    refused(run("verify", place / "ill.duckdb", "--source", other), 2, "columns")
+    write(place / "fewer.parquet", f"FROM ({PEOPLE.format(n=400)}) LIMIT 399")
+    fewer = specification(place, source='file = "fewer.parquet"', name="fewer.toml")
+    assert run("verify", place / "ill.duckdb", "--source", fewer).code == 1
+    refused(run("verify", place / "ill.duckdb", "--source", place / "nowhere.toml"), 4, "nowhere.toml")
+
+
+# Queries that are not answered ---
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("DROP TABLE qit", ["SELECT"]),
+        ("INSERT INTO ill VALUES (1)", ["SELECT"]),
+        ("SELECT COUNT(*) FROM ill; SELECT 1", ["several"]),
+        ("", ["SELECT"]),
+        ("SELECT (", []),
+        ("COPY ill TO 'x'", ["SELECT"]),
+        ("SELECT COUNT(*) FROM people", ["people", "ill"]),
+        ("SELECT COUNT(*) FROM qit", ["qit", "ill"]),
+        ("SELECT COUNT(*) FROM privsql_manifest", ["privsql_manifest"]),
+        ("SELECT COUNT(*)", ["ill"]),
+        ("SELECT COUNT(*) FROM ill JOIN st USING (bid)", ["JOIN"]),
+        ("SELECT COUNT(*) FROM ill WHERE job = 1", ["job", "age"]),
+        ("SELECT * FROM ill", ["*"]),
+        ("SELECT age FROM ill", ["COUNT(*)"]),
+        ("SELECT MEDIAN(age) FROM ill", ["MEDIAN"]),
+        ("SELECT COUNT(DISTINCT age) FROM ill", ["COUNT(DISTINCT"]),
+        ("SELECT COUNT(*) FROM ill WHERE age = zip AND disease = sex", ["disease"]),
+        ("SELECT COUNT(*) FROM ill WHERE age IN (SELECT 1)", ["SELECT 1"]),
+        ("SELECT COUNT(*) FROM (SELECT * FROM ill)", ["ill"]),
+        ("SELECT COUNT(*) FROM read_csv('/etc/passwd')", ["ill"]),
+        ("WITH x AS (SELECT 1) SELECT COUNT(*) FROM ill", ["WITH"]),
+        ("SELECT COUNT(*) FROM ill WHERE age = 'old'", ["old"]),
+        ("SELECT COUNT(*) FROM ill LIMIT 1.5", ["LIMIT"]),
+    ],
+)
+def test_a_query_that_is_not_supported_is_refused(ward: Path, sql: str, words: list[str]) -> None:
+    refused(run("query", ward / "ill.duckdb", sql), 2, *words)
+    assert run("query", ward / "ill.duckdb", sql, "--json").json["exit_code"] == 2
+
+
+@pytest.mark.parametrize("confidence", ["0", "1", "-1", "1.5", "nan"])
+def test_a_confidence_outside_0_1_is_refused(ward: Path, confidence: str) -> None:
+    done = run("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill", "--confidence", confidence)
+    refused(done, 2, "confidence")
+
+
+def test_an_estimator_that_is_not_there_is_refused(ward: Path) -> None:
+    sql = "SELECT COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu'"
+    refused(run("query", ward / "ill.duckdb", sql, "--estimator", "magic"), 2, "magic", "baseline")
+
+
+def test_the_baseline_is_not_called_reconstructed(ward: Path) -> None:
+    sql = "SELECT age, COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu' GROUP BY age"
+    baseline = succeeded("query", ward / "ill.duckdb", sql, "--estimator", "baseline", "--json").json
+    done = run("query", ward / "ill.duckdb", sql, "--estimator", "reconstructed", "--json")
+    assert done.code == 2 or done.json["rows"] != baseline["rows"]
+
+
+# Randomness and its key ---
+
+
+def test_a_seed_is_recorded_and_noted(place: Path) -> None:
+    succeeded("publish", place / "spec.toml", "--seed", 7)
+    assert manifest(place / "ill.duckdb")["randomness"] == "seed"
+    assert any("seed" in note for note in succeeded("verify", place / "ill.duckdb", "--json").json["notes"])
+    assert "seed" in succeeded("verify", place / "ill.duckdb").out
+    first = tables(place / "ill.duckdb")
+    succeeded("publish", place / "spec.toml", "--seed", 7, "--replace")
+    assert tables(place / "ill.duckdb") == first
+    succeeded("publish", place / "spec.toml", "--seed", 8, "--replace")
+    assert tables(place / "ill.duckdb") != first
+
+
+def test_a_key_file_is_made_private_and_repeats_a_release(place: Path) -> None:
+    key = place / "key"
+    succeeded("publish", place / "spec.toml", "--key-file", key)
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex(key.read_text(encoding="ascii").strip())) == 32
+    first, content = tables(place / "ill.duckdb"), key.read_bytes()
+    assert manifest(place / "ill.duckdb")["randomness"] == "key-file"
+    succeeded("publish", place / "spec.toml", "--key-file", key, "--to", place / "again.duckdb")
+    assert tables(place / "again.duckdb") == first
+    assert key.read_bytes() == content
+    assert succeeded("verify", place / "ill.duckdb", "--json").json["notes"] == []
+
+
+def test_a_key_file_repeats_parquet_byte_by_byte(place: Path) -> None:
+    for target in ("first", "second"):
+        succeeded(
+            "publish", place / "spec.toml", "--format", "parquet", "--to", place / target, "--key-file", place / "key"
+        )
+    names = sorted(path.name for path in (place / "first").iterdir())
+    assert {"qit.parquet", "st.parquet", f"{MANIFEST}.parquet"} <= set(names)
+    assert sorted(path.name for path in (place / "second").iterdir()) == names
+    for name in names:
+        assert (place / "first" / name).read_bytes() == (place / "second" / name).read_bytes(), name
+
+
+def test_the_release_does_not_depend_on_threads_or_memory(place: Path) -> None:
+    for target, more in (("a", ["--threads", "1"]), ("b", ["--threads", "4", "--memory-limit", "500MB"])):
+        succeeded("publish", place / "spec.toml", "--key-file", place / "key", "--to", place / target, *more)
+    assert tables(place / "a") == tables(place / "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [
+        ("ab" * 32, 0o644, ["chmod 600"]),
+        ("ab" * 32, 0o640, ["chmod 600"]),
+        ("ab" * 31, 0o600, ["64"]),
+        ("ab" * 33, 0o600, ["64"]),
+        ("not a key", 0o600, ["64"]),
+        ("", 0o600, ["64"]),
+        ("é" * 64, 0o600, ["64"]),
+    ],
+)
+def test_a_key_file_that_is_none(place: Path, content: str, mode: int, words: list[str]) -> None:
+    key = place / "key"
+    key.write_text(content, encoding="utf-8")
+    key.chmod(mode)
+    done = run("publish", place / "spec.toml", "--key-file", key)
+    refused(done, 2, str(key), *words)
+    assert not content or content not in done.err
+    assert not (place / "ill.duckdb").exists()
+
+
+def test_a_key_file_that_can_not_be_made(place: Path) -> None:
+    refused(run("publish", place / "spec.toml", "--key-file", place / "no" / "key"), 4, "no/key")
+    refused(run("publish", place / "spec.toml", "--key-file", place), 4, str(place))
+
+
+def test_the_key_is_nowhere_but_in_its_file(place: Path) -> None:
+    key = place / "key"
+    outputs = [
+        succeeded("publish", place / "spec.toml", "--key-file", key, "--json"),
+        succeeded("publish", place / "spec.toml", "--key-file", key, "--format", "parquet", "--to", place / "folder"),
+        succeeded("verify", place / "ill.duckdb", "--json"),
+        succeeded("inspect", place / "ill.duckdb", "--json"),
+        run("publish", place / "spec.toml", "--key-file", key),
+    ]
+    secret = bytes.fromhex(key.read_text(encoding="ascii").strip())
+    shapes = [secret, secret[::-1], secret.hex().encode(), secret.hex().upper().encode(), base64.b64encode(secret)]
+    shapes += [str(int.from_bytes(secret, order)).encode() for order in ("little", "big")]
+    written = [place / "ill.duckdb", *(place / "folder").iterdir()]
+    seen = [path.read_bytes() for path in written] + [(done.out + done.err).encode() for done in outputs]
+    for shape in shapes:
+        assert not any(shape[:16] in content for content in seen)
+
+
+def test_two_releases_without_a_key_differ(place: Path) -> None:
+    for target in ("one", "two"):
+        succeeded("publish", place / "spec.toml", "--to", place / target)
+    assert manifest(place / "one")["randomness"] == "system"
+    assert tables(place / "one")["qit"] != tables(place / "two")["qit"]
+
+
+ODD = "SELECT i, {} AS age, 'F' AS sex, i // 2 % 3 AS zip, 'd' || i % 3 AS disease FROM range(400) t(i)"
+SOURCES = {
+    "plain": f"SELECT row_number() OVER () AS i, * FROM ({PEOPLE.format(n=400)})",
+    "nulls": ODD.format("CASE WHEN i % 2 = 0 THEN i % 5 END"),
+    "zeros": ODD.format("CASE WHEN i % 2 = 0 THEN '0'::DOUBLE ELSE '-0'::DOUBLE END"),
+    "not numbers": ODD.format("CASE WHEN i % 2 = 0 THEN 'nan'::DOUBLE ELSE i % 5 END"),
+    "accents": ODD.format("CASE WHEN i % 2 = 0 THEN 'é' ELSE 'e' || chr(769) END"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_order_of_the_source_leaves_no_trace(tmp_path: Path, name: str) -> None:
+    found = []
+    for order in ("i", "md5(CAST(i AS VARCHAR))"):
+        write(tmp_path / "people.parquet", f"FROM ({SOURCES[name]}) ORDER BY {order}")
+        specification(tmp_path)
+        succeeded("publish", tmp_path / "spec.toml", "--key-file", tmp_path / "key", "--replace")
+        found.append(tables(tmp_path / "ill.duckdb"))
+    assert found[0] == found[1]
+
+
+def test_a_collation_of_the_source_does_not_merge_values_or_keep_their_order(tmp_path: Path) -> None:
+    mixed = (
+        "SELECT CASE WHEN i % 3 = 0 THEN 'x' ELSE 'X' END, CASE WHEN i % 8 < 4 THEN 'hiv' ELSE 'HIV' END "
+        "FROM range(240) t(i)"
+    )
+    found = []
+    for order in ("1, 2", "md5(CAST(i AS VARCHAR))"):
+        source = tmp_path / "w.duckdb"
+        source.unlink(missing_ok=True)
+        warehouse(
+            source,
+            "CREATE TABLE stay (nick VARCHAR COLLATE NOCASE, disease VARCHAR COLLATE NOCASE)",
+            f"INSERT INTO stay {mixed} ORDER BY {order}",
+        )
+        succeeded(
+            "publish",
+            source,
+            "--table",
+            "stay",
+            "--qi",
+            "nick",
+            "--sensitive",
+            "disease",
+            "--threshold",
+            "1",
+            "--key-file",
+            tmp_path / "key",
+            "--to",
+            tmp_path / "r.duckdb",
+            "--replace",
+        )
+        found.append(tables(tmp_path / "r.duckdb"))
+    assert found[0] == found[1]
+    assert sorted(set(rows(tmp_path / "r.duckdb", "SELECT disease FROM st"))) == [("HIV",), ("hiv",)]
+
+
+# Real data ---
+
+REAL = Path(os.environ.get("PRIVSQL_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+
+
+@pytest.mark.skipif(
+    not (REAL / "acs_edu.parquet").is_file(), reason="the survey extracts are not here; set PRIVSQL_DATA"
+)
+def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
+    source = REAL / "acs_edu.parquet"
+    release = tmp_path / "edu.duckdb"
+    shown = succeeded(
+        "publish", source, "--qi", "age,sex,marital,work_class", "--sensitive", "education",
+        "--threshold", "2*f + 0.1", "--mechanism", "two-size", "--name", "edu", "--to", release, "--json",
+    ).json  # fmt: skip
+    assert shown["published"] == 304_720
+    assert succeeded("verify", release, "--json").json["ok"]
+    sql = "SELECT COUNT(*) FROM edu WHERE work_class IS NULL"
+    assert succeeded("query", release, sql, "--json").json["rows"][0]["estimate"] == 88_029

@@ -1,0 +1,456 @@
+"""Layouts: sizes and thresholds bucket by bucket, keys, and an adversary who computes the exact posterior."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from fractions import Fraction
+from functools import cache
+from math import factorial, floor, lcm
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.bucketize import heuristics
+from privsql.mechanisms.bucketize import layout as layouts
+from privsql.mechanisms.bucketize.hall import allocate, violation
+from privsql.mechanisms.bucketize.layout import LAYOUTS, Bids, arrange
+from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find
+from privsql.noise import seed_key, system_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+HALF, ONE, THIRD = Fraction(1, 2), Fraction(1), Fraction(1, 3)
+CASES = [(a, layout) for a in ALGORITHMS for layout in LAYOUTS if layout != "largest-first" or a == "anatomy"]
+
+
+def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 1, largest: int = 50) -> Problem:
+    """A problem from plain numbers."""
+    return Problem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest)
+
+
+def planned(problem: Problem, buckets: dict[int, int], algorithm: str = "optimal") -> Plan:
+    """The plan of a given valid setting."""
+    setting = Setting.of(buckets)
+    plan = Plan(algorithm, setting, allocate(problem, setting).allocation)
+    assert violation(problem, plan) is None
+    return plan
+
+
+def composition(bids: Bids, counts: Sequence[int], buckets: int) -> NDArray[np.int64]:
+    """Records of each value in each bucket (m, B)."""
+    starts = np.cumsum([0, *counts])
+    return np.array([np.bincount(bids[a:b], minlength=buckets) for a, b in itertools.pairwise(starts.tolist())])
+
+
+def assert_valid_layout(problem: Problem, plan: Plan, layout: str, bids: Bids) -> None:
+    """Every promise of a layout that can be seen in one outcome."""
+    counts = problem.counts.tolist()
+    sizes = [size for size, b in plan.setting.items for _ in range(b)]
+    assert bids.dtype == np.int32
+    assert len(bids) == sum(counts) == sum(sizes)
+    assert bids.min() >= 0
+    assert bids.max() < len(sizes)
+    table = composition(bids, counts, len(sizes))
+    assert table.sum(axis=1).tolist() == counts
+    assert table.sum(axis=0).tolist() == sizes
+    assert sizes == sorted(sizes)
+    for threshold, row in zip(problem.thresholds, table.tolist(), strict=True):
+        for size, records in zip(sizes, row, strict=True):
+            assert records <= floor(threshold * size)
+            assert Fraction(records, size) <= threshold
+    if layout != "largest-first":
+        ends = np.cumsum([0, *plan.setting.buckets]).tolist()
+        for j, (begin, end) in enumerate(itertools.pairwise(ends)):
+            part = table[:, begin:end]
+            assert part.sum(axis=1).tolist() == plan.allocation[:, j].tolist()
+            assert (part.max(axis=1) - part.min(axis=1)).max() <= 1
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """A table of up to 600 records, with thresholds above the frequencies."""
+    m = draw(st.integers(2, 12))
+    counts = draw(st.lists(st.integers(1, 50), min_size=m, max_size=m))
+    slope = draw(st.sampled_from([ONE, Fraction(2), Fraction(4)]))
+    plus = draw(st.sampled_from([Fraction(1, 50), Fraction(1, 10), Fraction(1, 4), HALF]))
+    thresholds = [min(ONE, slope * Fraction(o, sum(counts)) + plus) for o in counts]
+    smallest = draw(st.integers(1, 4))
+    return make(counts, thresholds, smallest, draw(st.integers(smallest + 2, 30)))
+
+
+@pytest.mark.parametrize(("algorithm", "layout"), CASES)
+def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
+    """Sizes, thresholds and even spread, for plans of every algorithm."""
+    seen = 0
+
+    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+    @given(problems(), st.integers(0, 2**32))
+    def run(problem: Problem, seed: int) -> None:
+        nonlocal seen
+        assume(len(problem.sizes))
+        try:
+            plan = find(problem, algorithm, seconds=0.2)
+        except InfeasibleError:
+            assume(algorithm not in {"one-size", "anatomy"})
+            return
+        seen += 1
+        assert_valid_layout(problem, plan, layout, arrange(plan, layout, seed_key(seed).stream("layout")))
+
+    run()
+    assert seen >= 5
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(1, 7), st.integers(1, 6)), min_size=1, max_size=3, unique_by=lambda item: item[0]),
+    st.integers(1, 6),
+    st.integers(0, 2**32),
+    st.sampled_from(["well-mixed", "round-robin"]),
+)
+def test_layouts_of_random_allocations(items: list[tuple[int, int]], m: int, seed: int, layout: str) -> None:
+    """Any allocation at all is spread evenly: thresholds are set to just what even spreading needs."""
+    setting = Setting.of(dict(items))
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(m, 0.7))
+    columns = [rng.multinomial(size * b, shares) for size, b in setting.items]
+    allocation = np.array(columns, dtype=np.int64).T
+    allocation = allocation[allocation.sum(axis=1) > 0]
+    peaks = [
+        max(Fraction(-(-int(y) // b), size) for y, (size, b) in zip(row, setting.items, strict=True))
+        for row in allocation
+    ]
+    problem = make(allocation.sum(axis=1).tolist(), peaks, 1, 7)
+    plan = Plan("optimal", setting, allocation)
+    assert violation(problem, plan) is None
+    assert_valid_layout(problem, plan, layout, arrange(plan, layout, seed_key(seed).stream("layout")))
+
+
+def test_round_robin_is_that_of_the_paper() -> None:
+    """The t-th record of x_i goes to bucket (o_1 + .. + o_{i-1} + t) mod b, up to the number of the first bucket."""
+    problem = make([5, 4, 3, 3], [HALF] * 4)
+    plan = planned(problem, {3: 5})
+    expected: dict[int, list[int]] = defaultdict(list)
+    for slot, value in enumerate(value for value, o in enumerate(problem.counts.tolist()) for _ in range(o)):
+        expected[slot % 5].append(value)
+    table = composition(arrange(plan, "round-robin", seed_key(1).stream("x")), problem.counts.tolist(), 5)
+    found = [[value for value in range(4) for _ in range(table[value, g])] for g in range(5)]
+    assert sorted(found) == sorted(expected.values())
+
+
+def test_largest_first_gives_anatomy_distinct_values() -> None:
+    """Each bucket of anatomy's own composition holds l or l + 1 different values, once each."""
+    problem = make([40, 39, 30, 20, 11, 7, 5, 1], [Fraction(1, 3)] * 8, 2)
+    plan = find(problem, "anatomy")
+    assert plan.setting == Setting.of({3: 51})
+    table = composition(arrange(plan, "largest-first", seed_key(3).stream("x")), problem.counts.tolist(), 51)
+    assert table.max() == 1
+
+
+@pytest.mark.parametrize(("algorithm", "layout"), CASES)
+def test_the_key_decides(algorithm: str, layout: str) -> None:
+    """The same key and purpose repeat every choice; another key or purpose makes others."""
+    problem = make([40, 40, 40, 30, 30, 30, 20, 10], [THIRD] * 8, 2)
+    plan = find(problem, algorithm)
+    first = arrange(plan, layout, seed_key(7).stream("bucketize"))
+    assert (arrange(plan, layout, seed_key(7).stream("bucketize")) == first).all()
+    for other in (seed_key(8).stream("bucketize"), seed_key(7).stream("other"), system_key().stream("bucketize")):
+        assert (arrange(plan, layout, other) != first).any()
+
+
+# The exact adversary
+
+
+class Enumerator:
+    """A Shuffler that replays every outcome of every call, one run after the other, all equally likely."""
+
+    def __init__(self) -> None:
+        self.path: list[tuple[int, int]] = []  # (choice, number of choices) of each call of this run
+        self.call = 0
+
+    def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
+        """The next outcome of this call."""
+        array = np.arange(items) if isinstance(items, int | np.integer) else np.array(items)
+        return array[self._order(len(array))]
+
+    def shuffle(self, items: NDArray[Any]) -> None:
+        """The next outcome of this call, in place."""
+        items[:] = items[self._order(len(items))]
+
+    def _order(self, length: int) -> list[int]:
+        if self.call == len(self.path):
+            self.path.append((0, factorial(length)))
+        choice, choices = self.path[self.call]
+        assert choices == factorial(length)
+        self.call += 1
+        return orders(length)[choice]
+
+    def runs(self, run: Callable[[], tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Fraction]]:
+        """What ``run`` gives with its probability, depth first over all outcomes."""
+        while True:
+            self.call = 0
+            outcome = run()
+            assert self.call == len(self.path)
+            weight = 1
+            for _, choices in self.path:
+                weight *= choices
+            yield outcome, Fraction(1, weight)
+            while self.path and self.path[-1][0] + 1 == self.path[-1][1]:
+                self.path.pop()
+            if not self.path:
+                return
+            choice, choices = self.path[-1]
+            self.path[-1] = (choice + 1, choices)
+
+
+def test_the_enumerator_lists_every_outcome_once() -> None:
+    """Calls may depend on earlier outcomes; probabilities are those of independent uniform permutations."""
+    noise = Enumerator()
+
+    def run() -> tuple[int, ...]:
+        first = noise.permutation(3)
+        rest = first[: int(first[0])].copy()
+        noise.shuffle(rest)
+        return (*first.tolist(), *noise.permutation(rest).tolist())
+
+    outcomes = list(noise.runs(run))
+    assert sum(probability for _, probability in outcomes) == 1
+    assert len(outcomes) == 2 * 1 + 2 * 1 + 2 * (2 * 2)
+    heads: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    for outcome, probability in outcomes:
+        heads[outcome[:3]] += probability
+    assert heads == dict.fromkeys(itertools.permutations(range(3)), Fraction(1, 6))
+
+
+@cache
+def orders(length: int) -> list[list[int]]:
+    """All permutations of 0..length-1."""
+    return [list(order) for order in itertools.permutations(range(length))]
+
+
+def distribution(plan: Plan, layout: str) -> dict[tuple[int, ...], Fraction]:
+    """Probability of every vector of bids."""
+    noise = Enumerator()
+    exact: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    for bids, probability in noise.runs(lambda: tuple(arrange(plan, layout, noise).tolist())):
+        exact[bids] += probability
+    assert sum(exact.values()) == 1
+    return dict(exact)
+
+
+def tables(counts: Sequence[int]) -> list[tuple[int, ...]]:
+    """All assignments of the values to individuals 0..n-1."""
+    n = sum(counts)
+
+    def fill(value: int, free: tuple[int, ...], given: dict[int, int]) -> Iterator[tuple[int, ...]]:
+        if value == len(counts):
+            yield tuple(given[r] for r in range(n))
+            return
+        for chosen in itertools.combinations(free, counts[value]):
+            rest = tuple(r for r in free if r not in chosen)
+            yield from fill(value + 1, rest, given | dict.fromkeys(chosen, value))
+
+    return list(fill(0, tuple(range(n)), {}))
+
+
+Release = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def worst_posterior_error(plan: Plan, bids_of: dict[tuple[int, ...], Fraction]) -> Fraction:
+    """Largest |Pr(individual r has x | release) - count(g, x)/|g|| over all releases, individuals and values.
+
+    The prior is uniform over the tables with the plan's counts. A release shows the bucket of every individual and
+    the values of every bucket. Records of a value are taken in the order of the individuals.
+    """
+    counts = plan.allocation.sum(axis=1).tolist()
+    sizes = [size for size, b in plan.setting.items for _ in range(b)]
+    scale = lcm(*(p.denominator for p in bids_of.values()))
+    starts = np.cumsum([0, *counts]).tolist()
+    weighted = [
+        (bids, int(p * scale), tuple(composition(np.array(bids), counts, len(sizes)).ravel().tolist()))
+        for bids, p in bids_of.items()
+    ]
+    joint: dict[Release, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for table in tables(counts):
+        taken = list(starts)
+        slots = []
+        for value in table:
+            slots.append(taken[value])
+            taken[value] += 1
+        for bids, weight, published in weighted:
+            release = joint[tuple(bids[slot] for slot in slots), published]
+            for individual, value in enumerate(table):
+                release[individual, value] += weight
+    worst = Fraction(0)
+    for (buckets, published), weights in joint.items():
+        total = sum(weights[0, x] for x in range(len(counts)))
+        for individual, g in enumerate(buckets):
+            for x in range(len(counts)):
+                stated = Fraction(published[x * len(sizes) + g], sizes[g])
+                worst = max(worst, abs(Fraction(weights[individual, x], total) - stated))
+    return worst
+
+
+TINY = {
+    "pairs": (make([2, 2, 2], [HALF] * 3), {2: 3}),
+    "pairs of two values": (make([3, 3], [HALF] * 2), {2: 3}),
+    "skewed pairs": (make([3, 2, 1], [HALF] * 3, 2, 4), {2: 3}),
+    "two sizes": (make([3, 2, 1], [HALF] * 3, 2, 4), {2: 1, 4: 1}),
+    "two sizes, mixed thresholds": (make([2, 2, 1], [HALF, Fraction(2, 3), HALF], 2, 4), {2: 1, 3: 1}),
+    "a value crosses rounds": (make([3, 2, 1], [Fraction(2, 3)] * 3), {3: 2}),
+    "a value fills rounds": (make([4, 2], [ONE] * 2), {2: 3}),
+    "a value fills a round and crosses": (make([5, 1], [ONE] * 2), {3: 2}),
+    "three sizes": (make([3, 2, 1], [ONE] * 3), {1: 1, 2: 1, 3: 1}),
+    "a singleton class": (make([2, 2, 1], [ONE] * 3), {1: 1, 2: 2}),
+    "one bucket": (make([2, 2, 1], [HALF] * 3), {5: 1}),
+    "seven records": (make([3, 2, 2], [HALF] * 3), {2: 2, 3: 1}),
+    "four values": (make([2, 2, 1, 1], [HALF] * 4), {2: 3}),
+    "four pairs": (make([3, 3, 2], [HALF] * 3), {2: 4}),
+    "two classes of two buckets": (make([3, 2, 2], [Fraction(2, 3)] * 3), {2: 2, 3: 1}),
+    "rounds in two classes": (make([4, 2, 2], [ONE] * 3), {1: 2, 3: 2}),
+    "singletons": (make([2, 1, 1], [ONE] * 3), {1: 4}),
+}
+
+
+@pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
+@pytest.mark.parametrize("name", TINY)
+def test_the_posterior_is_the_published_share(name: str, layout: str) -> None:
+    """Exact Bayes: an adversary who knows everything but the key learns count(g, x)/|g| and no more."""
+    problem, buckets = TINY[name]
+    plan = planned(problem, buckets)
+    found = distribution(plan, layout)
+    for bids in found:
+        assert_valid_layout(problem, plan, layout, np.array(bids, dtype=np.int32))
+    assert worst_posterior_error(plan, found) == 0
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [2, 2, 2],
+        [3, 3],
+        [2, 2, 1],
+        [3, 2, 2],
+        [2, 2, 1, 1],
+        [3, 2, 1, 1],
+        [1, 1, 1],
+        [2, 1, 1, 1],
+        [3, 1, 1, 1],
+        [1] * 5,
+    ],
+)
+def test_the_posterior_of_anatomy_is_the_published_share(counts: list[int]) -> None:
+    """The same for anatomy's own composition, with and without records left over at the end."""
+    problem = make(counts, [HALF] * len(counts), 2)
+    setting = heuristics.anatomy(problem)
+    assert setting is not None
+    plan = planned(problem, dict(setting.items), "anatomy")
+    found = distribution(plan, "largest-first")
+    for bids in found:
+        assert_valid_layout(problem, plan, "largest-first", np.array(bids, dtype=np.int32))
+    assert worst_posterior_error(plan, found) == 0
+
+
+def test_the_posterior_is_the_published_share_where_anatomy_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where anatomy's own composition does not come out, the layout that takes its place is as good."""
+    monkeypatch.setattr(layouts, "_largest_first", lambda plan, noise: None)
+    plan = planned(make([2, 2, 1], [HALF] * 3, 2), {2: 1, 3: 1}, "anatomy")
+    assert worst_posterior_error(plan, distribution(plan, "largest-first")) == 0
+
+
+@pytest.mark.parametrize("counts", [[2, 3, 1, 2, 3], [2, 2, 4, 2, 4]])
+def test_anatomy_gives_way_on_small_tables(counts: list[int]) -> None:
+    """Records left over may find no bucket without their value; the layout is valid all the same."""
+    problem = make(counts, [THIRD] * 5, 2)
+    plan = find(problem, "anatomy")
+    gave_way = 0
+    for seed in range(40):
+        gave_way += layouts._largest_first(plan, seed_key(seed).stream("x")) is None
+        bids = arrange(plan, "largest-first", seed_key(seed).stream("x"))
+        assert_valid_layout(problem, plan, "largest-first", bids)
+        assert composition(bids, counts, sum(plan.setting.buckets)).max() == 1
+    assert 0 < gave_way < 40
+
+
+def test_the_posterior_of_found_plans_is_the_published_share() -> None:
+    """For whatever plan each algorithm makes of a tiny table."""
+    problem = make([3, 2, 1], [HALF, HALF, HALF], 2, 4)
+    plans = {}
+    for algorithm in ALGORITHMS:
+        plan = find(problem, algorithm)
+        plans[plan.setting, plan.allocation.tobytes()] = plan
+    for plan in plans.values():
+        assert worst_posterior_error(plan, distribution(plan, "well-mixed")) == 0
+
+
+def test_the_adversary_notices_an_order_that_is_not_random() -> None:
+    """Without shuffling within values the posterior is not the published share, so the test above has power."""
+
+    class Still:
+        def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
+            return np.arange(items) if isinstance(items, int) else np.array(items)
+
+        def shuffle(self, items: NDArray[Any]) -> None:
+            pass
+
+    for name in ("pairs", "two sizes", "a value crosses rounds"):
+        problem, buckets = TINY[name]
+        plan = planned(problem, buckets)
+        fixed = {tuple(arrange(plan, "round-robin", Still()).tolist()): ONE}
+        assert worst_posterior_error(plan, fixed) > 0
+
+
+def test_the_adversary_notices_a_biased_order() -> None:
+    """Nor is it, if one order of a value's records is a little more likely than the other."""
+    problem, buckets = TINY["pairs"]
+    plan = planned(problem, buckets)
+    found = distribution(plan, "round-robin")
+    least, most = min(found), max(found)
+    found[least], found[most] = found[least] / 2, found[most] + found[least] / 2
+    assert sum(found.values()) == 1
+    assert worst_posterior_error(plan, found) > 0
+
+
+@pytest.mark.parametrize("layout", ["well-mixed", "round-robin", "largest-first"])
+def test_every_order_of_a_values_records_is_equally_likely(layout: str) -> None:
+    """Given the composition, all arrangements of a value's records over its slots have the same probability."""
+    problem = make([2, 2, 1, 1], [HALF] * 4, 2)
+    plan = planned(problem, {2: 3}, "anatomy")
+    by_composition: dict[bytes, list[Fraction]] = defaultdict(list)
+    sizes: dict[bytes, int] = {}
+    for bids, probability in distribution(plan, layout).items():
+        table = composition(np.array(bids), [2, 2, 1, 1], 3)
+        by_composition[table.tobytes()].append(probability)
+        ways = 1
+        for row in table.tolist():
+            ways *= factorial(sum(row))
+            for records in row:
+                ways //= factorial(records)
+        sizes[table.tobytes()] = ways
+    for key, probabilities in by_composition.items():
+        assert len(set(probabilities)) == 1
+        assert len(probabilities) == sizes[key]
+
+
+def test_well_mixed_lets_any_two_values_meet() -> None:
+    """Unlike round robin: over all outcomes each pair of values shares a bucket in some."""
+    problem = make([2, 2, 2], [HALF] * 3)
+    plan = planned(problem, {2: 3})
+    meetings = {"well-mixed": set[tuple[int, int]](), "round-robin": set[tuple[int, int]]()}
+    compositions = {layout: set[bytes]() for layout in meetings}
+    for layout, pairs in meetings.items():
+        for bids in distribution(plan, layout):
+            table = composition(np.array(bids), [2, 2, 2], 3)
+            compositions[layout].add(table.tobytes())
+            pairs |= {pair for pair in itertools.combinations(range(3), 2) if (table[pair[0]] * table[pair[1]]).any()}
+    assert meetings["well-mixed"] == {(0, 1), (0, 2), (1, 2)}
+    assert len(compositions["round-robin"]) == 1
+    assert len(compositions["well-mixed"]) > 1
