@@ -296,6 +296,8 @@ class _Reader:
         """Side and true name of a column."""
         if not isinstance(item, exp.Column):
             raise UsageError(f"{item.sql(dialect=DIALECT)} is not a column")
+        if not item.table and any(item.name == x.inside(c) for x in self._joined.values() for c in x.columns):
+            return "qi", item.name  # resolved already
         if item.args.get("db"):
             raise UsageError(f"column {item.sql(dialect=DIALECT)!r} is not of {self._alias}")
         name, prefix = fold(item.name), fold(item.table)

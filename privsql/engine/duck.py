@@ -209,7 +209,7 @@ class Engine:
             self._home = "warehouse"
             self.execute(f"USE {self._home}")
         else:
-            with _about(path):
+            with _about(path, whole=True):
                 self.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {_reader(kind, path)}")
         if query:  # materialised: it might yield other rows when it is read again
             with _about(path, query=True):
@@ -328,8 +328,8 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def _about(path: Path, *, query: bool = False) -> Iterator[None]:
-    """Name the file in errors, and say what a lock means."""
+def _about(path: Path, *, query: bool = False, whole: bool = False) -> Iterator[None]:
+    """Name the file in errors, and say what a lock means; ``whole``: any error is the file's."""
     try:
         yield
     except EngineError as error:
@@ -337,6 +337,8 @@ def _about(path: Path, *, query: bool = False) -> Iterator[None]:
             raise EngineError(f"{path}: is open for writing in another process; close it there") from error
         raise EngineError(f"{path}: can't be read: {error}") from error
     except UsageError as error:
+        if whole:
+            raise EngineError(f"{path}: can't be read: {error}") from error
         raise UsageError(f"{path}: {'source.query: ' if query else ''}{error}") from error
 
 

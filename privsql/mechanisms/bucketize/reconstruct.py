@@ -199,8 +199,8 @@ def _amounts(db: Database, query: CountQuery, seen: _Seen, through: Channel, fun
     member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
     centre = (np.bincount(member, total) / np.bincount(member, size))[member]
     second = (squares - 2 * centre * total + centre**2 * size).clip(0)
-    share = seen.observed.sum(axis=1) / through.records.sum()
-    weight = second / through.records.sum() * (1 - share)
+    # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
+    weight = second / through.records.sum()
     deviations = seen.amounts - centre[:, None] * seen.observed
     asked = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
     found = reconstruct(through, asked, functionals)

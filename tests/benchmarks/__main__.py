@@ -1,0 +1,224 @@
+"""Speed and memory, as ratios against a plain copy or a raw count in the same run. Nothing here asserts.
+
+    python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing against CREATE TABLE AS
+    python -m tests.benchmarks search                                      two sizes and the optimum
+    python -m tests.benchmarks query [--rows N]                            answers against the raw count
+    python -m tests.benchmarks accuracy                                    error and coverage on the real tables
+
+Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import tempfile
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import privsql
+from privsql.api import Options, Workload
+from privsql.mechanisms.bucketize import optimal, twosize
+from privsql.mechanisms.bucketize.model import Problem
+from privsql.noise import seed_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRIVSQL_DATA", ROOT.parent / "shared" / "data"))
+QI = {"age": 76, "sex": 2, "education": 14, "marital": 5, "race": 9, "work_class": 9, "birthplace": 215}
+REAL = {"acs_occ": "occupation", "acs_edu": "education"}
+app = typer.Typer(help=__doc__, add_completion=False)
+out = Console(width=120)
+
+
+def seconds(work: Callable[[], object], runs: int = 3) -> float:
+    """Median time of a few runs after a warm one."""
+    work()
+    found = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return statistics.median(found)
+
+
+def show(title: str, columns: list[str], rows: list[list[object]]) -> None:
+    """Print a table."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+    out.print(table)
+
+
+def warehouse(folder: Path, rows: int) -> Path:
+    """A table of 8 columns, a chunk at a time: seven quasi-identifiers and 50 occupations, 0.44 % to 3.6 %."""
+    path = folder / "warehouse.duckdb"
+    rng = np.random.default_rng(1)
+    shares = np.linspace(1, 8, 50) / np.linspace(1, 8, 50).sum()
+    with duckdb.connect(str(path)) as db:
+        for begin in range(0, rows, 5_000_000):
+            size = min(5_000_000, rows - begin)
+            chunk = {name: rng.integers(0, domain, size).astype(np.uint8) for name, domain in QI.items()}
+            chunk["occupation"] = rng.choice(50, size, p=shares).astype(np.uint8)
+            db.register("chunk", pa.table(chunk))
+            db.execute("INSERT INTO t SELECT * FROM chunk" if begin else "CREATE TABLE t AS SELECT * FROM chunk")
+    return path
+
+
+def request(folder: Path, source: dict[str, str], sensitive: str, rule: str, **mechanism: object) -> privsql.spec.Spec:
+    """A specification."""
+    quasi = [name for name in QI if name != sensitive]
+    return privsql.build(
+        {
+            "source": source,
+            "columns": {"quasi_identifiers": quasi, "sensitive": sensitive},
+            "release": {"name": "r", "to": folder / "r.duckdb"},
+            "mechanism": {"algorithm": "two-size", "threshold": rule, **mechanism},
+        }
+    )
+
+
+@app.command()
+def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int = 3) -> None:
+    """Publishing (two-size) against a plain copy of the same table."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        source = warehouse(folder, rows)
+
+        def copy() -> None:
+            target = folder / "copy.duckdb"
+            target.unlink(missing_ok=True)
+            with duckdb.connect(config={"memory_limit": memory_limit} if memory_limit else {}) as db:
+                db.execute(f"ATTACH '{source}' AS w (READ_ONLY)")
+                db.execute(f"ATTACH '{target}' AS c")
+                db.execute("CREATE TABLE c.t AS SELECT * FROM w.t")
+                db.execute("CHECKPOINT c")
+
+        spec = request(folder, {"database": str(source), "table": "t"}, "occupation", "8*f + 0.02")
+
+        def release() -> None:
+            privsql.publish(spec, key=seed_key(1), replace=True, options=Options(memory_limit=memory_limit))
+
+        plain = seconds(copy, runs)
+        whole = seconds(release, runs)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        columns = ["rows", "copy s", "publish s", "ratio", "peak memory of the process GiB"]
+        show(f"publish, memory limit {memory_limit}", columns, [[f"{rows:,}", plain, whole, whole / plain, memory]])
+
+
+def counts_of(name: str, sensitive: str) -> np.ndarray:
+    """Records of each sensitive value of a real table."""
+    query = f"SELECT count(*) FROM '{DATA / name}.parquet' GROUP BY {sensitive} ORDER BY {sensitive}"
+    return np.array([row[0] for row in duckdb.sql(query).fetchall()], dtype=np.int64)
+
+
+def scaled(counts: np.ndarray, records: int) -> np.ndarray:
+    """The same shape with another number of records."""
+    found = np.array([int(c) * records // int(counts.sum()) for c in counts], dtype=np.int64)
+    found[0] += records - found.sum()
+    return found
+
+
+def shapes() -> dict[str, np.ndarray]:
+    """Counts to search on: the real tables and these scaled to 500 million, and 3,200 values."""
+    found = {
+        name: counts_of(name, sensitive) for name, sensitive in REAL.items() if (DATA / f"{name}.parquet").is_file()
+    }
+    found |= {f"{name} x 500M": scaled(counts, 500_000_000) for name, counts in found.items()}
+    power_law = np.random.default_rng(0).zipf(1.3, 3200).clip(1, 3000) + 20
+    return found | {
+        "50 values": scaled(np.arange(50, 400, 7), 10_000_000),
+        "3,200 values": scaled(power_law, 10_000_019),
+    }
+
+
+@app.command()
+def search() -> None:
+    """Two sizes in closed form, and the optimum with its certified gap."""
+    rows: list[list[object]] = []
+    for name, counts in shapes().items():
+        n = int(counts.sum())
+        for theta in (2, 4, 8, 16, 32):
+            rule = tuple(min(Fraction(1), theta * Fraction(int(o), n) + Fraction(1, 50)) for o in counts)
+            two = seconds(lambda c=counts, r=rule: twosize.best_two_size(Problem(c, r)))
+            begin = time.perf_counter()
+            problem = Problem(counts, rule)
+            best = optimal.search(problem, twosize.best_two_size(problem), 0.8)
+            lasted = time.perf_counter() - begin
+            gap = (best.setting.loss - best.lower_bound) / best.lower_bound if best else float("nan")
+            rows.append([name, len(counts), theta, two * 1000, lasted, gap, best.proof if best else "-"])
+    show("search", ["counts", "m", "theta", "two-size ms", "optimal s", "certified gap", "proof"], rows)
+
+
+@app.command()
+def query(rows: int = 10_000_000) -> None:
+    """Answers from a release against the raw filtered count."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        source = warehouse(folder, rows)
+        spec = request(folder, {"database": str(source), "table": "t"}, "occupation", "8*f + 0.02")
+        privsql.publish(spec, key=seed_key(1))
+        condition = "age BETWEEN 30 AND 33 AND sex = 1 AND marital < 3 AND occupation = 7"
+        with duckdb.connect(str(source), read_only=True) as raw, privsql.open(spec.target) as release:
+            plain = seconds(lambda: raw.execute(f"SELECT count(*) FROM t WHERE {condition}").fetchall(), 9)
+            selected = raw.execute(f"SELECT count(*) FROM t WHERE {condition.rsplit(' AND ', 1)[0]}").fetchall()[0][0]
+            grouped = "SELECT age, education, COUNT(*) FROM r WHERE {} GROUP BY age, education"
+            asked = {
+                "one answer": f"SELECT COUNT(*) FROM r WHERE {condition}",
+                "1,064 groups, 10 % of the records": grouped.format("sex = 1 AND marital = 1 AND occupation = 7"),
+                "1,064 groups, all records": grouped.format("occupation = 7"),
+            }
+            found: list[list[object]] = [["raw count", "-", plain * 1000, 1.0]]
+            for name, sql in asked.items():
+                for estimator in ("baseline", "reconstructed"):
+                    took = seconds(lambda s=sql, e=estimator: release.query(s, estimator=e), 3)
+                    found.append([name, estimator, took * 1000, took / plain])
+        title = f"queries on {rows:,} rows, condition selects {selected / rows:.1%}"
+        show(title, ["query", "estimator", "ms", "times the raw count"], found)
+
+
+@app.command()
+def accuracy(queries: int = 1200) -> None:
+    """Error and coverage on the real tables, equality workload."""
+    asked = [("acs_occ", rule, {}) for rule in ("1/4", "1/8", "1/12", "8*f + 0.02")]
+    asked += [
+        ("acs_occ", "8*f + 0.02", {"layout": "round-robin"}),
+        ("acs_edu", "1/4", {}),
+        ("acs_edu", "8*f + 0.02", {}),
+    ]
+    rows: list[list[object]] = []
+    for name, rule, mechanism in asked:
+        if not (DATA / f"{name}.parquet").is_file():
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            source = {"file": str(DATA / f"{name}.parquet")}
+            spec = request(Path(place), source, REAL[name], rule, **mechanism)
+            privsql.publish(spec, key=seed_key(1))
+            found = privsql.evaluate(spec.target, spec, Workload(queries=queries))
+            baseline = {band["low"]: band for band in found.scores["baseline"].summary()["bands"]}
+            for band in found.scores["reconstructed"].summary()["bands"]:
+                if band["mean_relative_error"] is not None:
+                    plain = baseline[band["low"]]["mean_relative_error"]
+                    label = f"{rule} {mechanism.get('layout', '')}"
+                    figures = [band["queries"], plain, band["mean_relative_error"], band["coverage"]]
+                    rows.append([name, label, f"{band['low']}-{band['high'] or ''}", *figures, found.channel["left"]])
+    columns = ["table", "threshold", "true answer", "queries", "baseline", "reconstructed", "coverage", "left open"]
+    show("mean relative error, 95 % intervals", columns, rows)
+
+
+if __name__ == "__main__":
+    app()

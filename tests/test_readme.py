@@ -1,0 +1,89 @@
+"""Every command of the README runs, in order, in one folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import duckdb
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+SETUP = ["sh examples/quickstart.sh", "sh tests/run.sh"]
+
+
+def commands() -> list[str]:
+    """The shell commands, one per line, without comments."""
+    lines = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
+    return [" ".join(shlex.split(line, comments=True, posix=False)) for line in lines if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table that the README's commands speak of."""
+    folder = tmp_path_factory.mktemp("readme")
+    query = (
+        "SELECT 20 + i % 60 AS age, 1 + i % 2 AS sex, 1000 + i % 17 AS zip, "
+        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease FROM range(6000) t(i)"
+    )
+    duckdb.sql(f"COPY ({query}) TO '{folder / 'people.parquet'}'")
+    return folder
+
+
+def test_the_first_commands_are_the_two_that_set_up_everything() -> None:
+    assert commands()[:2] == SETUP
+    assert "sh tests/run.sh" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "sh examples/quickstart.sh" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_every_command_runs(place: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = 0
+    for command in commands()[2:]:
+        steps = ["sh", "-c", command]
+        done = subprocess.run(steps, cwd=place, env=environment, capture_output=True, text=True, check=False)
+        if command.startswith("privsql init"):
+            spec = place / "spec.toml"
+            spec.write_text(spec.read_text(encoding="utf-8").replace('name = "disease"', 'name = "people"'))
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        ran += 1
+    assert ran >= 6
+    assert (place / "error.png").stat().st_size > 10_000
+
+
+def test_the_specification_is_valid() -> None:
+    from privsql import build
+
+    text = next(text for kind, text in BLOCKS if kind == "toml")
+    spec = build(tomllib.loads(text, parse_float=str))
+    assert spec.mechanism.algorithm == "optimal"
+
+
+def test_the_python_example_runs(place: Path) -> None:
+    text = next(text for kind, text in BLOCKS if kind == "python")
+    done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
+    """The steps of the quickstart after its set-up, here with the environment that runs the tests."""
+    script = (ROOT / "examples" / "quickstart.sh").read_text(encoding="utf-8")
+    steps = script[script.index("set -x") :].replace('"$PWD', "")
+    copied = tmp_path / "examples"
+    copied.mkdir()
+    for name in ("make_census.py", "census.toml"):
+        (copied / name).write_text((ROOT / "examples" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-eu", "-c", steps], cwd=copied, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "95% interval" in done.stdout
+    assert "verified" in done.stdout
