@@ -6,4 +6,16 @@ from privsql.spec import build, load
 
 open = Release  # noqa: A001  # privsql.open(path).sql("SELECT ...")
 
-__all__ = ["Release", "__version__", "build", "evaluate", "inspect", "load", "open", "plan", "publish", "query", "verify"]
+__all__ = [
+    "Release",
+    "__version__",
+    "build",
+    "evaluate",
+    "inspect",
+    "load",
+    "open",
+    "plan",
+    "publish",
+    "query",
+    "verify",
+]

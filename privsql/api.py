@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from privsql import sqlfiles
 from privsql._version import __version__
-from privsql.answer import Answer, present
 from privsql.channel import quality
 from privsql.checks import Check, run
-from privsql.countquery import read
 from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.evaluate import Score, Truth, score
 from privsql.mechanisms.bucketize import checks, mechanism
-from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.view import view
 from privsql.noise import Key, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
 from privsql.propose import feasible_threshold, propose
+from privsql.reader import Release, inspect, opened, query
 from privsql.release import MANIFEST, Draft, Manifest
 from privsql.spec import FILE_KINDS
 from privsql.sqlfiles import table, temp
@@ -33,16 +30,16 @@ from privsql.verify import examine
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
-    import pandas as pd
-
-    from privsql.channel import Channel
+    from privsql.answer import Answer
     from privsql.checks import Result
     from privsql.progress import Reporter
-    from privsql.question import CountQuery
     from privsql.spec import Spec
     from privsql.workload import Question
+
+
+__all__ = ["Options", "Release", "Workload", "evaluate", "init", "inspect", "plan", "publish", "query", "verify"]
 
 
 @dataclass(frozen=True)
@@ -177,18 +174,6 @@ def _strangers(path: Path, manifest: Manifest) -> list[str]:
     return [f"{file.relative_to(path)} does not belong here" for file in sorted(path.rglob("*")) if file not in own]
 
 
-@contextmanager
-def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Engine, Manifest, dict[str, list[str]]]]:
-    """A release opened alone, read-only and locked, with its manifest and the columns of attached lookups."""
-    with unlocked(path) as db:
-        lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
-        db.lock()  # before anything of the release is read: its manifest may be a view
-        manifest = _read_manifest(db, path)
-        if path.is_dir():
-            db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
-        yield db, manifest, lookups
-
-
 @dataclass(frozen=True)
 class Evaluated:
     """Scores by estimator, and what the release's channel can tell."""
@@ -201,76 +186,6 @@ class Evaluated:
         """The object of ``--json``."""
         shown = {name: found.summary() for name, found in self.scores.items()}
         return {**shown, "channel": self.channel, "confidence": self.confidence}
-
-
-class Release:
-    """A release opened alone, read-only and locked; a context manager.
-
-    ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
-    ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
-    """
-
-    def __init__(self, path: Path | str, attach: Sequence[Path | str] = ()) -> None:
-        self.path = Path(path)
-        self._open = opened(self.path, [Path(extra) for extra in attach])
-        self._db, self.manifest, self._lookups = self._open.__enter__()
-        self._answers = Answers(self._db, self.manifest.roles, self.manifest.facts)
-
-    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
-        """Answer a count query: the groups, estimate, std_error, low, high."""
-        return self.query(sql, confidence=confidence, estimator=estimator).frame()
-
-    def query(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> Answer:
-        """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
-        if not 0 < confidence < 1:
-            raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-        asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups)
-        self._db.binds(sql)  # the parser understands some things that the engine does not
-        statement, formula = self._answers.statement(asked, estimator)
-        self._keys_are_unique(asked)
-        found = self._answers.answer(asked, estimator, confidence)
-        columns, rows = present(self._db, asked, found)
-        certain = estimator == "baseline" or asked.is_exact
-        return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
-
-    def _keys_are_unique(self, asked: CountQuery) -> None:
-        """A lookup with two rows for one key would count records twice."""
-        for lookup in asked.lookups:
-            holes: sqlfiles.Holes = {
-                "table": table(lookup.table, "temp"),
-                "columns": [sqlfiles.column(theirs) for theirs, _ in lookup.keys],
-            }
-            twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
-            if twice:
-                raise UsageError(f"JOIN {lookup.alias}: {lookup.table} has {twice[0][-1]} rows for {twice[0][:-1]}")
-
-    @property
-    def channel(self) -> Channel:
-        """The channel through which this release is seen."""
-        return self._answers.channel
-
-    def close(self) -> None:
-        """Close the release."""
-        self._open.__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def query(
-    path: Path,
-    sql: str,
-    *,
-    confidence: float = 0.95,
-    estimator: str = "reconstructed",
-    attach: Sequence[Path | str] = (),
-) -> Answer:
-    """Answer one count query from a release alone."""
-    with Release(path, attach) as release:
-        return release.query(sql, confidence=confidence, estimator=estimator)
 
 
 @dataclass(frozen=True)
@@ -331,12 +246,6 @@ def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tupl
     return equality(db, source.roles, name, conditions, noise), conditions
 
 
-def inspect(path: Path) -> Manifest:
-    """What a release says of itself."""
-    with opened(path) as (_, manifest, _):
-        return manifest
-
-
 def init(path: Path, *, table: str | None = None, sensitive: str | None = None, options: Options | None = None) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and a threshold that is feasible."""
     options = options or Options()
@@ -357,17 +266,6 @@ def _only_table(path: Path) -> str:
     if len(names) != 1:
         raise UsageError(f"{path} holds {', '.join(names) or 'no table'}; choose one with --table")
     return names[0]
-
-
-def _read_manifest(db: Engine, path: Path) -> Manifest:
-    try:
-        manifest = Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
-        checks.read(manifest)
-    except UsageError as error:
-        raise UsageError(f"{path} is not a release of privsql: {error}") from error
-    except PrivsqlError as error:
-        raise type(error)(f"{path}: {error}") from error
-    return manifest
 
 
 def _workshop(spill: Path, options: Options) -> Engine:

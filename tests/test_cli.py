@@ -594,6 +594,17 @@ def test_a_file_that_is_no_specification(tmp_path: Path, content: bytes, code: i
         refused(run(command, spec), code, "spec.toml", *words)
 
 
+@pytest.mark.parametrize("threshold", ["1e-999999999"])
+def test_a_number_of_a_billion_digits_is_refused_at_once(place: Path, threshold: str) -> None:
+    command = [sys.executable, "-m", "privsql", "plan", "people.parquet", *ROLES, "--threshold", threshold]
+    try:
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=15)
+    except subprocess.TimeoutExpired:
+        pytest.fail("the number is still being read after 15 seconds")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_infeasible_request_shows_its_certificate(place: Path) -> None:
     shown = run("plan", place / "people.parquet", *ROLES, "--threshold", "0.2", "--json").json
     assert shown["exit_code"] == 3

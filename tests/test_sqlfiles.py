@@ -31,9 +31,9 @@ PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 LAYERS = (
-    "__main__", "cli", "show", "plot", "__init__", "api", "evaluate", "workload", "verify", "propose", "prepare",
-    "spec", "engine", "answer", "mechanisms", "countquery", "question", "channel", "estimates", "release", "checks",
-    "database", "roles", "sqlfiles", "noise", "progress", "exact", "errors", "_version",
+    "__main__", "cli", "show", "plot", "__init__", "api", "reader", "evaluate", "workload", "verify", "propose",
+    "prepare", "spec", "engine", "answer", "mechanisms", "countquery", "question", "channel", "estimates", "release",
+    "checks", "database", "roles", "sqlfiles", "noise", "progress", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
