@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, cg
-from scipy.special import gammaincinv, ndtri
+from scipy.special import gammaincinv, ndtri, stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -283,19 +283,27 @@ def within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
     return np.asarray(np.clip(values - high[:, None] * give, 0, caps))
 
 
-def interval(mean: float, std_error: float, confidence: float) -> tuple[float, float]:
-    """Bounds for a count: mean -+ z s, the upper one at least the quantile of a gamma with that mean and spread.
+def interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
+    """Bounds for a count: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
 
-    A count can't be negative, so where the error is as large as the mean its distribution leans to the right.
+    t is Student's quantile with ``degrees`` of freedom: the prior's strength is itself estimated, from as many
+    deviations as there are values less one. A count can't be negative, so where the error is as large as the mean its
+    distribution leans to the right.
     """
-    tail = (1 - confidence) / 2
-    width = -float(ndtri(tail)) * std_error
     if not std_error:
         return mean, mean
+    tail = (1 - confidence) / 2
+    quantile = widened(tail, degrees)
+    spread = std_error * quantile / -float(ndtri(tail))
     centre = max(mean, 1e-6)
-    shape = min(max((centre / std_error) ** 2, 0.02), 1e7)
+    shape = min(max((centre / spread) ** 2, 0.02), 1e7)
     skewed = float(gammaincinv(shape, 1 - tail)) * centre / shape
-    return max(mean - width, 0.0), max(mean + width, skewed)
+    return max(mean - quantile * std_error, 0.0), max(mean + quantile * std_error, skewed)
+
+
+def widened(tail: float, degrees: float) -> float:
+    """Student's upper quantile for the probability ``tail``; the normal one for infinite ``degrees``."""
+    return -float(ndtri(tail)) if np.isinf(degrees) else float(stdtrit(degrees, 1 - tail))
 
 
 def _apply(functionals: Floats, means: Floats) -> Floats:

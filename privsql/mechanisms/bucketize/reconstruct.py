@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from sqlglot import exp
 
-from privsql.channel import Channel, Observation, Posterior, counting, interval, reconstruct, within
+from privsql.channel import Channel, Observation, Posterior, counting, interval, reconstruct, widened, within
 from privsql.estimates import Estimate, same_nan
 from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.question import CountQuery, group_terms, select_terms
@@ -33,6 +32,8 @@ FORMULA = (
     "of count(g, .)/|g|; E[e] = M^T n, M from ST (see privsql.channel)"
 )
 
+FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
+
 
 def channel(db: Database) -> Channel:
     """The channel of an open release, from ``privsql_channel``; every value meets itself, so all codes are there."""
@@ -44,6 +45,14 @@ def channel(db: Database) -> Channel:
     moment = np.triu(moment) + np.triu(moment, 1).T
     records = moment.sum(axis=1)
     return Channel(moment / records[:, None], moment, records)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The confidence asked for, and the degrees of freedom behind a standard error."""
+
+    confidence: float
+    degrees: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,8 @@ def estimate(
     found = _within(through, counts, reconstruct(through, counts, functionals))
     parts = _counted(found, functionals, totals, through.records)
     amounts = _amounts(db, query, seen, through, functionals)
-    return _collect(query, seen, outputs, (parts, amounts), confidence)
+    level = _Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
+    return _collect(query, seen, outputs, (parts, amounts), level)
 
 
 def _observe(db: Database, query: CountQuery, roles: Roles, facts: dict[str, Any], values: int) -> _Seen:
@@ -212,7 +222,7 @@ def _collect(
     seen: _Seen,
     outputs: list[tuple[Any, ...]],
     answered: tuple[_Parts, _Amounts | None],
-    confidence: float,
+    level: _Level,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
     counts, amounts = answered
@@ -226,7 +236,7 @@ def _collect(
         return [Estimate((), *query.measure.nothing)]
     measured = _count if amounts is None else _amount
     return [
-        Estimate(group, *measured(query, counts, amounts, tuple(np.array(places).T), confidence))
+        Estimate(group, *measured(query, counts, amounts, tuple(np.array(places).T), level))
         for group, places in cells.items()
     ]
 
@@ -235,15 +245,15 @@ Figures = tuple[float, float, float, float]
 Cells = tuple[NDArray[np.intp], ...]
 
 
-def _count(_query: CountQuery, counts: _Parts, _amounts: _Amounts | None, at: Cells, confidence: float) -> Figures:
+def _count(_query: CountQuery, counts: _Parts, _amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
     mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
     error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
     mean = min(max(mean, least), most)
-    low, high = interval(mean, error, confidence)
+    low, high = interval(mean, error, level.confidence, level.degrees)
     return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
 
 
-def _amount(query: CountQuery, counts: _Parts, amounts: _Amounts | None, at: Cells, confidence: float) -> Figures:
+def _amount(query: CountQuery, counts: _Parts, amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
     if amounts is None:
         raise ValueError("amounts are needed")
     centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
@@ -258,6 +268,6 @@ def _amount(query: CountQuery, counts: _Parts, amounts: _Amounts | None, at: Cel
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
     error = float(np.sqrt(variance))
-    width = -float(ndtri((1 - confidence) / 2)) * error
+    width = widened((1 - level.confidence) / 2, level.degrees) * error
     mean = min(max(mean, least), most)
     return mean, error, max(mean - width, least), min(mean + width, most)
