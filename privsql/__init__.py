@@ -1,10 +1,14 @@
 """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
 
-from privsql._version import __version__
-from privsql.api import Release, evaluate, inspect, plan, publish, query, verify
-from privsql.spec import build, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-open = Release  # noqa: A001  # privsql.open(path).sql("SELECT ...")
+from privsql._version import __version__
+
+if TYPE_CHECKING:
+    from privsql.api import Release, evaluate, inspect, plan, publish, query, verify
+    from privsql.api import Release as open  # noqa: A004, N813
+    from privsql.spec import build, load
 
 __all__ = [
     "Release",
@@ -19,3 +23,13 @@ __all__ = [
     "query",
     "verify",
 ]
+
+_HOMES = {"build": "spec", "load": "spec"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is: the command line and its interruption should not wait for all of it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'privsql' has no attribute {name!r}")
+    home = import_module(f"privsql.{_HOMES.get(name, 'api')}")
+    return getattr(home, "Release" if name == "open" else name)

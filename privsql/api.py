@@ -95,7 +95,7 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
     """
     options, key, clock = options or Options(), key or system_key(), time.monotonic()
     _may_write(spec, replace=replace)
-    with Draft(spec.target) as draft, _workshop(draft.spill, options) as db:
+    with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
         source = prepare(db, spec)
         mechanism.refuse_collisions(source.roles, spec.name)
         db.attach(draft.database, "release", read_only=False)

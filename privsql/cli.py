@@ -56,7 +56,7 @@ Memory = Annotated[
     str | None,
     typer.Option("--memory-limit", help="The engine's memory limit, such as 2GB; beyond it spills."),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="The engine's threads.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
 
 
 @contextmanager
@@ -277,8 +277,3 @@ def _root(
     ] = False,
 ) -> None:
     """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
-
-
-def main() -> None:
-    """Entry point of the ``privsql`` command."""
-    app()

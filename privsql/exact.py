@@ -14,6 +14,7 @@ from numbers import Rational
 
 # Numerators and denominators are re-checked in SQL as HUGEINT products with counts: 18 digits leave room.
 MAX_DIGITS = 18
+MAX_EXPONENT_DIGITS = 2  # 1e-999999999 is a number, but nobody can write it out
 MAX_DENOMINATOR = 10**MAX_DIGITS
 
 
@@ -26,6 +27,9 @@ def fraction(number: object) -> Fraction:
     try:
         if isinstance(number, bool) or not isinstance(number, str | Rational | Decimal):
             raise TypeError
+        mantissa, e, exponent = str(number).lower().rpartition("e")
+        if e and mantissa and len(exponent.lstrip("+-")) > MAX_EXPONENT_DIGITS:
+            raise ValueError("the exponent is too large")
         value = Fraction(number)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"{number!r} is not an exact number; write a decimal or a fraction such as 1/50") from error

@@ -48,8 +48,8 @@ class Key:
     def stream(self, *purpose: object) -> np.random.Generator:
         """ChaCha20 generator for one purpose; different purposes are independent.
 
-        The stream's key is BLAKE2b keyed with the secret over the purpose, so that neither another
-        purpose nor another table shares the random choices of this one.
+        The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
+        sensitive values and counts) share their random choices: use a key file for one table only.
         """
         label = "\x1f".join(str(part) for part in purpose).encode()
         derived = hashlib.blake2b(label, key=self.secret, digest_size=KEY_BYTES, person=b"privsql").digest()

@@ -6,6 +6,7 @@ moment leaves the old release or none. Drafts of dead processes are swept away b
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MANIFEST = "privsql_manifest"
+OLD = "old"  # where a draft puts the folder that it replaces
 
 
 class Manifest(BaseModel):
@@ -78,15 +80,19 @@ class Manifest(BaseModel):
 class Draft:
     """A private folder beside the target in which a release grows; a context manager that leaves nothing behind."""
 
-    def __init__(self, target: Path) -> None:
-        """Raise ``EngineError`` if the target's folder can't be written."""
-        self.target = target
-        _sweep(target)
+    def __init__(self, target: Path, *, replace: bool = True) -> None:
+        """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
+        self.target, self._replace = target, replace
         try:
+            _sweep(target)
             self.folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
-            self._lock = _locked(self.folder)
         except OSError as error:
             raise EngineError(f"{target.parent}: can't be written: {error.strerror}") from error
+        try:
+            self._lock = _locked(self.folder)
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise EngineError(f"{target.parent}: can't be locked: {error.strerror}") from error
 
     @property
     def database(self) -> Path:
@@ -106,14 +112,44 @@ class Draft:
         return self.folder / "spill"
 
     def commit(self, made: Path) -> None:
-        """Flush ``made`` to disk and rename it to the target."""
-        for path in [made, *made.glob("*")]:
-            _flush(path)
-        self.target.with_name(f"{self.target.name}.wal").unlink(missing_ok=True)  # the log of what is replaced
-        if self.target.exists() and (made.is_dir() or self.target.is_dir()):
-            self.target.replace(self.folder / "old")
-        made.replace(self.target)
-        _flush(self.target.parent)
+        """Flush ``made`` to disk and move it to the target; a failure leaves what was there.
+
+        Raises ``UsageError`` if a target that may not be replaced has come meanwhile, ``EngineError`` on trouble.
+        """
+        try:
+            for path in [*made.glob("*"), made]:
+                _flush(path)
+            self._move(made)
+            _flush(self.target.parent)
+        except FileExistsError as error:
+            raise UsageError(f"{self.target} exists; give --replace to publish over it") from error
+        except OSError as error:
+            raise EngineError(f"{self.target}: can't be written: {error.strerror}") from error
+
+    def _move(self, made: Path) -> None:
+        if not self._replace:
+            if made.is_dir():
+                self.target.mkdir()  # fails if there is anything; an empty folder is then replaced
+                made.replace(self.target)
+            else:
+                os.link(made, self.target)
+            return
+        log = self.target.with_name(f"{self.target.name}.wal")  # of what is replaced; a new release has none
+        moved = [(path, self.folder / name) for path, name in ((self.target, OLD), (log, "log")) if path.exists()]
+        if not (made.is_dir() or self.target.is_dir()):
+            moved = [(path, aside) for path, aside in moved if path == log]  # a file is replaced in one step
+        if self.target.exists() and made.is_dir() and _exchanged(made, self.target):
+            return  # what was there is in the draft's folder now, and goes with it
+        done = []
+        try:
+            for path, aside in moved:
+                path.replace(aside)
+                done.append((path, aside))
+            made.replace(self.target)
+        except OSError:
+            for path, aside in done:
+                aside.replace(path)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -123,17 +159,29 @@ class Draft:
         self._lock.close()
 
 
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; False where the system (not Linux) or the file system can't."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
 def _prefix(target: Path) -> str:
     return f".{target.name}.draft-"
 
 
 def _sweep(target: Path) -> None:
-    """Remove drafts whose process is gone: nobody holds their lock."""
-    for folder in target.parent.glob(f"{_prefix(target)}*"):
+    """Remove drafts whose process is gone: nobody holds their lock. A release that one had put aside comes back."""
+    for folder in [path for path in target.parent.iterdir() if path.name.startswith(_prefix(target))]:
         try:
             lock = _locked(folder)
         except OSError:
             continue
+        if (folder / OLD).exists() and not target.exists():
+            (folder / OLD).replace(target)
         shutil.rmtree(folder, ignore_errors=True)
         lock.close()
 

@@ -164,7 +164,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> I
         yield calls
 
 
-@pytest.mark.parametrize(("form", "existing"), [("duckdb", True), ("duckdb", False), ("parquet", True)])
+@pytest.mark.parametrize(("form", "existing"), [("duckdb", True), ("parquet", True)])
 def test_a_crash_between_any_two_steps_of_the_commit(
     small: Path, tmp_path: Path, form: str, existing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,10 +200,18 @@ def test_the_next_publication_sweeps_the_drafts_of_the_dead(
     assert left_over(place) == []
 
 
-def test_a_draft_of_the_living_is_not_swept(place: Path) -> None:
-    with Draft(place / "ill.duckdb", replace=True) as draft:
+def test_a_draft_of_the_living_is_not_swept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = Draft.commit
+
+    def overtaken(draft: Draft, made: Path) -> None:
+        monkeypatch.setattr(Draft, "commit", commit)
         succeeded("publish", place / "spec.toml", "--replace")
-        assert draft.folder.is_dir()
+        assert made.exists()
+        commit(draft, made)
+
+    monkeypatch.setattr(Draft, "commit", overtaken)
+    succeeded("publish", place / "spec.toml", "--replace")
+    assert succeeded("verify", place / "ill.duckdb", "--json").json["ok"]
     assert left_over(place) == []
 
 
@@ -275,7 +283,7 @@ def test_ctrl_c_leaves_nothing_behind(large: Path, duration: float, share: float
 # Out of space ---
 
 
-@pytest.mark.parametrize(("share", "form"), [(0.0, "duckdb"), (0.5, "duckdb"), (0.99, "duckdb"), (0.5, "parquet")])
+@pytest.mark.parametrize(("share", "form"), [(0.0, "duckdb"), (0.99, "duckdb"), (0.5, "parquet")])
 def test_a_limit_on_files_leaves_the_old_release(place: Path, share: float, form: str) -> None:
     before = (place / "ill.duckdb").read_bytes()
     limit = int(len(before) * share)
@@ -367,7 +375,7 @@ def questioned(release: Path, *, whole: Callable[[], bool]) -> None:
             assert done.code == 1 or len(done.err.strip().splitlines()) == 1, done.err
 
 
-@pytest.mark.parametrize("share", [0, 1, 11, 12, 4095, 4096, 12288, 12289, 0.3, 0.6, 0.9, -4096, -1])
+@pytest.mark.parametrize("share", [0, 11, 12, 4096, 12289, 0.3, 0.6, -4096, -1])
 def test_a_release_that_breaks_off(small: Path, tmp_path: Path, share: float) -> None:
     content = (small / "ill.duckdb").read_bytes()
     length = int(share * len(content)) if 0 < share < 1 else int(share) % len(content)
@@ -387,18 +395,18 @@ def test_a_torn_release_is_not_said_to_be_open_elsewhere(small: Path, tmp_path: 
         assert "another process" not in done.err
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_a_flipped_bit_of_a_release(small: Path, tmp_path: Path, seed: int) -> None:
     content = bytearray((small / "ill.duckdb").read_bytes())
     place = np.random.default_rng(seed)
-    content[place.integers(12_288 if seed < 12 else len(content))] ^= 1 << int(place.integers(8))
+    content[place.integers(12_288 if seed < 8 else len(content))] ^= 1 << int(place.integers(8))
     release = tmp_path / "ill.duckdb"
     release.write_bytes(content)
     questioned(release, whole=lambda: tables(release) == tables(small / "ill.duckdb"))
 
 
 @pytest.mark.parametrize("name", ["qit", "st", "privsql_manifest"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_flipped_bit_of_a_folder(small: Path, tmp_path: Path, name: str, seed: int) -> None:
     shutil.copytree(small / "ill", tmp_path / "ill")
     path = tmp_path / "ill" / f"{name}.parquet"

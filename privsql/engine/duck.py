@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -49,7 +49,8 @@ class Engine:
 
     def close(self) -> None:
         """Close the connection and forget all that is temporary."""
-        self._connection.close()
+        with suppress(duckdb.Error):  # an interrupted statement may still be ending
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -248,7 +249,7 @@ class Engine:
         def work() -> None:
             try:
                 self._connection.execute(sql, values or None)
-            except duckdb.Error as error:
+            except (duckdb.Error, RuntimeError) as error:
                 failure.append(error)
 
         worker = threading.Thread(target=work, daemon=True)
@@ -323,7 +324,9 @@ def translated() -> Iterator[None]:
         raise UsageError(_line(error)) from error
     except duckdb.OutOfMemoryException as error:
         raise EngineError(f"out of memory or disk space: {_line(error)}") from error
-    except duckdb.Error as error:
+    except (duckdb.Error, RuntimeError) as error:
+        if "nterrupt" in str(error):
+            raise KeyboardInterrupt from error
         raise EngineError(_line(error)) from error
 
 
