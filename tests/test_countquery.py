@@ -6,7 +6,6 @@ import inspect
 import logging
 import re
 import sys
-import time
 from typing import Any
 
 import duckdb
@@ -954,18 +953,6 @@ def test_many_alternatives_over_both_sides_are_read_or_refused() -> None:
         read_or_refused(alternatives(320))
     finally:
         sys.setrecursionlimit(limit)
-
-
-def test_reading_many_alternatives_takes_time_in_proportion() -> None:
-    """Six times the alternatives take less than twenty times the time; in proportion to their square, 36 times."""
-
-    def seconds(n: int) -> float:
-        begin = time.process_time()
-        read_or_refused(alternatives(n))
-        return time.process_time() - begin
-
-    seconds(50)
-    assert seconds(300) < 20 * max(min(seconds(50) for _ in range(3)), 0.01)
 
 
 VOCABULARY = """

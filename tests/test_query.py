@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import random
@@ -38,6 +39,11 @@ def examples(n: int) -> settings:
     return settings(max_examples=n, deadline=None, derandomize=True)
 
 
+def as_text(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row as privsql gives it: points in time are text."""
+    return tuple(str(value) if isinstance(value, dt.date) else value for value in row)
+
+
 @dataclass(frozen=True)
 class World:
     """A release, and an engine of its own with the weighted view and the source as tables."""
@@ -59,7 +65,8 @@ class World:
 
     def weighed(self, sql: str) -> list[tuple[Any, ...]]:
         """The same SQL by plain DuckDB on the view, the count as a sum of weights."""
-        return self.oracle.execute(COUNT_STAR.sub("sum(weight)", sql)).fetchall()
+        rows = self.oracle.execute(COUNT_STAR.sub("sum(weight)", sql)).fetchall()
+        return [as_text(row) for row in rows]
 
     def weight(self, condition: str) -> float:
         """SELECT sum(weight) FROM view WHERE condition; 0 where that is NULL."""
@@ -189,7 +196,7 @@ def world_named(path: Path, source: Path) -> World:
     return world(path, source, '"the ""größe"" of all"')
 
 
-INSIDE = ["rank", "n", "size", "g_0", "g_1", "q_0", "low", "estimate", "count"]
+INSIDE = ["rank", "n", "size", "g_0", "g_1", "q_0", "count"]
 
 
 @pytest.fixture(scope="module")
@@ -541,13 +548,13 @@ def check_groups(there: World, columns: list[str], condition: str, sql: str) -> 
     """An ungarnished grouped query: every group of the view with positive weight, once, with its figures."""
     listed = ", ".join(columns)
     weights = {
-        tuple(row[:-1]): row[-1]
+        as_text(row[:-1]): row[-1]
         for row in there.oracle.execute(
             f"SELECT {listed}, sum(weight) AS w FROM {there.name} WHERE {condition} GROUP BY {listed} HAVING w > 0"
         ).fetchall()
     }
     true = {
-        tuple(row[:-1]): row[-1]
+        as_text(row[:-1]): row[-1]
         for row in there.oracle.execute(
             f"SELECT {listed}, count(*) FROM source AS {there.name} WHERE {condition} GROUP BY {listed}"
         ).fetchall()
