@@ -12,6 +12,7 @@ from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.channel import quality
 from privsql.checks import Check, run
+from privsql.database import FILE_KINDS
 from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.evaluate import Score, Truth, score
@@ -24,9 +25,8 @@ from privsql.progress import Silent
 from privsql.propose import feasible_threshold, propose
 from privsql.reader import Release, inspect, opened, query
 from privsql.release import MANIFEST, Draft, Manifest
-from privsql.spec import FILE_KINDS
 from privsql.sqlfiles import table, temp
-from privsql.verify import examine
+from privsql.verify import contents, examine
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
         if made.is_dir():
             _must_hold(verify(made).checks)  # what Parquet made of the types
         draft.commit(made)
-    return Published(spec.target, _shown(manifest), results, time.monotonic() - clock)
+    return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock)
 
 
 def _may_write(spec: Spec, *, replace: bool) -> None:
@@ -142,14 +142,14 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
         source = prepare(db, spec)
         mechanism.refuse_collisions(source.roles, spec.name)
         found, _ = mechanism.plan(db, source, spec.mechanism)
-        head = _head(spec, source.source_records, source.records, source.suppressed)
-    return Published(None, head | mechanism.summary(found), [], time.monotonic() - clock)
+    return Published(None, _shown(spec, source, mechanism.summary(found)), [], time.monotonic() - clock)
 
 
 def verify(path: Path, spec: Spec | None = None, *, options: Options | None = None) -> Verified:
     """Check a release from its published file, and against its source if ``spec`` is given."""
     with opened(path) as (db, manifest, _):
-        results = examine(db, manifest, None)
+        # Against a source all checks run there, where both are open; here only what makes that safe.
+        results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
     if spec is not None and results[0].ok:
         with (
             tempfile.TemporaryDirectory(prefix="privsql-") as folder,
@@ -292,19 +292,16 @@ def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[st
     )
 
 
-def _head(spec: Spec, records: int, published: int, suppressed: int) -> dict[str, Any]:
+def _shown(spec: Spec, source: Prepared, facts: dict[str, Any]) -> dict[str, Any]:
+    """What ``publish`` and ``plan`` say of a release."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
-        "records": records,
-        "published": published,
-        "suppressed": suppressed,
+        "records": source.source_records,
+        "published": source.records,
+        "suppressed": source.suppressed,
+        **facts,
     }
-
-
-def _shown(manifest: Manifest) -> dict[str, Any]:
-    head = {name: getattr(manifest, name) for name in ("mechanism", "algorithm", "records", "published", "suppressed")}
-    return head | manifest.facts
 
 
 def _must_hold(results: list[Result]) -> None:

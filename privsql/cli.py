@@ -30,7 +30,6 @@ app = typer.Typer(
 out = Console(markup=False, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the release.")]
 SourceSpec = Annotated[
     Path | None,
     typer.Option("--source", metavar="SPEC.toml", help="Check against the source that this specification names."),

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from privsql.roles import Field, Roles
 
+FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
+
 
 class Database(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
-FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
 
 
 class _Part(BaseModel):

@@ -71,7 +71,13 @@ def digests(prefixes: Sequence[str]) -> dict[str, str]:
 
 def parse(name: str) -> exp.Select | exp.Query:
     """The syntax tree of a file; raises ``ValueError`` if it is not one portable SELECT."""
-    statements = sqlglot.parse(text(name), dialect=DIALECT)
+    return _parsed(name, text(name))
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str, content: str) -> exp.Select | exp.Query:
+    """``parse``, once per file: every query fills several."""
+    statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
     alien = (

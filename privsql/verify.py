@@ -40,9 +40,9 @@ def examine(
     that publishing implies. If the contents are not what a release holds, the others would have nothing to stand on
     and are not run.
     """
-    contents = run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
-    if not contents[0].ok:
-        return contents
+    first = contents(db, manifest, database)
+    if not first[0].ok:
+        return first
     checks = [
         *bucketize.checks(db, manifest, database),
         Check("SQL files are as stated", lambda: _digests(manifest)),
@@ -52,7 +52,12 @@ def examine(
     if source is not None:
         checks += bucketize.source_checks(db, manifest.roles, asked)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
-    return contents + run(db, checks)
+    return first + run(db, checks)
+
+
+def contents(db: Engine, manifest: Manifest, database: str | None) -> list[Result]:
+    """The check that all others stand on: the release holds what it states and nothing else."""
+    return run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
 
 
 def _contents(db: Engine, manifest: Manifest, database: str | None) -> list[str]:

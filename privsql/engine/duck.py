@@ -10,6 +10,7 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
 from privsql.progress import Silent
 from privsql.roles import Field
@@ -173,8 +174,7 @@ class Engine:
         """Copy an analyst's tables into memory: those of a DuckDB file, or a Parquet or CSV file named by its stem."""
         if not path.is_file():
             raise EngineError(f"{path}: no such file")
-        suffix = path.suffix.lower().lstrip(".")
-        kind = {"parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv"}.get(suffix)
+        kind = FILE_KINDS.get(path.suffix.lower())
         copied = {}
         with _about(path):
             if kind is None:

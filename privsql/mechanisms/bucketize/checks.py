@@ -43,14 +43,8 @@ def tables(roles: Roles) -> dict[str, list[tuple[str, str]]]:
 
 def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
-    roles, facts = manifest.roles, manifest.facts
-    db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
-    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
-    listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
-    db.view("v_values", listed.from_(table("privsql_values", database)))
-    db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
-    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st")}))
-    db.put("v_claimed", _claimed(facts))
+    roles = manifest.roles
+    _name_tables(db, manifest, database)
     sizes, st, qit, values = temp("v_sizes"), temp("v_st"), temp("v_qit"), temp("v_values")
     channel = temp("v_channel")
     threshold_holes: Holes = {
@@ -74,7 +68,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     channel_holes: Holes = {
         "st": st,
         "sizes": sizes,
-        "channel": temp("v_channel"),
+        "channel": channel,
         "values": values,
         "sa_st": roles.sa("st"),
         "same_value": same("p", "v", roles.sa_keys),
@@ -104,6 +98,18 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
         Check("ST rows lie in canonical order, once each", _order(st, ["bid", *roles.sa_keys], strict=True)),
         Check("loss and bounds are as stated", lambda: _claims(manifest)),
     ]
+
+
+def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+    """Give the release's tables internal names: v_qit, v_st, v_values, v_channel, with v_sizes and v_claimed."""
+    roles = manifest.roles
+    db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
+    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
+    listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
+    db.view("v_values", listed.from_(table("privsql_values", database)))
+    db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
+    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st")}))
+    db.put("v_claimed", _claimed(manifest.facts))
 
 
 def long_checks(roles: Roles) -> list[Check]:

@@ -56,7 +56,7 @@ class Relaxation:
         self.sets.append(np.flatnonzero(values) if values.dtype == np.bool_ else values.astype(np.intp))
         return True
 
-    def seed(self) -> None:
+    def __post_init__(self) -> None:
         """Start from single values (the largest of equal staircases) and prefixes in threshold order."""
         order = self.problem.by_threshold
         seen: set[bytes] = set()
@@ -96,7 +96,6 @@ class Relaxation:
         The closest setting minimises the largest shortage over all sets. None if some setting has no shortage.
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
-        self.seed()
         while True:
             shortage = -np.ones((len(self.rows), 1))
             result = linprog(
@@ -169,7 +168,6 @@ def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum |
     if not len(problem.sizes):
         return None
     relaxation = Relaxation(problem)
-    relaxation.seed()
     if not relaxation.solve() or relaxation.solution is None:
         return None
     best = min((s for s in (start, rounded(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
@@ -192,7 +190,6 @@ def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum |
 def lower_bound(problem: Problem) -> int:
     """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved."""
     relaxation = Relaxation(problem)
-    relaxation.seed()
     relaxation.solve()
     return relaxation.lower_bound
 
@@ -208,12 +205,12 @@ def rounded(relaxation: Relaxation) -> Setting | None:
         return None
     problem = relaxation.problem
     gaps = np.diff(problem.sizes, prepend=0)
-    rows = np.array(relaxation.rows)
+    rows, needs = np.array(relaxation.rows), np.array(relaxation.needs)
     tails = np.cumsum((relaxation.solution * problem.records)[::-1])[::-1]
     for extra in range(6):
         above = np.ceil(tails - TOLERANCE).astype(np.int64) + extra
         for first in range(len(gaps)):
-            buckets = _lowered(above, gaps, problem.records, rows, np.array(relaxation.needs), first)
+            buckets = _lowered(above, gaps, problem.records, rows, needs, first)
             if buckets is None:
                 continue
             setting = Setting.of(dict(zip(problem.sizes.tolist(), buckets.tolist(), strict=True)))
