@@ -16,14 +16,13 @@ from privsql.database import FILE_KINDS
 from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.evaluate import Score, Truth, score
-from privsql.mechanisms.bucketize import checks, mechanism
-from privsql.mechanisms.bucketize.thresholds import thresholds
-from privsql.mechanisms.bucketize.view import view
+from privsql.mechanism import refuse_collisions
 from privsql.noise import Key, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
-from privsql.propose import feasible_threshold, propose
+from privsql.propose import feasible, propose
 from privsql.reader import Release, inspect, opened, query
+from privsql.registry import of
 from privsql.release import MANIFEST, Draft, Manifest
 from privsql.sqlfiles import table, temp
 from privsql.verify import contents, examine
@@ -96,18 +95,17 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
     options, key, clock = options or Options(), key or system_key(), time.monotonic()
     _may_write(spec, replace=replace)
     with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
-        source = prepare(db, spec)
-        mechanism.refuse_collisions(source.roles, spec.name)
+        source, mechanism = _prepared(db, spec), of(spec.mechanism.kind)
         db.attach(draft.database, "release", read_only=False)
         facts = mechanism.publish(db, source, spec.mechanism, key)
         manifest = _manifest(db, spec, source, key, facts)
-        db.view(manifest.name, view(manifest.roles, facts), into="release")
+        db.view(manifest.name, mechanism.view(manifest), into="release")
         db.put("manifest", manifest.as_table())
         db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
         results = examine(db, manifest, "release", whole=False)
         _must_hold(results)
         if spec.release.format == "parquet":
-            for name in (*checks.tables(manifest.roles), MANIFEST):
+            for name in (*mechanism.tables(manifest), MANIFEST):
                 db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
         db.detach("release")
         made = draft.parquet if spec.release.format == "parquet" else draft.database
@@ -115,6 +113,13 @@ def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, option
             _must_hold(verify(made).checks)  # what Parquet made of the types
         draft.commit(made)
     return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock)
+
+
+def _prepared(db: Engine, spec: Spec) -> Prepared:
+    """The source, ready to be published under the specification's names."""
+    source = prepare(db, spec)
+    refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
+    return source
 
 
 def _may_write(spec: Spec, *, replace: bool) -> None:
@@ -139,10 +144,9 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
         tempfile.TemporaryDirectory(prefix="privsql-") as folder,
         _workshop(Path(folder), options or Options()) as db,
     ):
-        source = prepare(db, spec)
-        mechanism.refuse_collisions(source.roles, spec.name)
-        found, _ = mechanism.plan(db, source, spec.mechanism)
-    return Published(None, _shown(spec, source, mechanism.summary(found)), [], time.monotonic() - clock)
+        source = _prepared(db, spec)
+        facts = of(spec.mechanism.kind).plan(db, source, spec.mechanism)
+    return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
 def verify(path: Path, spec: Spec | None = None, *, options: Options | None = None) -> Verified:
@@ -157,10 +161,10 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
         ):
             source = prepare(db, spec)
             _same_roles(manifest, source)
+            _same_mechanism(manifest, spec)
             source.sort()
             _attach(db, path, manifest)
-            asked = thresholds(db, source, spec.mechanism.threshold)
-            results = examine(db, manifest, "release", source=source, asked=asked)
+            results = examine(db, manifest, "release", source=source, asked=spec.mechanism)
     if path.is_dir():
         results += run(
             None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
@@ -170,7 +174,7 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:
     """Files of a release's folder that do not belong there."""
-    own = {path / f"{name}.parquet" for name in (*checks.tables(manifest.roles), MANIFEST)}
+    own = {path / f"{name}.parquet" for name in (*of(manifest.mechanism).tables(manifest), MANIFEST)}
     return [f"{file.relative_to(path)} does not belong here" for file in sorted(path.rglob("*")) if file not in own]
 
 
@@ -255,7 +259,7 @@ def init(path: Path, *, table: str | None = None, sensitive: str | None = None, 
         with _workshop(Path(folder), options) as db:
             proposed = propose(db, path, table, sensitive)
         with _workshop(Path(folder), options) as db:
-            return feasible_threshold(db, proposed)
+            return feasible(db, proposed)
 
 
 def _only_table(path: Path) -> str:
@@ -288,7 +292,7 @@ def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[st
         suppressed=source.suppressed,
         randomness=key.origin,
         facts=facts,
-        sql=sqlfiles.digests(checks.SQL),
+        sql=sqlfiles.digests(of(spec.mechanism.kind).SQL),
     )
 
 
@@ -316,13 +320,18 @@ def _same_roles(manifest: Manifest, source: Prepared) -> None:
         raise UsageError("the specification's columns are not those of the release")
 
 
+def _same_mechanism(manifest: Manifest, spec: Spec) -> None:
+    if manifest.mechanism != spec.mechanism.kind:
+        raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
+
+
 def _attach(db: Engine, path: Path, manifest: Manifest) -> None:
     """Make the release's tables readable in database ``release`` beside the source."""
     if path.is_file():
         db.attach(path, "release", read_only=True)
     else:
         db.load(path, "release")
-        db.view(manifest.name, view(manifest.roles, manifest.facts), into="release")
+        db.view(manifest.name, of(manifest.mechanism).view(manifest), into="release")
 
 
 def _notes(manifest: Manifest) -> list[str]:

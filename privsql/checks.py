@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.errors import EngineError, UsageError
+from privsql.sqlfiles import column, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from privsql.database import Database
 
@@ -61,3 +62,23 @@ def _run(db: Database | None, check: Check) -> Result:
         return Result(check.name, 1, (f"can't be evaluated: {error}",))
     shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
     return Result(check.name, len(rows), tuple(shown))
+
+
+# Queries that several mechanisms check with ---
+
+
+def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
+    """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too."""
+    key = exp.Tuple(expressions=[column(name) for name in columns])
+    return fill("verify/rows_in_order", {"table": relation, "key": key, "strict": exp.Boolean(this=strict)})
+
+
+def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
+    """How often each combination of columns occurs, each row standing for ``weight``."""
+    one = exp.Literal.number(1)
+    return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
+
+
+def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that two tallies do not hold equally often."""
+    return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})

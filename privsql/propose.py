@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
-from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.bucketize import mechanism
+from privsql.errors import UsageError
 from privsql.prepare import mount, prepare, publishable
+from privsql.registry import RESERVED, of
 from privsql.roles import fold
 from privsql.spec import build
 from privsql.sqlfiles import Holes, column, fill, temp
@@ -29,8 +29,6 @@ SENSITIVE = re.compile(
 IDENTIFYING = re.compile(
     r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
 )
-RESERVED = {name for names in mechanism.RESERVED.values() for name in names}
-SLOPES = (2, 4, 8, 16, 32)
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records from which a column gives the sensitive value away
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
@@ -87,21 +85,11 @@ def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) ->
     return _document(source, profiles, chosen, quasi, keys)
 
 
-def feasible_threshold(db: Engine, toml: str) -> str:
-    """The proposal with the first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
+def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:
+    """The proposal with parameters of a mechanism that are feasible."""
     document = tomlkit.parse(toml)
-    raw = document.unwrap()
-    spec = build(raw | {"mechanism": {"kind": "bucketize", "algorithm": "two-size", "threshold": "1"}})
-    source = prepare(db, spec)
-    for slope in SLOPES:
-        rule = f"{slope}*f + 0.02"
-        asked = spec.mechanism.model_validate({"algorithm": "two-size", "threshold": rule})
-        try:
-            mechanism.plan(db, source, asked)
-        except InfeasibleError:
-            continue
-        document["mechanism"]["threshold"] = rule
-        break
+    source = prepare(db, build(document.unwrap() | {"mechanism": {"threshold": "1"}}))
+    document["mechanism"] = of(kind).propose(db, source)
     return tomlkit.dumps(document)
 
 
@@ -152,7 +140,7 @@ def _document(
         "source": {**source, **({"id": unique[0]} if unique else {})},
         "columns": {"quasi_identifiers": [p.name for p in quasi], "sensitive": chosen.name, **nulls},
         "release": {"name": chosen.name},
-        "mechanism": {"kind": "bucketize", "algorithm": "optimal", "threshold": f"{SLOPES[-1]}*f + 0.02"},
+        "mechanism": {},
     }
     for name, part in parts.items():
         document[name] = part

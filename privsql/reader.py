@@ -11,9 +11,7 @@ from privsql.answer import Answer, present
 from privsql.countquery import read
 from privsql.engine.duck import Engine, unlocked
 from privsql.errors import PrivsqlError, UsageError
-from privsql.mechanisms.bucketize import checks
-from privsql.mechanisms.bucketize.answers import Answers
-from privsql.mechanisms.bucketize.view import view
+from privsql.registry import of
 from privsql.release import MANIFEST, Manifest
 from privsql.sqlfiles import table
 
@@ -34,7 +32,7 @@ def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Engine, Ma
         db.lock()  # before anything of the release is read: its manifest may be a view
         manifest = _read_manifest(db, path)
         if path.is_dir():
-            db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
+            db.view(manifest.name, of(manifest.mechanism).view(manifest), into="memory")
         yield db, manifest, lookups
 
 
@@ -49,7 +47,7 @@ class Release:
         self.path = Path(path)
         self._open = opened(self.path, [Path(extra) for extra in attach])
         self._db, self.manifest, self._lookups = self._open.__enter__()
-        self._answers = Answers(self._db, self.manifest.roles, self.manifest.facts)
+        self._answers = of(self.manifest.mechanism).answers(self._db, self.manifest)
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
@@ -117,7 +115,7 @@ def inspect(path: Path) -> Manifest:
 def _read_manifest(db: Engine, path: Path) -> Manifest:
     try:
         manifest = Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
-        checks.read(manifest)
+        of(manifest.mechanism).read(manifest)
     except UsageError as error:
         raise UsageError(f"{path} is not a release of privsql: {error}") from error
     except PrivsqlError as error:

@@ -39,7 +39,7 @@ class Manifest(BaseModel):
     privsql: str
     duckdb: str
     name: str = Field(min_length=1)
-    mechanism: Literal["bucketize"]
+    mechanism: str
     algorithm: str
     parameters: dict[str, Any]
     quasi_identifiers: list[Column]

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from privsql import plot
 from privsql.errors import EngineError, UsageError
+from privsql.registry import of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ def published(out: Console, done: Published) -> None:
     table = _plain()
     table.add_row("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")
     table.add_row("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed")
-    _figures(table, facts)
+    _figures(table, facts["mechanism"], facts)
     if done.checks:
         table.add_row("checks", f"{len(done.checks)} passed")
     table.add_row("time", f"{done.seconds:.2f} s")
@@ -36,11 +37,9 @@ def published(out: Console, done: Published) -> None:
         out.print(f"wrote {done.release}", highlight=False, soft_wrap=True)
 
 
-def _figures(table: Table, facts: dict[str, Any]) -> None:
-    buckets = "  ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
-    table.add_row("buckets", f"{buckets}  (number x size)")
-    table.add_row("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})")
-    table.add_row("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})")
+def _figures(table: Table, kind: str, facts: dict[str, Any]) -> None:
+    for name, text in of(kind).figures(facts):
+        table.add_row(name, text)
 
 
 def verified(out: Console, release: Path, found: Verified) -> None:
@@ -116,18 +115,21 @@ def inspected(out: Console, manifest: Manifest) -> None:
     table = _plain()
     table.add_row("name", manifest.name)
     table.add_row("mechanism", f"{manifest.mechanism}, {manifest.algorithm}")
-    table.add_row("threshold", str(manifest.parameters.get("threshold", "")))
+    table.add_row("asked for", ", ".join(f"{key} = {asked}" for key, asked in _asked(manifest)))
     table.add_row("quasi-identifiers", ", ".join(f"{f.name} ({f.type})" for f in manifest.quasi_identifiers))
     table.add_row("sensitive", ", ".join(f"{f.name} ({f.type})" for f in manifest.sensitive))
     table.add_row(
         "records",
         f"{manifest.records:,}; {manifest.published:,} published, {manifest.suppressed:,} suppressed",
     )
-    _figures(table, manifest.facts)
-    table.add_row("layout", manifest.facts["layout"])
+    _figures(table, manifest.mechanism, manifest.facts)
     table.add_row("randomness", manifest.randomness)
     table.add_row("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}")
     out.print(table)
+
+
+def _asked(manifest: Manifest) -> list[tuple[str, object]]:
+    return [(key, asked) for key, asked in manifest.parameters.items() if key not in ("kind", "algorithm")]
 
 
 def _plain() -> Table:

@@ -9,16 +9,19 @@ import json
 import tomllib
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
+Mechanism = Annotated[Bucketize | Randomize, Field(discriminator="kind")]
+DEFAULT_KIND = "bucketize"
 
 
 class _Part(BaseModel):
@@ -109,7 +112,12 @@ class Spec(_Part):
     source: Source
     columns: Columns
     release: Release = Release()
-    mechanism: Bucketize
+    mechanism: Mechanism
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _with_kind(cls, given: Any) -> Any:
+        return {"kind": DEFAULT_KIND, **given} if isinstance(given, dict) else given
 
     @property
     def name(self) -> str:
@@ -192,15 +200,22 @@ def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
 def _first(error: ValidationError) -> str:
     """The first thing that is wrong, as ``key: what``."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for i, part in enumerate(first["loc"]) if not _is_tag(i, first["loc"]))
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         what = "there is no such key"
     elif first["type"] == "missing":
         what = "is missing"
+    elif first["type"] == "union_tag_invalid":
+        where, what = f"{where}.kind", f"{first['ctx']['tag']!r} is not one of {first['ctx']['expected_tags']}"
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
     return f"{where}: {what}" if where else what
+
+
+def _is_tag(position: int, where: tuple[int | str, ...]) -> bool:
+    """Whether a part of an error's place is the kind of the mechanism, which the reader of a file does not write."""
+    return position == 1 and where[0] == "mechanism"
 
 
 def schema() -> str:

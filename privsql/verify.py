@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.checks import Check, Result, run
 from privsql.engine.duck import scratch
-from privsql.mechanisms.bucketize import checks as bucketize
-from privsql.mechanisms.bucketize.view import view
+from privsql.registry import of
 from privsql.release import MANIFEST
 from privsql.roles import Field
 from privsql.sqlfiles import table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from fractions import Fraction
-
     from privsql.engine.duck import Engine
+    from privsql.mechanism import Columns
     from privsql.prepare import Prepared
     from privsql.release import Manifest
 
@@ -31,26 +28,27 @@ def examine(
     database: str | None,
     *,
     source: Prepared | None = None,
-    asked: Sequence[Fraction] = (),
+    asked: Any = None,
     whole: bool = True,
 ) -> list[Result]:
     """All checks of a release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
-    ``source`` and ``asked``, its thresholds, add the checks against the source; ``whole`` adds those that take long and
-    that publishing implies. If the contents are not what a release holds, the others would have nothing to stand on
-    and are not run.
+    ``source`` and ``asked``, the parameters of its specification, add the checks against the source; ``whole`` adds
+    those that take long and that publishing implies. If the contents are not what a release holds, the others would
+    have nothing to stand on and are not run.
     """
     first = contents(db, manifest, database)
     if not first[0].ok:
         return first
+    mechanism = of(manifest.mechanism)
     checks = [
-        *bucketize.checks(db, manifest, database),
+        *mechanism.checks(db, manifest, database),
         Check("SQL files are as stated", lambda: _digests(manifest)),
     ]
     if whole:
-        checks += bucketize.long_checks(manifest.roles)
+        checks += mechanism.long_checks(manifest)
     if source is not None:
-        checks += bucketize.source_checks(db, manifest.roles, asked)
+        checks += mechanism.source_checks(db, manifest, source, asked)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
     return first + run(db, checks)
 
@@ -62,7 +60,7 @@ def contents(db: Engine, manifest: Manifest, database: str | None) -> list[Resul
 
 def _contents(db: Engine, manifest: Manifest, database: str | None) -> list[str]:
     """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
-    expected = bucketize.tables(manifest.roles) | {MANIFEST: MANIFEST_COLUMNS}
+    expected = of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
     kinds = definitions(manifest, expected)
     found = {(kind, name): text for kind, name, text in db.objects(database)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
@@ -83,12 +81,12 @@ def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> 
     return extra + missing + order
 
 
-def definitions(manifest: Manifest, tables: dict[str, list[tuple[str, str]]]) -> dict[tuple[str, str], str]:
+def definitions(manifest: Manifest, tables: Columns) -> dict[tuple[str, str], str]:
     """What a release holds, by kind and name, as the engine writes it down: from the manifest's columns and setting."""
     with scratch() as db:
         for name, columns in tables.items():
             db.define(name, [Field(*column) for column in columns])
-        db.view(manifest.name, view(manifest.roles, manifest.facts), into="memory")
+        db.view(manifest.name, of(manifest.mechanism).view(manifest), into="memory")
         return {(kind, name): text for kind, name, text in db.objects(None)}
 
 
@@ -96,7 +94,7 @@ def _digests(manifest: Manifest) -> list[str]:
     """The SQL that made the release, if this is the version of privsql that did."""
     if manifest.privsql != __version__:
         return []
-    present = sqlfiles.digests(bucketize.SQL)
+    present = sqlfiles.digests(of(manifest.mechanism).SQL)
     return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
 
 

@@ -32,8 +32,9 @@ FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob(
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 LAYERS = (
     "__main__", "cli", "show", "plot", "__init__", "api", "reader", "evaluate", "workload", "verify", "propose",
-    "prepare", "spec", "engine", "answer", "mechanisms", "countquery", "question", "channel", "estimates", "release",
-    "checks", "database", "roles", "sqlfiles", "noise", "progress", "exact", "errors", "_version",
+    "prepare", "spec", "registry", "engine", "answer", "mechanisms", "mechanism", "posterior", "countquery",
+    "question", "channel", "estimates", "release", "checks", "database", "roles", "sqlfiles", "noise", "progress",
+    "exacttypes", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
@@ -435,7 +436,8 @@ def test_mechanisms_know_no_engine_no_data_frames_and_not_each_other(module: str
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
     assert {name for name in inner("mechanisms.bucketize.checks") if name.startswith("mechanisms.")} == {
-        "mechanisms.bucketize.parameters"
+        "mechanisms.bucketize.parameters",
+        "mechanisms.bucketize.thresholds",
     }
 
 

@@ -1,5 +1,5 @@
 -- observed: what the channel passes on of the records that meet a condition, per group.
---   columns   set (rank of the group), the groups, code, size, pairs = sum n c, and amounts = sum t c where asked for;
+--   columns   set (rank of the group), the groups, place (code of the value), size, pairs = sum n c, and amounts = sum t c where asked for;
 --             e = pairs / size summed over sizes: E[e] = M^T n
 --   reads     __qit__, __st__(bid, s0.., count), __values__(code, s0..)
 --   holes     __terms__: groups and terms of the condition, named;  __keys__: the same as expressions;  __filter__: the
@@ -17,6 +17,6 @@ WITH q AS (
   JOIN __st__ AS s ON q.bid = s.bid
   GROUP BY __groups__, __size__, __sa__
 )
-SELECT dense_rank() OVER (ORDER BY __groups__) - 1 AS set, __groups__, v.code, sums.size, sums.pairs, __amount__
+SELECT dense_rank() OVER (ORDER BY __groups__) - 1 AS set, __groups__, v.code AS place, sums.size, sums.pairs, __amount__
 FROM sums
 JOIN __values__ AS v ON __same_value__

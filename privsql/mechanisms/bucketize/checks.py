@@ -12,26 +12,27 @@ import pyarrow as pa
 from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check
+from privsql.checks import Check, differ, in_order, tally
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
+from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.roles import label
 from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.database import Database
+    from privsql.database import Database, Domain
+    from privsql.mechanism import Columns
     from privsql.release import Manifest
-    from privsql.roles import Roles
 
-SQL = ("core/", "bucketize/", "verify/")  # what makes and checks a release
+SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
-Json = dict[str, Any]
 
 
-def tables(roles: Roles) -> dict[str, list[tuple[str, str]]]:
+def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
+    roles = manifest.roles
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     return {
         "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
@@ -86,16 +87,18 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
             "the channel lists meetings of values",
             fill("verify/channel_positive", {"channel": channel, "values": values}),
         ),
-        Check("the channel's rows lie in order, once each", _order(channel, ["size", "first", "second"], strict=True)),
-        Check("the values' rows lie in order", _order(values, ["code", "records"], strict=True)),
+        Check(
+            "the channel's rows lie in order, once each", in_order(channel, ["size", "first", "second"], strict=True)
+        ),
+        Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
         Check("QIT and ST agree on every bucket", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
         Check(
             "setting is as stated",
             fill("verify/setting_true", {"sizes": sizes, "claimed": temp("v_claimed")}),
         ),
-        Check("QIT rows lie in canonical order", _order(qit, ["bid", *roles.qi_keys], strict=False)),
-        Check("ST rows lie in canonical order, once each", _order(st, ["bid", *roles.sa_keys], strict=True)),
+        Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys], strict=False)),
+        Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
         Check("loss and bounds are as stated", lambda: _claims(manifest)),
     ]
 
@@ -112,40 +115,31 @@ def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None
     db.put("v_claimed", _claimed(manifest.facts))
 
 
-def long_checks(roles: Roles) -> list[Check]:
+def long_checks(manifest: Manifest) -> list[Check]:
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
     holes: Holes = {
         "st": temp("v_st"),
         "sizes": temp("v_sizes"),
         "channel": temp("v_channel"),
         "values": temp("v_values"),
-        "same_value": same("st", "v", roles.sa_keys),
+        "same_value": same("st", "v", manifest.roles.sa_keys),
     }
     return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
 
 
-def source_checks(db: Database, roles: Roles, asked: Sequence[Fraction]) -> list[Check]:
-    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables.
-
-    ``asked``: the threshold that the specification gives each value of the source, in canonical order.
-    """
-    one, count = exp.Literal.number(1), column("count")
-
-    def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr) -> exp.Expr:
-        return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight}).subquery()
-
-    def differ(columns: list[exp.Expr], source: exp.Expr, published: exp.Expr) -> exp.Query:
-        return fill("verify/multiset_differs", {"columns": columns, "first": source, "second": published})
+def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Bucketize) -> list[Check]:
+    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+    roles, given = manifest.roles, thresholds(db, source, asked.threshold)
 
     return [
-        Check("thresholds are those of the specification", lambda: _as_asked(db, asked)),
+        Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
         Check(
             "sensitive values are the source's",
-            differ(roles.sa(), tally(temp("records"), roles.sa(), one), tally(temp("v_st"), roles.sa(), count)),
+            differ(roles.sa(), tally(temp("records"), roles.sa()), tally(temp("v_st"), roles.sa(), column("count"))),
         ),
         Check(
             "quasi-identifiers are the source's",
-            differ(roles.qi(), tally(temp("records"), roles.qi(), one), tally(temp("v_qit"), roles.qi(), one)),
+            differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi())),
         ),
     ]
 
@@ -160,12 +154,7 @@ def _as_asked(db: Database, asked: Sequence[Fraction]) -> list[str]:
     return [f"value {code}: stated {s}, asked for {a}" for code, (s, a) in pairs if s != a]
 
 
-def _order(relation: exp.Table, columns: list[str], *, strict: bool) -> exp.Query:
-    key = exp.Tuple(expressions=[column(name) for name in columns])
-    return fill("verify/rows_in_order", {"table": relation, "key": key, "strict": exp.Boolean(this=strict)})
-
-
-def _claimed(facts: Json) -> pa.Table:
+def _claimed(facts: dict[str, Any]) -> pa.Table:
     sizes = np.array([int(size) for size in facts["setting"]], dtype=np.int64)
     buckets = np.array(list(facts["setting"].values()), dtype=np.int64)
     return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})

@@ -1,7 +1,4 @@
-"""Bucketization as a mechanism: plan over counts, publish through SQL, and the checks of a release.
-
-A mechanism is this set of functions; ``privsql.api`` knows no more of it.
-"""
+"""Bucketization as a mechanism (``privsql.mechanism``): plan over counts, publish through SQL."""
 
 from __future__ import annotations
 
@@ -11,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.errors import UsageError
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition, slots
+from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
+from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.thresholds import thresholds
-from privsql.roles import fold
+from privsql.mechanisms.bucketize.view import view
 from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
@@ -26,19 +26,29 @@ if TYPE_CHECKING:
     from privsql.database import Database, Domain
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
-    from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.noise import Key
-    from privsql.roles import Roles
+    from privsql.release import Manifest
 
 RESERVED = {
     "quasi_identifiers": {"bid", "weight"},
     "sensitive": {"bid", "count", "weight", "code", "records", "numerator", "denominator"},
 }
-TABLES = ("qit", "st", "privsql_values", "privsql_channel")
+TABLES: tuple[str, ...] = ("qit", "st", "privsql_values", "privsql_channel")
+SLOPES = (2, 4, 8, 16, 32)
+
+__all__ = [
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "propose", "publish", "read",
+    "source_checks", "tables", "view",
+]  # fmt: skip
 
 
-def plan(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fraction, ...]]:
-    """Search; raises ``InfeasibleError`` where nothing valid exists and ``UsageError`` for a wrong threshold."""
+def plan(db: Database, source: Domain, asked: Bucketize) -> dict[str, Any]:
+    """The facts of the plan; raises as ``search``."""
+    return _summary(search(db, source, asked)[0])
+
+
+def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fraction, ...]]:
+    """The setting and the thresholds; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
     problem = Problem(
         counts=np.array(domain.counts, dtype=np.int64),
@@ -50,15 +60,15 @@ def plan(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fr
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), values
 
 
-def publish(db: Database, domain: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    found, values = plan(db, domain, asked)
-    noise = key.stream("bucketize", found.setting.items, tuple(domain.counts), tuple(domain.labels))
-    counts = np.array(domain.counts, dtype=np.int64)
-    roles = domain.roles
+    found, values = search(db, source, asked)
+    noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
+    counts = np.array(source.counts, dtype=np.int64)
+    roles = source.roles
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         drawn = beside.submit(arrange, found, asked.composition, noise)
-        domain.sort()
+        source.sort()
         bids = drawn.result()
         counted = beside.submit(_counted, bids, counts, found.setting)
         db.put("slots", slots(bids))
@@ -76,10 +86,10 @@ def publish(db: Database, domain: Domain, asked: Bucketize, key: Key) -> dict[st
     db.put("meetings", meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
-    return summary(found) | {"layout": asked.composition}
+    return _summary(found) | {"layout": asked.composition}
 
 
-def summary(found: Plan) -> dict[str, Any]:
+def _summary(found: Plan) -> dict[str, Any]:
     """The facts of a plan for manifest and output."""
     return {
         "loss": found.loss,
@@ -106,13 +116,30 @@ def _fractions(values: tuple[Fraction, ...]) -> pa.Table:
     )
 
 
-def refuse_collisions(roles: Roles, name: str) -> None:
-    """``UsageError`` if a column or the release is called like something that a release holds."""
-    for role, reserved in RESERVED.items():
-        for field in getattr(roles, role):
-            if fold(field.name) in reserved:
-                raise UsageError(
-                    f"column {field.name!r} would collide with a column of the release; rename it in source.query"
-                )
-    if fold(name) in {*TABLES, "privsql_manifest"}:
-        raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
+def propose(db: Database, source: Domain) -> dict[str, Any]:
+    """The first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
+    for slope in SLOPES:
+        rule = f"{slope}*f + 0.02"
+        try:
+            search(db, source, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
+        except InfeasibleError:
+            continue
+        break
+    return {"kind": "bucketize", "algorithm": "optimal", "threshold": rule}
+
+
+def answers(db: Database, manifest: Manifest) -> Answers:
+    """The release, open in ``db``, as one that answers."""
+    return Answers(db, manifest.roles, manifest.facts)
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Buckets, loss and its bound."""
+    buckets = "  ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
+    layout = [("layout", facts["layout"])] if "layout" in facts else []
+    return [
+        ("buckets", f"{buckets}  (number x size)"),
+        ("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})"),
+        ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
+        *layout,
+    ]

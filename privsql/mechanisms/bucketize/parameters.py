@@ -15,27 +15,19 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.exact import Linear, fraction, linear, text
+from privsql.exact import Linear, linear
+from privsql.exacttypes import NUMBER, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _exact_threshold(value: object) -> Fraction:
-    number = fraction(value)
-    if not 0 < number <= 1:
-        raise ValueError(f"threshold {value} lies outside (0, 1]")
-    return number
-
-
-NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 Rule = Annotated[
     Linear,
     BeforeValidator(lambda v: v if isinstance(v, Linear) else linear(v)),
     PlainSerializer(str),
     WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
 ]
-Exact = Annotated[Fraction, BeforeValidator(_exact_threshold), PlainSerializer(text), WithJsonSchema(NUMBER)]
 
 
 class Threshold(BaseModel):
@@ -48,7 +40,7 @@ class Threshold(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     default: Rule | None = None
-    values: dict[str, Exact] = Field(default_factory=dict)
+    values: dict[str, Share] = Field(default_factory=dict)
     query: str | None = None
 
     @model_validator(mode="before")

@@ -7,32 +7,27 @@ records of Q take their slots without replacement, hence the weight |Q|/N (1 - |
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.channel import Channel, Observation, Posterior, counting, interval, reconstruct, widened, within
-from privsql.estimates import Estimate, same_nan
+from privsql import posterior
+from privsql.channel import Channel
 from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.posterior import Asked, sets
 from privsql.question import CountQuery, group_terms, select_terms
-from privsql.sqlfiles import Holes, all_rows, column, every, fill, named, same, table, temp
+from privsql.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
     from privsql.database import Database
+    from privsql.estimates import Estimate
     from privsql.roles import Roles
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given e = sum over the matching records "
     "of count(g, .)/|g|; E[e] = M^T n, M from ST (see privsql.channel)"
 )
-
-FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
 def channel(db: Database) -> Channel:
@@ -45,23 +40,6 @@ def channel(db: Database) -> Channel:
     moment = np.triu(moment) + np.triu(moment, 1).T
     records = moment.sum(axis=1)
     return Channel(moment / records[:, None], moment, records)
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The confidence asked for, and the degrees of freedom behind a standard error."""
-
-    confidence: float
-    degrees: int
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The sets of records that a question distinguishes: their groups and terms, e, and the amounts' e and moments."""
-
-    keys: list[tuple[Any, ...]]  # (G,) values of the groups' and terms' expressions
-    observed: Floats  # (G, m)
-    amounts: Floats  # (G, m)
 
 
 def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
@@ -90,184 +68,7 @@ def estimate(
     db: Database, query: CountQuery, roles: Roles, facts: dict[str, Any], through: Channel, confidence: float
 ) -> list[Estimate]:
     """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
-    seen = _observe(db, query, roles, facts, len(through.records))
-    outputs, functionals = _functionals(db, query, seen, len(through.records))
-    if not seen.keys or not outputs:
-        return [Estimate((), *query.measure.nothing)] if not query.groups else []
-    totals = seen.observed.sum(axis=1)
-    counts = counting(seen.observed, totals, float(through.records.sum()))
-    found = _within(through, counts, reconstruct(through, counts, functionals))
-    parts = _counted(found, functionals, totals, through.records)
-    amounts = _amounts(db, query, seen, through, functionals)
-    level = _Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
-    return _collect(query, seen, outputs, (parts, amounts), level)
-
-
-def _observe(db: Database, query: CountQuery, roles: Roles, facts: dict[str, Any], values: int) -> _Seen:
-    """Run the statement and lay its rows out as arrays."""
+    asked = Asked(db, query, table("qit"), through)
     rows = db.arrow(statement(query, roles, facts))
-    sets = rows["set"].to_numpy()
-    number = int(sets.max(initial=-1)) + 1
-    observed, amounts = np.zeros((number, values)), np.zeros((number, values))
-    place = (sets, rows["code"].to_numpy())
-    np.add.at(observed, place, rows["pairs"].to_numpy().astype(np.float64) / rows["size"].to_numpy())
-    if query.measure.amount is not None:
-        np.add.at(amounts, place, rows["amounts"].to_numpy().astype(np.float64) / rows["size"].to_numpy())
-    names = [name for name, _ in group_terms(query, "qi")]
-    _, first = np.unique(sets, return_index=True)
-    taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return _Seen([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
-
-
-def _functionals(db: Database, query: CountQuery, seen: _Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
-    """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
-    terms = group_terms(query, "sa")
-    holes: Holes = {
-        "values": table("privsql_values"),
-        "terms": select_terms(query, "sa"),
-        "filter": every(query.filters["sa"]),
-    }
-    chosen = fill("query/chosen_values", holes)
-    rows = [tuple(map(same_nan, row)) for row in db.rows(chosen)]
-    groups = len(terms) - len(query.terms["sa"])
-    outputs = list(dict.fromkeys(row[1 : 1 + groups] for row in rows))
-    rank = {output: f for f, output in enumerate(outputs)}
-    place = {int(row[0]): rank[row[1 : 1 + groups]] for row in rows}
-    if query.predicate is None:
-        functionals = np.zeros((values, len(outputs)))
-        for code, output in place.items():
-            functionals[code, output] = 1
-        return outputs, functionals
-    names = [name for name, _ in group_terms(query, "qi")]
-    columns = {name: pa.array([key[i] for key in seen.keys]) for i, name in enumerate(names) if name.startswith("q_")}
-    db.put("sets", pa.table({"set": pa.array(range(len(seen.keys)), pa.int32()), **columns}))
-    holes = {"sets": temp("sets"), "chosen": chosen.subquery("chosen"), "predicate": query.predicate}
-    cells = np.array(db.rows(fill("query/cells", holes)), dtype=np.int64).reshape(-1, 2)
-    db.drop("sets")
-    functionals = np.zeros((len(seen.keys), values, len(outputs)))
-    functionals[cells[:, 0], cells[:, 1], [place[int(code)] for code in cells[:, 1]]] = 1
-    return outputs, functionals
-
-
-def _within(through: Channel, seen: Observation, found: Posterior) -> Posterior:
-    """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
-    caps = np.minimum(through.records, seen.total[:, None])
-    values = within(found.values, seen.total, caps, through.spread + through.shares)
-    return replace(found, values=values)
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
-
-    mean: Floats
-    variance: Floats
-    least: Floats
-    most: Floats
-
-
-def _counted(found: Posterior, functionals: Floats, totals: Floats, records: Floats) -> _Parts:
-    """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
-    held = _dot(np.broadcast_to(records, found.values.shape), functionals)
-    others = records.sum() - held
-    most = np.minimum(totals[:, None], held)
-    return _Parts(_dot(found.values, functionals), found.std_error**2, (totals[:, None] - others).clip(0), most)
-
-
-def _dot(values: Floats, functionals: Floats) -> Floats:
-    if functionals.ndim == 2:
-        return np.asarray(values @ functionals)
-    return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
-
-
-@dataclass(frozen=True)
-class _Amounts:
-    """For SUM and AVG of a: a centre per set (G,), the sum of a - centre per functional, and the range of a (G,)."""
-
-    centre: Floats
-    mean: Floats
-    variance: Floats
-    least: Floats
-    most: Floats
-
-
-def _amounts(db: Database, query: CountQuery, seen: _Seen, through: Channel, functionals: Floats) -> _Amounts | None:
-    """Reconstruct the sums of a - centre, the centre being the mean of a over the sets of one group of the answer."""
-    if query.measure.amount is None:
-        return None
-    holes: Holes = {
-        "qit": query.records(table("qit")),
-        "terms": select_terms(query, "qi"),
-        "keys": [expression for _, expression in group_terms(query, "qi")],
-        "filter": every(query.filters["qi"]),
-        "amount": exp.cast(query.measure.amount, "DOUBLE"),
-    }
-    moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in db.rows(fill("query/moments", holes))}
-    size, total, squares, least, most = np.array([moments[key] for key in seen.keys], dtype=np.float64).T
-    own = sum(group.side == "qi" for group in query.groups)
-    rank: dict[tuple[Any, ...], int] = {}
-    member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
-    centre = (np.bincount(member, total) / np.bincount(member, size))[member]
-    second = (squares - 2 * centre * total + centre**2 * size).clip(0)
-    # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
-    weight = second / through.records.sum()
-    deviations = seen.amounts - centre[:, None] * seen.observed
-    asked = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
-    found = reconstruct(through, asked, functionals)
-    return _Amounts(centre, _dot(found.values, functionals), found.std_error**2, least, most)
-
-
-def _collect(
-    query: CountQuery,
-    seen: _Seen,
-    outputs: list[tuple[Any, ...]],
-    answered: tuple[_Parts, _Amounts | None],
-    level: _Level,
-) -> list[Estimate]:
-    """Sum the sets that fall into one group of the answer; their errors are independent."""
-    counts, amounts = answered
-    sides = [group.side for group in query.groups]
-    own = sides.count("qi")
-    cells: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
-    for g, f in np.argwhere(counts.most > 0).tolist():
-        left, right = iter(seen.keys[g][:own]), iter(outputs[f])
-        cells[tuple(next(left) if side == "qi" else next(right) for side in sides)].append((g, f))
-    if not query.groups and not cells:
-        return [Estimate((), *query.measure.nothing)]
-    measured = _count if amounts is None else _amount
-    return [
-        Estimate(group, *measured(query, counts, amounts, tuple(np.array(places).T), level))
-        for group, places in cells.items()
-    ]
-
-
-Figures = tuple[float, float, float, float]
-Cells = tuple[NDArray[np.intp], ...]
-
-
-def _count(_query: CountQuery, counts: _Parts, _amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
-    mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
-    error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
-    mean = min(max(mean, least), most)
-    low, high = interval(mean, error, level.confidence, level.degrees)
-    return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
-
-
-def _amount(query: CountQuery, counts: _Parts, amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
-    if amounts is None:
-        raise ValueError("amounts are needed")
-    centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
-    spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
-    counted = float(counts.variance[at].sum())
-    least, most = float(amounts.least[at[0]].min()), float(amounts.most[at[0]].max())
-    if query.measure.kind == "sum":
-        mean, variance = centre * number + above, centre**2 * counted + spread
-        room = float(counts.most[at].sum())
-        least, most = min(least * room, 0.0), max(most * room, 0.0)
-    else:
-        mean = centre + above / number
-        variance = spread / number**2 + (above / number**2) ** 2 * counted
-    error = float(np.sqrt(variance))
-    width = widened((1 - level.confidence) / 2, level.degrees) * error
-    mean = min(max(mean, least), most)
-    return mean, error, max(mean - width, least), min(mean + width, most)
+    seen = sets(asked, rows, 1 / rows["size"].to_numpy())
+    return posterior.estimate(asked, seen, confidence)

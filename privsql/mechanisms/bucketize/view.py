@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
@@ -10,17 +10,18 @@ from sqlglot import exp
 from privsql.sqlfiles import Holes, column, fill, named, table
 
 if TYPE_CHECKING:
-    from privsql.roles import Roles
+    from privsql.release import Manifest
 
 
-def view(roles: Roles, facts: dict[str, Any]) -> exp.Query:
+def view(manifest: Manifest) -> exp.Query:
     """The weighted view over QIT and ST."""
+    roles = manifest.roles
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
         "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
         "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": size_of_bucket(facts["setting"], column("bid", "st")),
+        "size": size_of_bucket(manifest.facts["setting"], column("bid", "st")),
     }
     return fill("bucketize/weighted", holes)
 

@@ -1,0 +1,57 @@
+"""What a publisher asks of randomization, and what a release states of it: frozen, validated, exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privsql.exacttypes import Share
+
+
+class Randomize(BaseModel):
+    """Restricted (rho1, rho2)-privacy: Pr[X = x] <= rho1 implies Pr[X = x | Y = y] <= rho2.
+
+    ``up`` perturbs the whole table over all its values; ``pp`` first partitions it into sub-tables with small domains
+    and perturbs each over its own. 1 - ``delta`` is the confidence of the error bound that the partition minimises
+    (Chaytor and Wang, PVLDB 2010, equation 12).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    kind: Literal["randomize"] = "randomize"
+    algorithm: Literal["up", "pp"] = "pp"
+    rho1: Share
+    rho2: Share
+    delta: Share = Fraction(1, 20)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Randomize:
+        if self.rho1 >= self.rho2:
+            raise ValueError(
+                f"rho1 {self.rho1} must be below rho2 {self.rho2}: it bounds the prior, rho2 the posterior"
+            )
+        if self.rho2 == 1:
+            raise ValueError("rho2 = 1 bounds nothing; choose a posterior below 1")
+        if self.delta == 1:
+            raise ValueError("delta = 1 leaves no confidence; choose less, such as 0.05")
+        return self
+
+
+class Facts(BaseModel):
+    """What a release's manifest states of its partition.
+
+    ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``
+    the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    subtables: int = Field(ge=1)
+    groups: int = Field(ge=1)
+    bound: float = Field(gt=0)
+    bound_up: float | None = Field(default=None, gt=0)
+    retention: float = Field(gt=0, lt=1)
+    retention_up: float | None = Field(default=None, gt=0, lt=1)
+    optimal: bool
