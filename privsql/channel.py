@@ -68,6 +68,11 @@ class Channel:
         return np.asarray(self.records / self.records.sum())
 
     @cached_property
+    def seen(self) -> Floats:
+        """E of all records together, M^T o (k,)."""
+        return np.asarray(self.records @ self.mean)
+
+    @cached_property
     def spread(self) -> Floats:
         """Shape of the prior's variance, f^1.5 F."""
         shape = self.shares**POWER
@@ -210,7 +215,7 @@ def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Fl
     residual = seen.observed[0] - mean @ channel.mean
     squares = channel.mean**2
     noise = weight * (np.diag(channel.moment) - records @ squares)
-    scale = 1 / np.maximum(records, TINY)
+    scale = 1 / np.maximum(channel.seen, TINY)
     unexplained = ((residual**2 - second * (channel.shares @ squares) - noise) * scale).sum()
     drive = float(unexplained / ((channel.spread @ squares) * scale).sum())
     drive = float(np.clip(drive, *(seen.scale[0] * STRENGTHS[[0, -1]]) ** 2))
@@ -249,8 +254,8 @@ def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dic
     ``left``: what an answer leaves open of a question about ``share`` of the records, associated with ``strength``: the
     sum of posterior over the sum of prior variances (0 all told, 1 nothing).
     """
-    root = np.sqrt(channel.records)
-    singular = np.linalg.svd(channel.mean * root[:, None] / root, compute_uv=False)
+    scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.seen, TINY))
+    singular = np.linalg.svd(channel.mean * scale, compute_uv=False)
     records = channel.records.sum()
     total = np.array([share * records])
     seen = Observation(

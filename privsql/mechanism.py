@@ -30,6 +30,9 @@ Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (colu
 class Answers(Protocol):
     """An open release that answers count queries."""
 
+    certain: frozenset[str]
+    """The estimators whose low and high bound the true count with certainty."""
+
     @property
     def channel(self) -> Channel:
         """The channel through which the release is seen (``privsql.channel``)."""

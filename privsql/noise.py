@@ -29,7 +29,10 @@ KEY_BYTES = 32
 
 
 class Shuffler(Protocol):
-    """What the mechanisms draw: uniform permutations. Tests put an enumerating one in its place."""
+    """What the mechanisms draw: uniform permutations and integers. Tests put an enumerating one in its place."""
+
+    def integers(self, low: int, high: int, size: int) -> NDArray[Any]:
+        """``size`` independent integers, uniform on low..high-1, exactly."""
 
     def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
         """Return ``items`` (or 0..items-1) in uniformly random order."""

@@ -29,11 +29,11 @@ FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
 @dataclass(frozen=True)
-class _Level:
+class Level:
     """The confidence asked for, and the degrees of freedom behind a standard error."""
 
     confidence: float
-    degrees: int
+    degrees: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Asked:
     """A question to an open release.
 
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
-    independently (perturbed), or took their places without replacement.
+    independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
+    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates.
     """
 
     db: Database
@@ -62,6 +63,13 @@ class Asked:
     records: exp.Table
     through: Channel
     independent: bool = False
+    most: Floats | None = None
+    uncertain: Floats | None = None
+
+    @property
+    def ceiling(self) -> Floats:
+        """Records that each value can have at most (m,)."""
+        return self.through.records if self.most is None else self.most
 
     def noise(self, share: Floats) -> Floats:
         """Weight of the noise for a share of all records (``privsql.channel``)."""
@@ -89,14 +97,24 @@ def estimate(asked: Asked, seen: Seen, confidence: float) -> list[Estimate]:
     through, query = asked.through, asked.query
     outputs, functionals = chosen(asked.db, query, seen, len(through.records))
     if not seen.keys or not outputs:
-        return [Estimate((), *query.measure.nothing)] if not query.groups else []
+        return nothing(query)
     totals = seen.observed.sum(axis=1)
     noise = asked.noise(totals / through.records.sum())
     counts = Observation(seen.observed, totals, totals, totals, noise)
-    found = _within(through, counts, reconstruct(through, counts, functionals))
-    parts = _counted(found, functionals, totals, through.records)
-    level = _Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
+    found = _within(asked, counts, reconstruct(through, counts, functionals))
+    parts = _counted(asked, found, functionals, totals)
+    level = Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
+
+
+def collected(asked: Asked, seen: Seen, outputs: list[tuple[Any, ...]], parts: Parts, level: Level) -> list[Estimate]:
+    """Rows from estimates that come from elsewhere."""
+    return _collect(asked.query, seen, outputs, (parts, None), level)
+
+
+def nothing(query: CountQuery) -> list[Estimate]:
+    """The answer where no record can match."""
+    return [Estimate((), *query.measure.nothing)] if not query.groups else []
 
 
 def chosen(db: Database, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
@@ -129,15 +147,16 @@ def chosen(db: Database, query: CountQuery, seen: Seen, values: int) -> tuple[li
     return outputs, functionals
 
 
-def _within(through: Channel, seen: Observation, found: Posterior) -> Posterior:
+def _within(asked: Asked, seen: Observation, found: Posterior) -> Posterior:
     """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
-    caps = np.minimum(through.records, seen.total[:, None])
+    through = asked.through
+    caps = np.minimum(asked.ceiling, seen.total[:, None])
     values = within(found.values, seen.total, caps, through.spread + through.shares)
     return replace(found, values=values)
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
 
     mean: Floats
@@ -146,12 +165,21 @@ class _Parts:
     most: Floats
 
 
-def _counted(found: Posterior, functionals: Floats, totals: Floats, records: Floats) -> _Parts:
+def _counted(asked: Asked, found: Posterior, functionals: Floats, totals: Floats) -> Parts:
     """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
-    held = _dot(np.broadcast_to(records, found.values.shape), functionals)
-    others = records.sum() - held
+    held, others = _held(asked.ceiling, found.values.shape, functionals)
     most = np.minimum(totals[:, None], held)
-    return _Parts(_dot(found.values, functionals), found.std_error**2, (totals[:, None] - others).clip(0), most)
+    variance = found.std_error**2
+    if asked.uncertain is not None:
+        share = totals / asked.through.records.sum()
+        variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
+    return Parts(_dot(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
+
+
+def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
+    """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
+    spread = np.broadcast_to(values, shape)
+    return _dot(spread, functionals), _dot(spread, 1 - functionals)
 
 
 def _dot(values: Floats, functionals: Floats) -> Floats:
@@ -202,8 +230,8 @@ def _collect(
     query: CountQuery,
     seen: Seen,
     outputs: list[tuple[Any, ...]],
-    answered: tuple[_Parts, _Amounts | None],
-    level: _Level,
+    answered: tuple[Parts, _Amounts | None],
+    level: Level,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
     counts, amounts = answered
@@ -226,7 +254,7 @@ Figures = tuple[float, float, float, float]
 Cells = tuple[NDArray[np.intp], ...]
 
 
-def _count(_query: CountQuery, counts: _Parts, _amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
+def _count(_query: CountQuery, counts: Parts, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
     mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
     error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
     mean = min(max(mean, least), most)
@@ -234,7 +262,7 @@ def _count(_query: CountQuery, counts: _Parts, _amounts: _Amounts | None, at: Ce
     return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
 
 
-def _amount(query: CountQuery, counts: _Parts, amounts: _Amounts | None, at: Cells, level: _Level) -> Figures:
+def _amount(query: CountQuery, counts: Parts, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
     if amounts is None:
         raise ValueError("amounts are needed")
     centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)

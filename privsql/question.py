@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from privsql.sqlfiles import column, named, table
+from privsql.estimates import Estimate, exactly
+from privsql.sqlfiles import column, every, fill, named, table
+
+if TYPE_CHECKING:
+    from privsql.database import Database
 
 Side = Literal["qi", "sa"]
+EXACT = "the release holds the exact answer"
 COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
 
 
@@ -110,3 +115,27 @@ def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
     """``group_terms`` as items of a SELECT list."""
     return [named(expression.copy(), name) for name, expression in group_terms(query, side)]
+
+
+def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
+    """The SQL of an answer that ``records``, the published table, holds exactly."""
+    amount = query.measure.amount
+    kinds: dict[str, type[exp.AggFunc]] = {"count": exp.Count, "sum": exp.Sum, "avg": exp.Avg}
+    measure = kinds[query.measure.kind](this=exp.Star() if amount is None else amount)
+    condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
+    return fill(
+        "query/exact",
+        {
+            "qit": query.records(records),
+            "terms": select_terms(query, "qi"),
+            "keys": [expression for _, expression in group_terms(query, "qi")],
+            "filter": every(condition),
+            "measure": [named(measure, "n")],
+        },
+    )
+
+
+def exact_answer(db: Database, query: CountQuery, records: exp.Table) -> list[Estimate]:
+    """Its rows."""
+    rows = db.rows(exact_statement(query, records))
+    return [exactly(tuple(row[:-1]), None if row[-1] is None else float(row[-1])) for row in rows]

@@ -63,7 +63,7 @@ class Release:
         self._keys_are_unique(asked)
         found = self._answers.answer(asked, estimator, confidence)
         columns, rows = present(self._db, asked, found)
-        certain = estimator == "baseline" or asked.is_exact
+        certain = estimator in self._answers.certain or asked.is_exact
         return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:

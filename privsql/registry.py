@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import mechanism as bucketize
+from privsql.mechanisms.randomize import mechanism as randomize
 
 if TYPE_CHECKING:
     from privsql.mechanism import Mechanism
 
 MECHANISMS: dict[str, Mechanism] = {
     "bucketize": bucketize,
+    "randomize": randomize,
 }
 RESERVED = {name for made in MECHANISMS.values() for names in made.RESERVED.values() for name in names}
 

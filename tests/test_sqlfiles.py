@@ -33,7 +33,7 @@ MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for p
 LAYERS = (
     "__main__", "cli", "show", "plot", "__init__", "api", "reader", "evaluate", "workload", "verify", "propose",
     "prepare", "spec", "registry", "engine", "answer", "mechanisms", "mechanism", "posterior", "countquery",
-    "question", "channel", "estimates", "release", "checks", "database", "roles", "sqlfiles", "noise", "progress",
+    "question", "channel", "estimates", "release", "checks", "slots", "database", "roles", "sqlfiles", "noise", "progress",
     "exacttypes", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (

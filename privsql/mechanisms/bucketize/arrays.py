@@ -1,4 +1,4 @@
-"""From bucket numbers to the arrays that SQL takes: slots, the composition of buckets, and how values meet in them."""
+"""From bucket numbers to the arrays that SQL takes: the composition of buckets, and how values meet in them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.slots import BATCH
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,20 +18,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
 
-SLOTS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
 COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", pa.int32())])
-BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
-
-
-def slots(bids: Bids) -> pa.RecordBatchReader:
-    """(pos, bid) for every position, as a stream."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for begin in range(0, len(bids), BATCH):
-            part = bids[begin : begin + BATCH]
-            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=SLOTS)
-
-    return pa.RecordBatchReader.from_batches(SLOTS, batches())
 
 
 class Composition:

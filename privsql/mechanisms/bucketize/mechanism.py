@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize.answers import Answers
-from privsql.mechanisms.bucketize.arrays import Composition, slots
+from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
@@ -18,6 +18,7 @@ from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.view import view
+from privsql.slots import slots
 from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:

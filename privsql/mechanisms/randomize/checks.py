@@ -1,0 +1,262 @@
+"""The checks of a randomized release. They share nothing with the search: only the published tables, the manifest's
+claims, SQL, exact fractions, and tests of a stated significance.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isclose, log, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import ValidationError
+from sqlglot import exp
+
+from privsql.checks import Check, differ, in_order, tally
+from privsql.errors import UsageError
+from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
+from privsql.mechanisms.randomize.parameters import Facts, Randomize
+from privsql.mechanisms.randomize.public import Public, public
+from privsql.roles import label
+from privsql.sqlfiles import Holes, column, fill, same, table, temp
+
+if TYPE_CHECKING:
+    from privsql.channel import Floats
+    from privsql.database import Database, Domain
+    from privsql.mechanism import Columns
+    from privsql.release import Manifest
+
+SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
+FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")
+
+
+def read(manifest: Manifest) -> Randomize:
+    """The parameters of a release; ``UsageError`` if these or its facts are not what a randomized release states."""
+    try:
+        Facts.model_validate(manifest.facts)
+        return Randomize.model_validate(manifest.parameters)
+    except (ValidationError, RecursionError) as error:
+        raise UsageError("its manifest states no valid partition") from error
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles = manifest.roles
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    quasi = [(f.name, f.type) for f in roles.quasi_identifiers]
+    return {
+        "perturbed": [*quasi, *sensitive, ("sub_table", "INTEGER")],
+        "privsql_subtables": [
+            ("sub_table", "INTEGER"),
+            ("records", "BIGINT"),
+            ("size", "INTEGER"),
+            *((name, "DECIMAL(38,0)") for name in FRACTIONS),
+        ],
+        "privsql_domains": [("cell", "INTEGER"), ("sub_table", "INTEGER"), ("code", "INTEGER")],
+        "privsql_values": [("code", "INTEGER"), *sensitive, ("protected", "BOOLEAN")],
+    }
+
+
+def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+    """The checks that need the release alone; its tables are read from ``database``."""
+    roles = manifest.roles
+    _name_tables(db, manifest, database)
+    perturbed, subtables, domains = temp("v_perturbed"), temp("v_subtables"), temp("v_domains")
+    values, cells = temp("v_values"), temp("v_cells")
+    stated: Holes = {"perturbed": perturbed, "subtables": subtables, "domains": domains, "values": values}
+    outside: Holes = {
+        "perturbed": perturbed,
+        "cells": cells,
+        "sa": roles.sa("p"),
+        "same_value": same("p", "c", roles.sa_keys),
+    }
+    return [
+        Check("every sub-table keeps posteriors within rho2", lambda: _posteriors(db, manifest)),
+        Check("sub-tables hold the stated records and values", fill("verify/subtables_true", stated)),
+        Check("perturbed values belong to their domains", fill("verify/outside_domain", outside)),
+        Check(
+            "domains hold the listed values, and all of them",
+            fill("verify/domains_known", {"domains": domains, "values": values}),
+        ),
+        Check("values are numbered in canonical order", _ranked(values, "code", roles.sa())),
+        Check("cells are numbered in canonical order", _ranked(domains, "cell", [column("sub_table"), column("code")])),
+        Check("sub-tables are numbered in order", _ranked(subtables, "sub_table", [column("sub_table")])),
+        Check("the values' rows lie in order", in_order(values, ["code"], strict=True)),
+        Check("the domains' rows lie in order, once each", in_order(domains, ["sub_table", "code"], strict=True)),
+        Check("the sub-tables' rows lie in order", in_order(subtables, ["sub_table"], strict=True)),
+        Check(
+            "perturbed rows lie in canonical order",
+            in_order(perturbed, ["sub_table", *roles.qi_keys, *roles.sa_keys], strict=False),
+        ),
+        Check(
+            f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})",
+            lambda: improbable(_public(db)),
+        ),
+        Check("bound, retention and records are as stated", lambda: _claims(db, manifest)),
+    ]
+
+
+def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+    """Give the release's tables internal names: v_perturbed, v_subtables, v_domains, v_values, with v_cells."""
+    roles = manifest.roles
+    own = exp.select(*roles.qi_in(), *roles.sa_in(), column("sub_table"))
+    db.view("v_perturbed", own.from_(table("perturbed", database)))
+    db.view("v_subtables", exp.select("*").from_(table("privsql_subtables", database)))
+    db.view("v_domains", exp.select("*").from_(table("privsql_domains", database)))
+    listed = exp.select("code", *roles.sa_in(), "protected")
+    db.view("v_values", listed.from_(table("privsql_values", database)))
+    holes: Holes = {"domains": temp("v_domains"), "values": temp("v_values"), "sa": roles.sa("v")}
+    db.view("v_cells", fill("randomize/cells_stated", holes))
+
+
+def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
+    """Nothing takes longer than what publishing checks."""
+    return []
+
+
+def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Randomize) -> list[Check]:
+    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+    roles = manifest.roles
+    quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
+    return [
+        Check("parameters are those of the specification", lambda: _as_asked(manifest, asked)),
+        Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
+        Check("quasi-identifiers are the source's", quasi),
+        Check("the source's values fit the stated sub-tables", lambda: _spread(db, source)),
+        Check(
+            f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})",
+            lambda: _agreement(db, manifest),
+        ),
+    ]
+
+
+def _ranked(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
+    return fill("verify/ranks_true", {"table": relation, "number": column(number), "order": order})
+
+
+Row = tuple[int, int, int, Fraction, Fraction]  # sub_table, |T_j|, m_j, rho1_j, gamma_j
+
+
+def _stated(db: Database) -> list[Row]:
+    """The public parameters as exact numbers; ``UsageError`` if one is missing or no fraction."""
+    listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp("v_subtables")).order_by("sub_table")
+    rows = db.rows(listed)
+    if any(part is None for row in rows for part in row) or any(row[4] <= 0 or row[6] <= 0 for row in rows):
+        raise UsageError("a parameter of a sub-table is missing or no fraction")
+    return [
+        (int(j), int(n), int(m), Fraction(int(a), int(b)), Fraction(int(c), int(d))) for j, n, m, a, b, c, d in rows
+    ]
+
+
+def _posteriors(db: Database, manifest: Manifest) -> list[str]:
+    """Sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
+
+    Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
+    y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
+    """
+    rho2, wrong = read(manifest).rho2, []
+    for j, records, _, rho1, gamma in _stated(db):
+        held = rho1 * records
+        if not (0 < rho1 < rho2 and gamma > 1 and held.denominator == 1):
+            wrong.append(f"sub-table {j}: rho1 {rho1}, gamma {gamma} are no parameters for rho2 {rho2}")
+        elif gamma * rho1 / (gamma * rho1 + 1 - rho1) > rho2:
+            wrong.append(f"sub-table {j}: gamma {gamma} lets a prior of {rho1} exceed {rho2}")
+    return wrong
+
+
+def _public(db: Database, condition: exp.Expr | None = None) -> Public:
+    return public(db, _seen(db, condition), (temp("v_subtables"), temp("v_domains"), temp("v_values")))
+
+
+def _claims(db: Database, manifest: Manifest) -> list[str]:
+    """Arithmetic of the manifest: records, number of sub-tables, bound and retention."""
+    facts, asked, rows = manifest.facts, read(manifest), _stated(db)
+    n = sum(records for _, records, _, _, _ in rows)
+    scale = 2 * sqrt(log(2 / float(asked.delta)))
+    bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
+    retention = sum(t * (gamma - 1) / (m - 1 + gamma) for _, t, m, _, gamma in rows) / n
+    up = manifest.algorithm == "up"
+    claims = {
+        f"published {manifest.published}, but the sub-tables hold {n}": manifest.published == n,
+        f"records {manifest.records} = published + suppressed": manifest.records == n + manifest.suppressed,
+        f"{facts['subtables']} sub-tables, but {len(rows)} are listed": facts["subtables"] == len(rows),
+        f"{facts['groups']} groups make {len(rows)} sub-tables": facts["groups"] >= len(rows),
+        f"bound {facts['bound']}": isclose(facts["bound"], bound, rel_tol=1e-9),
+        f"bound {facts['bound']} exceeds that of the whole table": facts["bound"] <= facts["bound_up"] * (1 + 1e-12),
+        f"retention {facts['retention']}": isclose(facts["retention"], float(retention), rel_tol=1e-9),
+        "algorithm up has one sub-table, and its bound is that of the whole table": not up
+        or (len(rows), facts["bound"], facts["retention"]) == (1, facts["bound_up"], facts["retention_up"]),
+        f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
+    }
+    return [wrong for wrong, holds in claims.items() if not holds]
+
+
+def _as_asked(manifest: Manifest, asked: Randomize) -> list[str]:
+    stated = read(manifest)
+    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in ("algorithm", "rho1", "rho2", "delta")}
+    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
+
+
+def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
+    """Compare the listed values and their protection with the source's frequencies."""
+    labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa()]
+    rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
+    stated = [(label(row[:-1]), bool(row[-1])) for row in rows]
+    n = sum(source.counts)
+    found = [(name, Fraction(o, n) <= asked.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
+    return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(found))]
+
+
+def _spread(db: Database, source: Domain) -> list[str]:
+    fits = possible(_public(db), np.array(source.counts, dtype=np.int64))
+    return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
+
+
+def _agreement(db: Database, manifest: Manifest) -> list[str]:
+    """All records, and for every quasi-identifier those with its most frequent value, against the source."""
+    stated, sets = _public(db), _sets(manifest)
+    wrong = []
+    for name, condition in sets.items():
+        truth = np.zeros(len(stated.protected))
+        holes: Holes = {
+            "records": temp("records"),
+            "values": temp("v_values"),
+            "filter": condition or exp.true(),
+            "same_value": same("r", "v", manifest.roles.sa_keys),
+        }
+        for code, records in db.rows(fill("verify/source_values", holes)):
+            truth[int(code)] = records
+        found = deviation(stated, _seen(db, condition), truth)
+        if found is not None and found < SIGNIFICANCE / len(sets):
+            wrong.append(f"{name}: p-value {found:.2g}")
+    return wrong
+
+
+def _sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
+    """Conditions on quasi-identifiers under internal names."""
+    sets: dict[str, exp.Expr | None] = {"all records": None}
+    for key, field in zip(manifest.roles.qi_keys, manifest.roles.quasi_identifiers, strict=True):
+        most = fill("verify/most_frequent", {"table": temp("records"), "column": column(key)})
+        sets[f"most frequent {field.name}"] = exp.NullSafeEQ(this=column(key), expression=most.subquery())
+    return sets
+
+
+def _seen(db: Database, condition: exp.Expr | None) -> Floats:
+    """Published records of every cell (cells,), of those that meet a condition."""
+    roles_keys = [field.name for field in db.fields(temp("v_cells"))][2:]
+    holes: Holes = {
+        "perturbed": temp("v_perturbed"),
+        "cells": temp("v_cells"),
+        "terms": [],
+        "keys": [],
+        "filter": condition or exp.true(),
+        "sa": [column(key) for key in roles_keys],
+        "sa_keys": [column(key) for key in roles_keys],
+        "totals": [],
+        "amounts": [],
+        "groups": [],
+        "same_value": same("q", "c", roles_keys),
+    }
+    rows = db.arrow(fill("randomize/observed", holes))
+    cells = int(db.rows(fill("core/size", {"table": temp("v_domains")}))[0][0])
+    return np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=cells).astype(np.float64)

@@ -1,0 +1,145 @@
+"""Randomization as a mechanism (``privsql.mechanism``): partition over counts, perturb and publish through SQL."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.mechanisms.randomize import search
+from privsql.mechanisms.randomize.answers import Answers
+from privsql.mechanisms.randomize.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.randomize.draw import drawn, moves_table
+from privsql.mechanisms.randomize.view import view
+from privsql.slots import slots
+from privsql.sqlfiles import Holes, fill, same, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.database import Database, Domain
+    from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
+    from privsql.mechanisms.randomize.parameters import Randomize
+    from privsql.noise import Key
+    from privsql.release import Manifest
+
+RESERVED = {"quasi_identifiers": {"sub_table", "weight"}, "sensitive": {"sub_table", "weight", "code", "protected"}}
+TABLES: tuple[str, ...] = ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values")
+
+__all__ = [
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "propose", "publish", "read",
+    "source_checks", "tables", "view",
+]  # fmt: skip
+
+
+def plan(db: Database, source: Domain, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+    """The facts of the partition."""
+    problem = search.problem(source.counts, source.labels, asked)
+    found = search.find(problem, asked.algorithm)
+    return _facts(problem, found, search.checked(problem, found))
+
+
+def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[str, Any]:
+    """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
+    problem = search.problem(source.counts, source.labels, asked)
+    found = search.find(problem, asked.algorithm)
+    subtables = search.checked(problem, found)
+    noise = key.stream("randomize", found.parts.tolist(), tuple(source.labels), asked.rho2)
+    roles = source.roles
+    with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
+        moves = beside.submit(drawn, found.parts, subtables, noise)
+        source.sort()
+        db.put("slots", slots(moves.result()))
+    db.put("moves", moves_table(subtables))
+    db.put("listed", _cells(found))
+    listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
+    db.make("cells", fill("randomize/cells", listed))
+    holes: Holes = {
+        "assigned": db.matched(temp("records"), temp("slots")).subquery(),
+        "moves": temp("moves"),
+        "cells": temp("cells"),
+        "qi": roles.qi_out("r"),
+        "sa": roles.sa_out("y"),
+        "qi_order": roles.qi("r"),
+        "same_value": same("x", "r", roles.sa_keys),
+    }
+    db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
+    db.drop("slots", "records")
+    db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
+    db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
+    holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.make("privsql_values", fill("randomize/values", holes), into="release")
+    db.put("given", _parameters(subtables))
+    db.make("privsql_subtables", fill("randomize/subtables", {"given": temp("given")}), into="release")
+    db.drop("moves", "listed", "cells", "flags", "given")
+    return _facts(problem, found, subtables)
+
+
+def _cells(found: Partition) -> pa.Table:
+    """(cell, sub_table, code, place) of every value of every sub-table."""
+    own, code = np.nonzero(found.parts)
+    sizes = (found.parts > 0).sum(axis=1)
+    place = np.arange(len(own)) - (np.cumsum(sizes) - sizes)[own]
+    return pa.table({"cell": np.arange(len(own)), "sub_table": own, "code": code, "place": place})
+
+
+def _parameters(subtables: Sequence[SubTable]) -> pa.Table:
+    return pa.table(
+        {
+            "sub_table": np.arange(len(subtables)),
+            "records": [t.records for t in subtables],
+            "size": [t.size for t in subtables],
+            "rho1_numerator": [str(t.rho1.numerator) for t in subtables],
+            "rho1_denominator": [str(t.rho1.denominator) for t in subtables],
+            "gamma_numerator": [str(t.gamma.numerator) for t in subtables],
+            "gamma_denominator": [str(t.gamma.denominator) for t in subtables],
+        }
+    )
+
+
+def _facts(problem: Problem, found: Partition, subtables: Sequence[SubTable]) -> dict[str, Any]:
+    """What manifest and output state of a partition."""
+    whole = search.find(problem, "up")
+    return {
+        "subtables": len(subtables),
+        "groups": found.groups,
+        "bound": found.bound,
+        "bound_up": whole.bound,
+        "retention": retention(subtables),
+        "retention_up": retention(search.checked(problem, whole)),
+        "optimal": found.optimal,
+    }
+
+
+def retention(subtables: Sequence[SubTable]) -> float:
+    """Average probability that a value is retained, sum_j (|T_j|/n) p_j."""
+    kept = sum((t.retention * t.records for t in subtables), Fraction(0))
+    return float(kept / sum(t.records for t in subtables))
+
+
+def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+    """Protect every value that is not more frequent than all others together, up to three times its prior."""
+    n = sum(source.counts)
+    shares = [Fraction(count, n) for count in source.counts]
+    rho1 = max((share for share in shares if share <= Fraction(1, 3)), default=min(shares))
+    rounded = Fraction(-(-rho1.numerator * 1000 // rho1.denominator), 1000)
+    rho2 = min(3 * rounded, (1 + rounded) / 2)
+    return {"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)}
+
+
+def answers(db: Database, manifest: Manifest) -> Answers:
+    """The release, open in ``db``, as one that answers."""
+    return Answers(db, manifest.roles)
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Sub-tables, retention and bound beside those of the whole table."""
+    made = f"{facts['subtables']} of {facts['groups']} groups{', the best possible' if facts['optimal'] else ''}"
+    return [
+        ("sub-tables", made),
+        ("retention", f"{facts['retention']:.1%}  (whole table {facts['retention_up']:.1%})"),
+        ("error bound", f"{facts['bound']:.4g}  (whole table {facts['bound_up']:.4g})"),
+    ]

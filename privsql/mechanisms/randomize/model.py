@@ -1,0 +1,128 @@
+"""Sub-tables and what their perturbation costs: counts in, exact public parameters out.
+
+A sub-table T_j with counts c (m,) over the values of the whole table has the domain SA_j = {x : c_x > 0} of size m_j,
+rho1_j = max over protected x of c_x/|T_j|, and amplification
+
+    gamma_j = rho2 (1 - rho1_j) / (rho1_j (1 - rho2)).
+
+A value stays with probability gamma_j q_j and becomes any given other value of SA_j with q_j = 1/(m_j - 1 + gamma_j)
+(Chaytor and Wang, equations 4, 9 and 10). Its error bound is
+
+    eps_j = a/sqrt(|T_j|) (m_j/(gamma_j - 1) + 1),   a = 2 sqrt(ln(2/delta))   (equation 11),
+
+and a partition is judged by sum_j (|T_j|/n) eps_j (equation 12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MOST_WEIGHT = 2**62  # of one record's choices: they are drawn as one 64-bit integer
+GRID = 2**20  # to which an amplification is rounded down where its own terms are too long
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound."""
+
+    counts: Ints
+    protected: Mask
+    rho2: Fraction
+    delta: Fraction = Fraction(1, 20)
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def scale(self) -> float:
+        """a/n: what turns sqrt(|T_j|) (m_j/(gamma_j - 1) + 1) into a summand of the bound."""
+        return 2 * float(np.sqrt(np.log(2 / float(self.delta)))) / self.records
+
+    def costs(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
+        """(|T_j|/n) eps_j of sub-tables by |T_j|, m_j and their largest protected count; inf where rho1_j >= rho2.
+
+        m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1), written with counts so that no two close numbers are divided.
+        """
+        top, bottom = self.rho2.numerator, self.rho2.denominator
+        room = top * sizes.astype(np.float64) - bottom * highest  # (rho2 - rho1_j) |T_j| bottom
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cost = self.scale * np.sqrt(sizes) * (domains * (highest * float(bottom - top)) / room + 1)
+        return np.asarray(np.where(room > 0, cost, np.inf))
+
+    def cost(self, parts: Ints) -> Floats:
+        """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
+        highest = np.where(self.protected, parts, 0).max(axis=1, initial=0)
+        return self.costs(parts.sum(axis=1), (parts > 0).sum(axis=1), highest)
+
+
+@dataclass(frozen=True)
+class SubTable:
+    """The public parameters of a sub-table: |T_j|, m_j, rho1_j and gamma_j."""
+
+    records: int
+    size: int
+    rho1: Fraction
+    gamma: Fraction
+
+    @property
+    def weight(self) -> int:
+        """Number of equally likely choices for a record: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
+        return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
+
+    @property
+    def retention(self) -> Fraction:
+        """p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
+        return (self.gamma - 1) / (self.size - 1 + self.gamma)
+
+    @property
+    def replacement(self) -> Fraction:
+        """q_j = 1/(m_j - 1 + gamma_j)."""
+        return 1 / (self.size - 1 + self.gamma)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """``parts`` (k, m): records of every value in every sub-table; ``groups`` the initial groups they were made of.
+
+    ``optimal``: whether no union of the initial groups has a smaller bound.
+    """
+
+    parts: Ints
+    bound: float
+    groups: int
+    optimal: bool
+
+
+def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
+    """The largest gamma for which a prior of at most rho1 gives a posterior of at most rho2 (equation 6)."""
+    return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
+
+
+def subtable(problem: Problem, part: Ints) -> SubTable:
+    """Public parameters of a sub-table with counts ``part`` (m,), exact.
+
+    An amplification with so many digits that a record's choice would not fit 64 bits is rounded down, which only adds
+    privacy. Raises ``ValueError`` where no perturbation meets the bound.
+    """
+    records, size = int(part.sum()), int((part > 0).sum())
+    rho1 = Fraction(int(part[problem.protected].max(initial=0)), records)
+    if not 0 < rho1 < problem.rho2:
+        raise ValueError(f"a sub-table has rho1 = {rho1}, which is not between 0 and rho2 = {problem.rho2}")
+    gamma = amplification(rho1, problem.rho2)
+    found = SubTable(records, size, rho1, gamma)
+    if found.weight >= MOST_WEIGHT:
+        found = SubTable(records, size, rho1, Fraction(int(gamma * GRID), GRID))
+    if found.gamma <= 1 or found.weight >= MOST_WEIGHT:
+        raise ValueError(f"a sub-table of {records} records has no usable amplification ({float(gamma):g})")
+    return found

@@ -1,0 +1,132 @@
+"""The public parameters of a randomized release as arrays, and the channel that they make.
+
+Cell (j, x): value x of sub-table j. The published records with cell (j, y) are seen; unknown is who had which value.
+A record of value i goes to sub-table j with c_ij/o_i (which of them is random) and becomes y there with P_j(i, y), so
+
+    M[i, (j, y)] = c_ij/o_i P_j(i, y),
+
+the perturbation matrices stacked over the sub-tables. Each record adds one unit vector, so S = diag(M^T o). The counts
+c are not published: they are themselves estimated, per sub-table and from all its records, with a flat prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.channel import Channel, Floats, Observation, reconstruct, within
+from privsql.sqlfiles import all_rows, column, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.database import Database
+
+Ints = NDArray[np.int64]
+TABLES = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
+
+
+@dataclass(frozen=True)
+class Public:
+    """``records`` |T_j|, ``gamma``, ``rho1`` (k,); ``own`` (cells,) sub-table and ``code`` (cells,) value of each cell;
+    ``protected`` (m,); ``totals`` (cells,) published records of each cell.
+    """
+
+    records: Ints
+    gamma: Floats
+    rho1: Floats
+    own: Ints
+    code: Ints
+    protected: NDArray[np.bool_]
+    totals: Floats
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """m_j (k,)."""
+        return np.bincount(self.own, minlength=len(self.records))
+
+    @property
+    def retention(self) -> Floats:
+        """p_j (k,)."""
+        return np.asarray((self.gamma - 1) / (self.sizes - 1 + self.gamma))
+
+    @property
+    def replacement(self) -> Floats:
+        """q_j (k,)."""
+        return np.asarray(1 / (self.sizes - 1 + self.gamma))
+
+    @cached_property
+    def most(self) -> Floats:
+        """Records that each cell can have at most (cells,): rho1_j |T_j| if protected, else what the others leave."""
+        ceiling = np.rint(self.rho1 * self.records)[self.own]
+        others = (self.records - self.sizes + 1)[self.own]
+        return np.asarray(np.where(self.protected[self.code], np.minimum(ceiling, others), others).astype(np.float64))
+
+    @cached_property
+    def least(self) -> Floats:
+        """Records that each cell has at least (cells,): 1, or what the others can't hold."""
+        held = np.bincount(self.own, self.most)[self.own] - self.most
+        return np.maximum(self.records[self.own] - held, 1)
+
+    def by_value(self, cells: Floats) -> Floats:
+        """Sums over the sub-tables (m,)."""
+        return np.asarray(np.bincount(self.code, cells, minlength=len(self.protected)))
+
+    def perturbation(self, j: int) -> Floats:
+        """P_j (m_j, m_j): q_j everywhere and p_j more on the diagonal."""
+        size = int(self.sizes[j])
+        return np.asarray(np.eye(size) * self.retention[j] + self.replacement[j])
+
+    @cached_property
+    def estimated(self) -> tuple[Floats, Floats]:
+        """Estimates of c (cells,) and their standard errors, at most half of the range in which c must lie."""
+        values, errors = np.zeros(len(self.own)), np.zeros(len(self.own))
+        for j in range(len(self.records)):
+            cells = np.flatnonzero(self.own == j)
+            matrix, total = self.perturbation(j), np.array([float(self.records[j])])
+            flat = np.full(len(cells), total[0] / len(cells))
+            channel = Channel(matrix, np.diag(flat @ matrix), flat)
+            seen = Observation(self.totals[cells][None], total, total, total, np.ones(1))
+            found = reconstruct(channel, seen, np.eye(len(cells)))
+            values[cells] = within(found.values, total, self.most[cells][None], flat)[0]
+            errors[cells] = found.std_error[0]
+        return np.maximum(values, self.least), np.minimum(errors, (self.most - self.least) / 2)
+
+    @cached_property
+    def channel(self) -> Channel:
+        """M (m, cells), S and the estimated o (m,)."""
+        counts = np.maximum(self.estimated[0], 1e-6)
+        records = self.by_value(counts)
+        mean = np.zeros((len(records), len(counts)))
+        for j in range(len(self.records)):
+            cells = np.flatnonzero(self.own == j)
+            share = counts[cells] / records[self.code[cells]]
+            mean[np.ix_(self.code[cells], cells)] = share[:, None] * self.perturbation(j)
+        return Channel(mean, np.diag(records @ mean), records)
+
+
+def public(db: Database, totals: Floats, named: Sequence[exp.Table] = TABLES) -> Public:
+    """The parameters of an open release; ``totals`` (cells,): its records by cell; ``named``: where its tables are."""
+    subtables, listed, coded = named
+    given = db.arrow(all_rows(subtables).order_by("sub_table"))
+    domains = db.arrow(all_rows(listed).order_by("cell"))
+    values = db.rows(exp.select(column("protected")).from_(coded).order_by("code"))
+
+    def ratio(name: str) -> Floats:
+        parts = [given[f"{name}_{part}"].to_pylist() for part in ("numerator", "denominator")]
+        return np.array([float(top) / float(bottom) for top, bottom in zip(*parts, strict=True)])
+
+    return Public(
+        given["records"].to_numpy(),
+        ratio("gamma"),
+        ratio("rho1"),
+        domains["sub_table"].to_numpy().astype(np.int64),
+        domains["code"].to_numpy().astype(np.int64),
+        np.array([bool(row[0]) for row in values]),
+        totals,
+    )
