@@ -8,12 +8,14 @@ from privsql._version import __version__
 if TYPE_CHECKING:
     from privsql.api import Release, evaluate, inspect, plan, publish, query, verify
     from privsql.api import Release as open  # noqa: A004, N813
+    from privsql.comparison import compare
     from privsql.spec import build, load
 
 __all__ = [
     "Release",
     "__version__",
     "build",
+    "compare",
     "evaluate",
     "inspect",
     "load",
@@ -24,7 +26,7 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {"build": "spec", "load": "spec"}
+_HOMES = {"build": "spec", "compare": "comparison", "load": "spec"}
 
 
 def __getattr__(name: str) -> Any:

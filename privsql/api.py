@@ -250,8 +250,16 @@ def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tupl
     return equality(db, source.roles, name, conditions, noise), conditions
 
 
-def init(path: Path, *, table: str | None = None, sensitive: str | None = None, options: Options | None = None) -> str:
-    """TOML of a proposed specification for a source: roles, domain sizes and a threshold that is feasible."""
+def init(
+    path: Path,
+    *,
+    table: str | None = None,
+    sensitive: str | None = None,
+    kind: str = "bucketize",
+    options: Options | None = None,
+) -> str:
+    """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters."""
+    of(kind)
     options = options or Options()
     if table is None and path.suffix.lower() not in FILE_KINDS:
         table = _only_table(path)
@@ -259,7 +267,7 @@ def init(path: Path, *, table: str | None = None, sensitive: str | None = None, 
         with _workshop(Path(folder), options) as db:
             proposed = propose(db, path, table, sensitive)
         with _workshop(Path(folder), options) as db:
-            return feasible(db, proposed)
+            return feasible(db, proposed, kind)
 
 
 def _only_table(path: Path) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from privsql import api, noise, show
+from privsql import api, comparison, noise, show
+from privsql import plot as pictures
 from privsql import spec as specs
 from privsql._version import __version__
 from privsql.errors import InfeasibleError, PrivsqlError, UsageError
@@ -56,6 +57,12 @@ Memory = Annotated[
     typer.Option("--memory-limit", help="The engine's memory limit, such as 2GB; beyond it spills."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
+WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, or a file of SQL.")]
+Queries = Annotated[int, typer.Option(min=1, help="How many queries.")]
+Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
+Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
+Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
+Plot = Annotated[Path | None, typer.Option(help="Write a picture: PNG or SVG.")]
 
 
 @contextmanager
@@ -77,6 +84,11 @@ def _running(as_json: bool, memory_limit: str | None = None, threads: int | None
 
 def _json(shown: dict[str, Any]) -> None:
     print(json.dumps(shown, ensure_ascii=False))
+
+
+def _workload(kind: str, queries: int, attributes: int, selectivity: float, seed: int) -> api.Workload:
+    known = kind in ("equality", "random")
+    return api.Workload(kind, queries, attributes, selectivity, seed, None if known else Path(kind))
 
 
 def _split(names: str | None) -> list[str]:
@@ -188,7 +200,7 @@ def query(
         str,
         typer.Argument(metavar="SQL", help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] .."),
     ],
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    confidence: Confidence = 0.95,
     estimator: Annotated[
         str,
         typer.Option(help="reconstructed (through the channel), or baseline (the papers' formula, certain bounds)."),
@@ -217,23 +229,46 @@ def query(
 def evaluate(
     release: ReleaseFile,
     source: Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")],
-    workload: Annotated[str, typer.Option(help="equality, random, or a file of SQL.")] = "equality",
-    queries: Annotated[int, typer.Option(min=1, help="How many queries.")] = 1200,
-    attributes: Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")] = 3,
-    selectivity: Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")] = 0.05,
+    workload: WorkloadKind = "equality",
+    queries: Queries = 1200,
+    attributes: Attributes = 3,
+    selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture: PNG or SVG.")] = None,
+    confidence: Confidence = 0.95,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Compare a release's answers with its source: relative error and coverage, by size of the true answer."""
     with _running(as_json) as options:
-        known = workload in ("equality", "random")
-        asked = api.Workload(workload, queries, attributes, selectivity, seed, None if known else Path(workload))
+        asked = _workload(workload, queries, attributes, selectivity, seed)
         found = api.evaluate(release, specs.load(source), asked, confidence=confidence, options=options)
         if plot is not None:
-            show.plotted(found, plot)
+            show.plotted(pictures.evaluation, found.scores, plot)
     _json(found.as_json()) if as_json else show.evaluated(out, found)
+
+
+@app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
+def compare(
+    specs_: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],
+    workload: WorkloadKind = "equality",
+    queries: Queries = 1200,
+    attributes: Attributes = 3,
+    selectivity: Selectivity = 0.05,
+    seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,
+    confidence: Confidence = 0.95,
+    plot: Plot = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
+    with _running(as_json, memory_limit, threads) as options:
+        asked = _workload(workload, queries, attributes, selectivity, seed)
+        given = [(path.stem, specs.load(path)) for path in specs_]
+        found = comparison.compare(given, asked, confidence=confidence, seed=seed, options=options)
+        if plot is not None:
+            show.plotted(pictures.comparison, {one.name: one.evaluated.scores for one in found}, plot)
+    _json({"specs": [one.as_json() for one in found]}) if as_json else show.compared(out, found)
 
 
 @app.command(epilog="Example:\n\n    privsql inspect occ_release.duckdb")
@@ -249,11 +284,12 @@ def init(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A DuckDB, Parquet or CSV file.")],
     table: Table = None,
     sensitive: Annotated[str | None, typer.Option(help="The sensitive column, if its name does not tell.")] = None,
+    kind: Annotated[str, typer.Option(help="The mechanism: bucketize, randomize, ..")] = "bucketize",
     as_json: Json = False,
 ) -> None:
     """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""
     with _running(as_json) as options:
-        toml = api.init(source, table=table, sensitive=sensitive, options=options)
+        toml = api.init(source, table=table, sensitive=sensitive, kind=kind, options=options)
     _json({"spec": toml}) if as_json else print(toml, end="")
 
 

@@ -84,6 +84,9 @@ class Mechanism(Protocol):
     def answers(self, db: Database, manifest: Manifest) -> Answers:
         """The release, open in ``db``, as one that answers."""
 
+    def promise(self, asked: Any) -> str:
+        """The bound that a release guarantees, in a few words."""
+
     def figures(self, facts: Json) -> list[tuple[str, str]]:
         """What a person wants to see of the facts: (name, text)."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from privsql.evaluate import BANDS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -34,6 +36,33 @@ def evaluation(scores: dict[str, Score], to: Path) -> None:
     for axes in (bars, points):
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(to, dpi=150)
+
+
+def comparison(found: dict[str, dict[str, Score]], to: Path) -> None:
+    """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
+    from matplotlib import colormaps  # noqa: PLC0415 (takes long to import, and is seldom needed)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    colours = colormaps["tab10"]
+    labels: dict[int, str] = {}
+    for place, (name, scores) in enumerate(found.items()):
+        for estimator, score in scores.items():
+            bands = [band for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
+            labels |= {band["low"]: band_label(band) for band in bands}
+            style = "-" if estimator == "reconstructed" else "--"
+            known = f"{name}, {estimator}"
+            lows, errors = [b["low"] for b in bands], [b["mean_relative_error"] for b in bands]
+            places = [BANDS.index(low) for low in lows]
+            axes.plot(places, errors, style, marker="o", label=known, color=colours(place))
+    ticks = sorted(labels)
+    axes.set_xticks([BANDS.index(low) for low in ticks], [labels[low] for low in ticks])
+    axes.set(xlabel="true answer", ylabel="mean relative error", title="Error by size of the true answer")
+    axes.set_yscale("log")
+    axes.legend(frameon=False, fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(to, dpi=150)
 
 

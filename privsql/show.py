@@ -6,6 +6,7 @@ import csv
 from typing import IO, TYPE_CHECKING, Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from privsql import plot
@@ -13,13 +14,16 @@ from privsql.errors import EngineError, UsageError
 from privsql.registry import of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
-
-    from rich.console import Console
 
     from privsql.answer import Answer
     from privsql.api import Evaluated, Published, Verified
+    from privsql.comparison import Candidate
     from privsql.release import Manifest
+
+
+WIDE = 140  # columns of a table that is written to a file
 
 
 def published(out: Console, done: Published) -> None:
@@ -100,12 +104,57 @@ def evaluated(out: Console, found: Evaluated) -> None:
     )
 
 
-def plotted(found: Evaluated, to: Path) -> None:
-    """A picture of the evaluation."""
+def compared(out: Console, found: Sequence[Candidate]) -> None:
+    """One table of several releases: what they promise, and error by size of the true answer."""
+    labels = _labels(found)
+    table = Table(box=box.SIMPLE_HEAD, show_lines=True)
+    for name in ("spec", "posterior", "estimator"):
+        table.add_column(name)
+    for name in (*labels, "covered", "published", "retained", "seconds"):
+        table.add_column(name, justify="right")
+    for one in found:
+        facts = one.published.facts
+        summaries = [score.summary() for score in one.evaluated.scores.values()]
+        errors = (_lines(_error(summary, label) for summary in summaries) for label in labels)
+        table.add_row(
+            f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
+            one.promise.replace(" if ", "\nif "),
+            _lines(one.evaluated.scores),
+            *errors,
+            _lines(f"{summary['coverage']:.1%}" for summary in summaries),
+            f"{facts['published'] / max(1, facts['records']):.1%}",
+            f"{facts['retention']:.1%}" if "retention" in facts else "-",
+            f"{one.published.seconds:.1f}",
+        )
+    wide = out if out.is_terminal else Console(file=out.file, width=WIDE, markup=False, emoji=False)
+    wide.print(table)
+    out.print("mean relative error by size of the true answer; covered: true answers within the bounds", soft_wrap=True)
+
+
+def _lines(cells: Iterable[str]) -> str:
+    return "\n".join(cells)
+
+
+def _error(summary: dict[str, Any], label: str) -> str:
+    """Mean relative error of a band, or of all."""
+    bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
+    error = bands.get(label, {}).get("mean_relative_error")
+    return "-" if error is None else f"{error:.3f}"
+
+
+def _labels(found: Sequence[Candidate]) -> list[str]:
+    """The bands of true answers that have an error, in order, and all of them."""
+    scores = [score for one in found for score in one.evaluated.scores.values()]
+    bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
+    return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
+
+
+def plotted(draw: Callable[[Any, Path], None], found: Any, to: Path) -> None:
+    """A picture, drawn by a function of ``privsql.plot``."""
     if to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
     try:
-        plot.evaluation(found.scores, to)
+        draw(found, to)
     except OSError as error:
         raise EngineError(f"{to}: {error.strerror}") from error
 

@@ -5,11 +5,10 @@
 --   holes     __qi__: r.q0.. under their own names;  __sa__: y.s0.. under their own names;  __qi_order__: r.q0..;
 --             __same_value__: NULL-safe equality of x and r
 --   source    Chaytor & Wang 2010, equation 1: the value moves by step places in the domain of its sub-table
-SELECT __qi__, __sa__, CAST(v.sub_table AS INTEGER) AS sub_table
+SELECT __qi__, __sa__, v.sub_table
 FROM __assigned__ AS r
 JOIN __moves__ AS v ON r.bid = v.bid
 JOIN __cells__ AS x ON v.sub_table = x.sub_table AND __same_value__
 JOIN __cells__ AS y
-  ON v.sub_table = y.sub_table
-  AND y.place = CASE WHEN x.place + v.step < v.size THEN x.place + v.step ELSE x.place + v.step - v.size END
+  ON y.cell = x.cell + CASE WHEN x.place + v.step < v.size THEN v.step ELSE v.step - v.size END
 ORDER BY v.sub_table, __qi_order__ NULLS LAST, y.cell

@@ -38,8 +38,8 @@ TABLES: tuple[str, ...] = ("qit", "st", "privsql_values", "privsql_channel")
 SLOPES = (2, 4, 8, 16, 32)
 
 __all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "propose", "publish", "read",
-    "source_checks", "tables", "view",
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read", "source_checks", "tables", "view",
 ]  # fmt: skip
 
 
@@ -132,6 +132,13 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:
 def answers(db: Database, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles, manifest.facts)
+
+
+def promise(asked: Bucketize) -> str:
+    """F'-privacy."""
+    given = asked.threshold
+    exceptions = f", {len(given.values)} values less or more" if given.values else ""
+    return f"<= {given.default or 'as queried'}{exceptions}"
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:

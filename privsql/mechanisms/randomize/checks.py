@@ -193,7 +193,10 @@ def _claims(db: Database, manifest: Manifest) -> list[str]:
 
 def _as_asked(manifest: Manifest, asked: Randomize) -> list[str]:
     stated = read(manifest)
-    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in ("algorithm", "rho1", "rho2", "delta")}
+    pairs = {
+        name: (getattr(stated, name), getattr(asked, name))
+        for name in ("algorithm", "rho1", "rho2", "delta", "objective")
+    }
     return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
 
 

@@ -49,11 +49,12 @@ def steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
 
 
 def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
-    """(bid, sub_table, step, size): what the numbers of ``drawn`` mean."""
+    """(bid, sub_table, step, size): what the numbers of ``drawn`` mean, as 32-bit integers, which sort faster."""
     sizes = np.array([subtable.size for subtable in subtables])
     own: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
     step = np.arange(len(own)) - _first(subtables)[own]
-    return pa.table({"bid": np.arange(len(own)), "sub_table": own, "step": step, "size": sizes[own]})
+    columns = {"bid": np.arange(len(own)), "sub_table": own, "step": step, "size": sizes[own]}
+    return pa.table({name: array.astype(np.int32) for name, array in columns.items()})
 
 
 def _first(subtables: Sequence[SubTable]) -> Ints:

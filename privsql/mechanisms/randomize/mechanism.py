@@ -30,22 +30,22 @@ RESERVED = {"quasi_identifiers": {"sub_table", "weight"}, "sensitive": {"sub_tab
 TABLES: tuple[str, ...] = ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values")
 
 __all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "propose", "publish", "read",
-    "source_checks", "tables", "view",
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read", "source_checks", "tables", "view",
 ]  # fmt: skip
 
 
 def plan(db: Database, source: Domain, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """The facts of the partition."""
     problem = search.problem(source.counts, source.labels, asked)
-    found = search.find(problem, asked.algorithm)
+    found = search.find(problem, asked.algorithm, asked.objective)
     return _facts(problem, found, search.checked(problem, found))
 
 
 def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = search.problem(source.counts, source.labels, asked)
-    found = search.find(problem, asked.algorithm)
+    found = search.find(problem, asked.algorithm, asked.objective)
     subtables = search.checked(problem, found)
     noise = key.stream("randomize", found.parts.tolist(), tuple(source.labels), asked.rho2)
     roles = source.roles
@@ -83,7 +83,8 @@ def _cells(found: Partition) -> pa.Table:
     own, code = np.nonzero(found.parts)
     sizes = (found.parts > 0).sum(axis=1)
     place = np.arange(len(own)) - (np.cumsum(sizes) - sizes)[own]
-    return pa.table({"cell": np.arange(len(own)), "sub_table": own, "code": code, "place": place})
+    columns = {"cell": np.arange(len(own)), "sub_table": own, "code": code, "place": place}
+    return pa.table({name: array.astype(np.int32) for name, array in columns.items()})
 
 
 def _parameters(subtables: Sequence[SubTable]) -> pa.Table:
@@ -133,6 +134,11 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (al
 def answers(db: Database, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles)
+
+
+def promise(asked: Randomize) -> str:
+    """Restricted (rho1, rho2)-privacy."""
+    return f"<= {asked.rho2} if f <= {asked.rho1}"
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:

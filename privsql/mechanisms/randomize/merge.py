@@ -7,6 +7,7 @@ Nothing depends on the clock.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,21 +18,55 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.mechanisms.randomize.model import Ints, Problem
+    from privsql.mechanisms.randomize.model import Floats, Ints, Problem
 
 MOST_EXACT = 12  # groups up to which every union is looked at: 3^12 pairs
 FEW = 64  # groups up to which every order's result is improved, not the best alone
+SMALL = 1e-12  # relative gain that is none
 MOST_WORK = 3 * 10**6  # counts that improvement may touch
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of every initial group
 
 
-def merged(problem: Problem, groups: Ints) -> tuple[Labels, bool]:
-    """The sub-table of every group (t, m), and whether no other union of groups has a smaller bound."""
+@dataclass(frozen=True)
+class Goal:
+    """What is to be made small: column 0 (the bound) or 1 (the variance) of the costs; the bound stays within ``most``."""
+
+    column: int
+    most: float = np.inf
+
+    def best(self, changes: Floats, total: Floats) -> int | None:
+        """The change (rows) that lowers the cost most within the limit, or None."""
+        allowed = total[0] + changes[:, 0] <= self.most
+        gains = np.where(allowed, changes[:, self.column], np.inf)
+        at = int(np.argmin(gains))
+        return at if gains[at] < -SMALL * max(1.0, total[self.column]) else None
+
+
+BOUND = Goal(0)
+
+
+def merged(problem: Problem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
+    """The sub-table of every group (t, m), and whether no union of groups has a smaller bound.
+
+    ``bound``: the smallest bound that is found. ``error``: the smallest expected squared error among partitions whose
+    bound exceeds neither that of the paper's procedure nor that of the whole table.
+    """
+    paper = along(problem, groups, paper_order(groups))
+    whole = np.zeros(len(groups), dtype=np.int64)
+    least, optimal = _least_bound(problem, groups, [paper, whole])
+    if objective == "bound":
+        return least, optimal
+    goal = Goal(1, min(bound(problem, groups, labels) for labels in (paper, whole)))
+    starts = [least, np.arange(len(groups)), paper, whole]
+    ends = [improved(problem, groups, labels, goal) for labels in starts if bound(problem, groups, labels) <= goal.most]
+    return min(ends, key=lambda labels: float(problem.costs_of(union(groups, labels))[:, 1].sum())), False
+
+
+def _least_bound(problem: Problem, groups: Ints, known: list[Labels]) -> tuple[Labels, bool]:
     if len(groups) <= MOST_EXACT:
         return exact(problem, groups), True
-    found = [along(problem, groups, order) for order in orders(groups)]
-    found.append(np.zeros(len(groups), dtype=np.int64))
+    found = [*known, *(along(problem, groups, order) for order in orders(groups))]
     found.sort(key=lambda labels: bound(problem, groups, labels))
     starts = found if len(groups) <= FEW else found[:1]
     ends = [improved(problem, groups, labels) for labels in starts]
@@ -51,8 +86,7 @@ def union(groups: Ints, labels: Labels) -> Ints:
 
 
 def orders(groups: Ints) -> Iterator[Ints]:
-    """Orders of the groups in which neighbours share values: the paper's, and others that are as cheap."""
-    yield paper_order(groups)
+    """Orders of the groups in which neighbours share values, as cheap as the paper's."""
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
@@ -138,48 +172,48 @@ def exact(problem: Problem, groups: Ints) -> Labels:
     return labels
 
 
-def improved(problem: Problem, groups: Ints, labels: Labels) -> Labels:
-    """Move single groups to other sub-tables, or to new ones, and join sub-tables, while that lowers the bound."""
+def improved(problem: Problem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
+    """Move single groups to other sub-tables, or to new ones, and join sub-tables, while that serves the goal."""
     labels, work, better = labels.copy(), 0, True
     while better and work < MOST_WORK:
         better = False
         for group in range(len(groups)):
             parts = np.vstack((union(groups, labels), np.zeros((1, groups.shape[1]), dtype=np.int64)))
             work += parts.size
-            target = _best_move(problem, parts, groups[group], int(labels[group]))
+            target = _best_move(problem, parts, groups[group], int(labels[group]), goal)
             if target is not None:
                 labels[group], better = target, True
-                labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+                labels = _renumbered(labels)
             if work >= MOST_WORK:
                 break
-        joined = _joined(problem, union(groups, labels))
+        joined = _joined(problem, union(groups, labels), goal)
         if joined is not None:
             labels[labels == joined[1]] = joined[0]
-            labels, better = np.unique(labels, return_inverse=True)[1].astype(np.int64), True
+            labels, better = _renumbered(labels), True
     return labels
 
 
-def _best_move(problem: Problem, parts: Ints, group: Ints, own: int) -> int | None:
+def _best_move(problem: Problem, parts: Ints, group: Ints, own: int, goal: Goal) -> int | None:
     """The sub-table that a group should move to, or None; the last of ``parts`` is empty."""
-    costs = problem.cost(parts[:-1])
+    costs = np.vstack((problem.costs_of(parts[:-1]), np.zeros(2)))
     without = parts[own] - group
-    freed = costs[own] - (_one(problem, without) if without.any() else 0.0)
-    added = problem.cost(parts + group) - np.append(costs, 0.0)
-    added[own] = np.inf
-    target = int(np.argmin(added))
-    return target if added[target] < freed - 1e-12 else None
+    left = problem.costs_of(without[None])[0] if without.any() else np.zeros(2)
+    changes = problem.costs_of(parts + group) - costs + left - costs[own]
+    changes[own] = np.inf
+    return goal.best(changes, costs.sum(axis=0))
 
 
-def _joined(problem: Problem, parts: Ints) -> tuple[int, int] | None:
+def _joined(problem: Problem, parts: Ints, goal: Goal) -> tuple[int, int] | None:
     """Two sub-tables that are better joined, or None."""
-    costs = problem.cost(parts)
+    costs = problem.costs_of(parts)
     for first in range(len(parts) - 1):
-        gains = costs[first] + costs[first + 1 :] - problem.cost(parts[first] + parts[first + 1 :])
-        at = int(np.argmax(gains))
-        if gains[at] > 1e-12:
+        rest = slice(first + 1, None)
+        changes = problem.costs_of(parts[first] + parts[rest]) - costs[first] - costs[rest]
+        at = goal.best(changes, costs.sum(axis=0))
+        if at is not None:
             return first, first + 1 + at
     return None
 
 
-def _one(problem: Problem, part: Ints) -> float:
-    return float(problem.cost(part[None])[0])
+def _renumbered(labels: Labels) -> Labels:
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)

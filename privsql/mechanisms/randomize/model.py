@@ -62,8 +62,24 @@ class Problem:
 
     def cost(self, parts: Ints) -> Floats:
         """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
-        highest = np.where(self.protected, parts, 0).max(axis=1, initial=0)
-        return self.costs(parts.sum(axis=1), (parts > 0).sum(axis=1), highest)
+        return self.costs(parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts))
+
+    def costs_of(self, parts: Ints) -> Floats:
+        """``cost`` and the summed variance of equation 7 over the values of each row of ``parts`` (k, m): (k, 2).
+
+        For small frequencies |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
+        """
+        sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts)
+        top, bottom = self.rho2.numerator, self.rho2.denominator
+        room = top * sizes.astype(np.float64) - bottom * highest
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = room / (highest * float(bottom - top))  # gamma - 1
+            variance = sizes * domains * (domains - 1 + excess) / excess**2 / self.records**2
+        return np.stack((self.costs(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
+
+    def _highest(self, parts: Ints) -> Ints:
+        """Largest count of a protected value in every row (k,)."""
+        return np.asarray(np.where(self.protected, parts, 0).max(axis=1, initial=0))
 
 
 @dataclass(frozen=True)

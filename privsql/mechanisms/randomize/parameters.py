@@ -14,8 +14,9 @@ class Randomize(BaseModel):
     """Restricted (rho1, rho2)-privacy: Pr[X = x] <= rho1 implies Pr[X = x | Y = y] <= rho2.
 
     ``up`` perturbs the whole table over all its values; ``pp`` first partitions it into sub-tables with small domains
-    and perturbs each over its own. 1 - ``delta`` is the confidence of the error bound that the partition minimises
-    (Chaytor and Wang, PVLDB 2010, equation 12).
+    and perturbs each over its own. 1 - ``delta`` is the confidence of the error bound (Chaytor and Wang, PVLDB 2010,
+    equation 12). The partition has the smallest such ``bound``; or, by default, the smallest expected squared ``error``
+    of answers among those whose bound exceeds neither that of the paper's procedure nor that of the whole table.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -25,6 +26,7 @@ class Randomize(BaseModel):
     rho1: Share
     rho2: Share
     delta: Share = Fraction(1, 20)
+    objective: Literal["error", "bound"] = "error"
 
     @model_validator(mode="after")
     def _consistent(self) -> Randomize:

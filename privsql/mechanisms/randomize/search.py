@@ -35,13 +35,13 @@ def problem(counts: Sequence[int], labels: Sequence[str], asked: Randomize) -> P
     return Problem(np.array(counts, dtype=np.int64), np.array(protected), asked.rho2, asked.delta)
 
 
-def find(asked: Problem, algorithm: str) -> Partition:
+def find(asked: Problem, algorithm: str, objective: str = "bound") -> Partition:
     """The partition of ``up`` (the whole table) or ``pp``, checked; its rows are sorted by size, largest first."""
     whole = asked.counts[None]
     if algorithm == "up":
         return Partition(whole, float(asked.cost(whole).sum()), 1, optimal=True)
     groups = initial_groups(asked.counts, asked.protected)
-    labels, optimal = merged(asked, groups)
+    labels, optimal = merged(asked, groups, objective)
     parts = union(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
     return Partition(parts[order], float(asked.cost(parts).sum()), len(groups), optimal)
