@@ -296,8 +296,8 @@ def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[st
         sensitive=list(source.roles.sensitive),
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
         records=source.source_records,
-        published=source.records,
-        suppressed=source.suppressed,
+        published=source.records - facts.get("left_out", 0),
+        suppressed=source.suppressed + facts.get("left_out", 0),
         randomness=key.origin,
         facts=facts,
         sql=sqlfiles.digests(of(spec.mechanism.kind).SQL),
@@ -310,8 +310,8 @@ def _shown(spec: Spec, source: Prepared, facts: dict[str, Any]) -> dict[str, Any
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
         "records": source.source_records,
-        "published": source.records,
-        "suppressed": source.suppressed,
+        "published": source.records - facts.get("left_out", 0),
+        "suppressed": source.suppressed + facts.get("left_out", 0),
         **facts,
     }
 

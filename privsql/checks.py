@@ -79,6 +79,11 @@ def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None 
     return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
 
 
+def exceed(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that the second tally holds more often than the first."""
+    return fill("verify/multiset_exceeds", {"columns": columns, "first": first, "second": second})
+
+
 def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
     """Combinations that two tallies do not hold equally often."""
     return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})

@@ -100,7 +100,8 @@ def _digests(manifest: Manifest) -> list[str]:
 
 def _suppressed(manifest: Manifest, source: Prepared) -> list[str]:
     stated = (manifest.records, manifest.published, manifest.suppressed)
-    found = (source.source_records, source.records, source.suppressed)
+    left_out = manifest.facts.get("left_out", 0)
+    found = (source.source_records, source.records - left_out, source.suppressed + left_out)
     names = ("records", "published", "suppressed")
     return [
         f"{name}: stated {s}, the source has {f}" for name, s, f in zip(names, stated, found, strict=True) if s != f

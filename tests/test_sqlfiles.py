@@ -31,7 +31,7 @@ PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 LAYERS = (
-    "__main__", "cli", "show", "plot", "__init__", "api", "reader", "evaluate", "workload", "verify", "propose",
+    "__main__", "cli", "show", "plot", "__init__", "comparison", "api", "reader", "evaluate", "workload", "verify", "propose",
     "prepare", "spec", "registry", "engine", "answer", "mechanisms", "mechanism", "posterior", "countquery",
     "question", "channel", "estimates", "release", "checks", "slots", "database", "roles", "sqlfiles", "noise", "progress",
     "exacttypes", "exact", "errors", "_version",

@@ -1,11 +1,11 @@
 -- privsql_values: every sensitive value with its records and its threshold f'_i as an exact fraction.
 --   columns   code (rank), the sensitive columns, records = o_i, numerator, denominator (38 digits)
---   reads     __fractions__(code, numerator, denominator as text), __domain__ (sql/core/domain.sql)
+--   reads     __fractions__(code, records, numerator, denominator as text), __domain__ (sql/core/domain.sql)
 --   holes     __sa__: s0.. under their own names
 SELECT
   CAST(d.code AS INTEGER) AS code,
   __sa__,
-  CAST(d.records AS BIGINT) AS records,
+  CAST(f.records AS BIGINT) AS records,
   CAST(f.numerator AS DECIMAL(38, 0)) AS numerator,
   CAST(f.denominator AS DECIMAL(38, 0)) AS denominator
 FROM __fractions__ AS f

@@ -4,6 +4,8 @@
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
     python -m tests.benchmarks accuracy                                    error and coverage on the real tables
+    python -m tests.benchmarks partition                                   searching partitions for randomization
+    python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy on the real tables
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
 """
@@ -30,6 +32,10 @@ import privsql
 from privsql.api import Options, Workload
 from privsql.mechanisms.bucketize import optimal, twosize
 from privsql.mechanisms.bucketize.model import Problem
+from privsql.mechanisms.randomize import merge
+from privsql.mechanisms.randomize import search as randomization
+from privsql.mechanisms.randomize.balance import initial_groups
+from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
@@ -80,6 +86,13 @@ def warehouse(folder: Path, rows: int) -> Path:
 
 
 def request(folder: Path, source: dict[str, str], sensitive: str, rule: str, **mechanism: object) -> privsql.spec.Spec:
+    """A specification for bucketization."""
+    return specification(folder, source, sensitive, {"algorithm": "two-size", "threshold": rule, **mechanism})
+
+
+def specification(
+    folder: Path, source: dict[str, str], sensitive: str, mechanism: dict[str, object]
+) -> privsql.spec.Spec:
     """A specification."""
     quasi = [name for name in QI if name != sensitive]
     return privsql.build(
@@ -87,14 +100,14 @@ def request(folder: Path, source: dict[str, str], sensitive: str, rule: str, **m
             "source": source,
             "columns": {"quasi_identifiers": quasi, "sensitive": sensitive},
             "release": {"name": "r", "to": folder / "r.duckdb"},
-            "mechanism": {"algorithm": "two-size", "threshold": rule, **mechanism},
+            "mechanism": mechanism,
         }
     )
 
 
 @app.command()
 def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int = 3) -> None:
-    """Publishing (two-size) against a plain copy of the same table."""
+    """Publishing, by every mechanism, against a plain copy of the same table."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         source = warehouse(folder, rows)
@@ -108,16 +121,23 @@ def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int =
                 db.execute("CREATE TABLE c.t AS SELECT * FROM w.t")
                 db.execute("CHECKPOINT c")
 
-        spec = request(folder, {"database": str(source), "table": "t"}, "occupation", "8*f + 0.02")
+        found: list[list[object]] = []
+        for mechanism in (
+            {"kind": "bucketize", "algorithm": "two-size", "threshold": "8*f + 0.02"},
+            {"kind": "randomize", "algorithm": "up", "rho1": "1/10", "rho2": "1/3"},
+            {"kind": "randomize", "algorithm": "pp", "rho1": "1/10", "rho2": "1/3"},
+        ):
+            spec = specification(folder, {"database": str(source), "table": "t"}, "occupation", mechanism)
 
-        def release() -> None:
-            privsql.publish(spec, key=seed_key(1), replace=True, options=Options(memory_limit=memory_limit))
+            def release(spec: privsql.spec.Spec = spec) -> None:
+                privsql.publish(spec, key=seed_key(1), replace=True, options=Options(memory_limit=memory_limit))
 
-        plain = seconds(copy, runs)
-        whole = seconds(release, runs)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        columns = ["rows", "copy s", "publish s", "ratio", "peak memory of the process GiB"]
-        show(f"publish, memory limit {memory_limit}", columns, [[f"{rows:,}", plain, whole, whole / plain, memory]])
+            plain, whole = seconds(copy, runs), seconds(release, runs)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            name = f"{spec.mechanism.kind}, {spec.mechanism.algorithm}"
+            found.append([name, f"{rows:,}", plain, whole, whole / plain, memory])
+        columns = ["mechanism", "rows", "copy s", "publish s", "ratio", "peak memory of the process so far GiB"]
+        show(f"publish, memory limit {memory_limit}", columns, found)
 
 
 def counts_of(name: str, sensitive: str) -> np.ndarray:
@@ -218,6 +238,70 @@ def accuracy(queries: int = 1200) -> None:
                     rows.append([name, label, f"{band['low']}-{band['high'] or ''}", *figures, found.channel["left"]])
     columns = ["table", "threshold", "true answer", "queries", "baseline", "reconstructed", "coverage", "left open"]
     show("mean relative error, 95 % intervals", columns, rows)
+
+
+@app.command()
+def partition() -> None:
+    """Partitions for randomization: groups, sub-tables, bounds against the paper's procedure, and seconds."""
+    rows: list[list[object]] = []
+    for name, counts in shapes().items():
+        n = int(counts.sum())
+        for rho1 in (Fraction(int(counts.max()), n), Fraction(int(np.median(counts)), n)):
+            for objective in ("bound", "error"):
+                rho2 = min(3 * rho1, (1 + rho1) / 2)
+                asked = randomization.problem(counts.tolist(), [""] * len(counts), Randomize(rho1=rho1, rho2=rho2))
+                took = seconds(lambda a=asked, o=objective: randomization.find(a, "pp", o))
+                found = randomization.find(asked, "pp", objective)
+                groups = initial_groups(asked.counts, asked.protected)
+                paper = merge.bound(asked, groups, merge.along(asked, groups, merge.paper_order(groups)))
+                whole = randomization.find(asked, "up").bound
+                error = float(
+                    np.sqrt(asked.costs_of(found.parts)[:, 1].sum() / asked.costs_of(counts[None])[:, 1].sum())
+                )
+                shape = [name, len(counts), float(rho1), objective, found.groups, len(found.parts)]
+                rows.append([*shape, found.bound / paper, found.bound / whole, error, took * 1000])
+    columns = ["counts", "m", "rho1", "objective", "groups", "sub-tables", "bound / paper's", "bound / UP's"]
+    show("partitions", [*columns, "rms error / UP's", "ms"], rows)
+
+
+@app.command()
+def randomize(queries: int = 800) -> None:
+    """UP and PP beside Anatomy, as in Small Domain's section 6: retention and mean relative error."""
+    settings = [("acs_occ", Fraction(1, 13), (6, 5, 4, 3)), ("acs_edu", Fraction(1, 30), (10, 8, 6, 4))]
+    rows: list[list[object]] = []
+    for table, rho1, bounds in settings:
+        if not (DATA / f"{table}.parquet").is_file():
+            continue
+        for bound in bounds:
+            randomized = {"kind": "randomize", "rho1": str(rho1), "rho2": f"1/{bound}"}
+            anatomy = {"algorithm": "anatomy", "threshold": f"1/{bound}", "excess": "suppress"}
+            mechanisms = {"pp": randomized, "up": {**randomized, "algorithm": "up"}, "anatomy": anatomy}
+            with tempfile.TemporaryDirectory() as place:
+                source = {"file": str(DATA / f"{table}.parquet")}
+                given = [(n, specification(Path(place), source, REAL[table], made)) for n, made in mechanisms.items()]
+                for one in privsql.compare(given, Workload(queries=queries), seed=1):
+                    facts = one.published.facts
+                    kept = f"{facts['retention']:.1%}" if "retention" in facts else "-"
+                    shared = [table, bound, one.name, f"{facts['published'] / facts['records']:.1%}", kept]
+                    for estimator, score in one.evaluated.scores.items():
+                        bands = {band["low"]: band for band in score.summary()["bands"]}
+                        cells = [bands.get(low, {}).get("mean_relative_error") for low in (50, 200, 1000, 5000)]
+                        shown = ["-" if cell is None else float(cell) for cell in cells]
+                        rows.append([*shared, estimator, *shown, score.summary()["coverage"]])
+    columns = [
+        "table",
+        "L",
+        "release",
+        "published",
+        "retention",
+        "estimator",
+        "50+",
+        "200+",
+        "1,000+",
+        "5,000+",
+        "covered",
+    ]
+    show("mean relative error by size of the true answer", columns, rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, in_order, tally
+from privsql.checks import Check, differ, exceed, in_order, tally
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
@@ -130,17 +130,13 @@ def long_checks(manifest: Manifest) -> list[Check]:
 def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Bucketize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles, given = manifest.roles, thresholds(db, source, asked.threshold)
-
+    compare = differ if asked.excess == "refuse" else exceed
+    published = tally(temp("v_st"), roles.sa(), column("count"))
+    quasi = compare(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     return [
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
-        Check(
-            "sensitive values are the source's",
-            differ(roles.sa(), tally(temp("records"), roles.sa()), tally(temp("v_st"), roles.sa(), column("count"))),
-        ),
-        Check(
-            "quasi-identifiers are the source's",
-            differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi())),
-        ),
+        Check("sensitive values are the source's", compare(roles.sa(), tally(temp("records"), roles.sa()), published)),
+        Check("quasi-identifiers are the source's", quasi),
     ]
 
 

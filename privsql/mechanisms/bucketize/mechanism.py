@@ -16,14 +16,13 @@ from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.view import view
 from privsql.slots import slots
 from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from privsql.database import Database, Domain
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
@@ -45,25 +44,27 @@ __all__ = [
 
 def plan(db: Database, source: Domain, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
-    return _summary(search(db, source, asked)[0])
+    found, problem = search(db, source, asked)
+    return _summary(found, source, problem)
 
 
-def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, tuple[Fraction, ...]]:
-    """The setting and the thresholds; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
+def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Problem]:
+    """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
+    counts = np.array(domain.counts, dtype=np.int64)
     problem = Problem(
-        counts=np.array(domain.counts, dtype=np.int64),
+        counts=kept(counts, values[0]) if asked.excess == "suppress" and values else counts,
         thresholds=values,
         smallest=asked.min_bucket_size,
         largest=asked.max_bucket_size,
         labels=tuple(domain.labels),
     )
-    return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), values
+    return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
 
 
 def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    found, values = search(db, source, asked)
+    found, problem = search(db, source, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
     counts = np.array(source.counts, dtype=np.int64)
     roles = source.roles
@@ -71,8 +72,8 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
         drawn = beside.submit(arrange, found, asked.composition, noise)
         source.sort()
         bids = drawn.result()
-        counted = beside.submit(_counted, bids, counts, found.setting)
-        db.put("slots", slots(bids))
+        counted = beside.submit(_counted, bids, problem.counts, found.setting)
+        db.put("slots", slots(spread(bids, problem.counts, counts, noise)))
         assigned = db.matched(temp("records"), temp("slots")).subquery()
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
@@ -81,17 +82,18 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
     db.put("composition", composition)
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
-    db.put("fractions", _fractions(values))
+    db.put("fractions", _fractions(problem))
     holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("bucketize/values", holes), into="release")
     db.put("meetings", meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
-    return _summary(found) | {"layout": asked.composition}
+    return _summary(found, source, problem) | {"layout": asked.composition}
 
 
-def _summary(found: Plan) -> dict[str, Any]:
+def _summary(found: Plan, source: Domain, problem: Problem) -> dict[str, Any]:
     """The facts of a plan for manifest and output."""
+    left_out = sum(source.counts) - problem.records
     return {
         "loss": found.loss,
         "mse": found.mse,
@@ -99,6 +101,7 @@ def _summary(found: Plan) -> dict[str, Any]:
         "gap": found.gap,
         "proof": found.proof,
         "setting": {str(size): buckets for size, buckets in found.setting.items},
+        **({"left_out": left_out} if left_out else {}),
     }
 
 
@@ -107,10 +110,12 @@ def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[pa.Table, pa.T
     return composition.table, composition.meetings(setting)
 
 
-def _fractions(values: tuple[Fraction, ...]) -> pa.Table:
+def _fractions(problem: Problem) -> pa.Table:
+    values = problem.thresholds
     return pa.table(
         {
             "code": np.arange(len(values)),
+            "records": problem.counts,
             "numerator": [str(value.numerator) for value in values],
             "denominator": [str(value.denominator) for value in values],
         }

@@ -65,6 +65,11 @@ class Threshold(BaseModel):
             raise ValueError("give a threshold, such as '8*f + 0.02', or a table with a default")
         return self
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values have the same threshold whatever their frequency."""
+        return self.query is None and not self.values and self.default is not None and self.default.slope == 0
+
     def of(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
         """f'_i for every value by its label and its number of records; ``ValueError`` if one is not in (0, 1]."""
         rule = self.default or Linear(Fraction(0), Fraction(1))
@@ -82,7 +87,11 @@ class Threshold(BaseModel):
 
 
 class Bucketize(BaseModel):
-    """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x."""
+    """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
+
+    ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
+    ``suppress`` as many of its records as must be left out, at random, and count them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,6 +101,7 @@ class Bucketize(BaseModel):
     min_bucket_size: int = Field(default=2, ge=1)
     max_bucket_size: int = Field(default=50, ge=1, le=10_000)
     layout: Literal["well-mixed", "round-robin", "largest-first"] | None = None
+    excess: Literal["refuse", "suppress"] = "refuse"
     prune: Literal["none", "loss", "full", "closed-form"] = "closed-form"
     proof_seconds: float = Field(default=1.0, ge=0)
 
@@ -101,6 +111,8 @@ class Bucketize(BaseModel):
             raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
         if self.prune != "closed-form" and self.algorithm != "two-size":
             raise ValueError(f"prune = {self.prune!r} belongs to algorithm = 'two-size'")
+        if self.excess == "suppress" and not self.threshold.is_constant:
+            raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
         if self.layout == "largest-first" and self.algorithm != "anatomy":
             raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
         return self
@@ -123,3 +135,4 @@ class Facts(BaseModel):
     proof: Literal["certificate", "solver", "none"]
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
     layout: Literal["well-mixed", "round-robin", "largest-first"]
+    left_out: int = Field(default=0, ge=0)

@@ -30,7 +30,7 @@ Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of eve
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be made small: column 0 (the bound) or 1 (the variance) of the costs; the bound stays within ``most``."""
+    """To make column 0 (the bound) or 1 (the variance) of the costs small; the bound stays within ``most``."""
 
     column: int
     most: float = np.inf

@@ -1,0 +1,12 @@
+-- check: one table holds no row more often than another. Rows: those that it does, with the surplus.
+--   columns   the columns, surplus of the second
+--   reads     __first__, __second__, each with a column n = how often
+--   holes     __columns__
+SELECT __columns__, -sum(n) AS surplus
+FROM (
+  SELECT __columns__, n FROM __first__
+  UNION ALL
+  SELECT __columns__, -n AS n FROM __second__
+) AS sides
+GROUP BY __columns__
+HAVING sum(n) < 0
