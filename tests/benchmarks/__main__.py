@@ -5,7 +5,7 @@
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
     python -m tests.benchmarks accuracy                                    error and coverage on the real tables
     python -m tests.benchmarks partition                                   searching partitions for randomization
-    python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy on the real tables
+    python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
 """
@@ -255,9 +255,8 @@ def partition() -> None:
                 groups = initial_groups(asked.counts, asked.protected)
                 paper = merge.bound(asked, groups, merge.along(asked, groups, merge.paper_order(groups)))
                 whole = randomization.find(asked, "up").bound
-                error = float(
-                    np.sqrt(asked.costs_of(found.parts)[:, 1].sum() / asked.costs_of(counts[None])[:, 1].sum())
-                )
+                variance, most = (asked.costs_of(parts)[:, 1].sum() for parts in (found.parts, counts[None]))
+                error = float(np.sqrt(variance / most))
                 shape = [name, len(counts), float(rho1), objective, found.groups, len(found.parts)]
                 rows.append([*shape, found.bound / paper, found.bound / whole, error, took * 1000])
     columns = ["counts", "m", "rho1", "objective", "groups", "sub-tables", "bound / paper's", "bound / UP's"]
