@@ -173,16 +173,17 @@ def _counted(asked: Asked, found: Posterior, functionals: Floats, totals: Floats
     if asked.uncertain is not None:
         share = totals / asked.through.records.sum()
         variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
-    return Parts(_dot(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
+    return Parts(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
 
 
 def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
     """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
     spread = np.broadcast_to(values, shape)
-    return _dot(spread, functionals), _dot(spread, 1 - functionals)
+    return dotted(spread, functionals), dotted(spread, 1 - functionals)
 
 
-def _dot(values: Floats, functionals: Floats) -> Floats:
+def dotted(values: Floats, functionals: Floats) -> Floats:
+    """x^T n for values (G, m): (G, f)."""
     if functionals.ndim == 2:
         return np.asarray(values @ functionals)
     return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
@@ -223,7 +224,7 @@ def _amounts(asked: Asked, seen: Seen, functionals: Floats) -> _Amounts | None:
     deviations = seen.amounts - centre[:, None] * seen.observed
     sums = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
     found = reconstruct(through, sums, functionals)
-    return _Amounts(centre, _dot(found.values, functionals), found.std_error**2, least, most)
+    return _Amounts(centre, dotted(found.values, functionals), found.std_error**2, least, most)
 
 
 def _collect(

@@ -318,13 +318,13 @@ def test_builders() -> None:
         ("query I nosort\nSELECT * FROM (VALUES (2), (1))\n----\n1\n2", [1]),
         ("query I rowsort sorted\nSELECT * FROM (VALUES (2), (1))\n----\n2\n1", []),
         (
-            'relation f verify/bucket_sizes\nst = (SELECT 0 AS bid,\n  2 AS "count")\n\nquery II\nFROM f\n----\n0 2',
+            'relation f verify/bucket_sizes\nfakes = 0\nst = (SELECT 0 AS bid,\n  2 AS "count")\n\nquery II\nFROM f\n----\n0 2',
             [],
         ),
-        ("relation found verify/bucket_sizes\nst = nowhere", [1]),
-        ("relation found verify/bucket_sizes error nowhere\nst = nowhere", []),
+        ("relation found verify/bucket_sizes\nfakes = 0\nst = nowhere", [1]),
+        ("relation found verify/bucket_sizes error nowhere\nfakes = 0\nst = nowhere", []),
         ("relation found verify/bucket_sizes", [1]),
-        ("relation found verify/bucket_sizes\nst = t\nx = 1", [1]),
+        ("relation found verify/bucket_sizes\nfakes = 0\nst = t\nx = 1", [1]),
         ("relation found verify/nothing\nst = t", [1]),
     ],
 )

@@ -1,7 +1,7 @@
 -- the release's own view: quasi-identifiers and sensitive values side by side, with the weight of each pair.
---   columns   the quasi-identifiers, the sensitive columns, weight = count(g, x) / |g|
+--   columns   the quasi-identifiers, the sensitive columns, weight = count(g, x) / (listed values of g)
 --   reads     __qit__, __st__
---   holes     __qi__, __sa__;  __size__: |g| as an expression in st.bid
+--   holes     __qi__, __sa__;  __size__: how many values g lists, as an expression in st.bid
 --   source    Xiao & Tao 2006: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|
 SELECT __qi__, __sa__, CAST(st."count" AS DOUBLE) / __size__ AS weight
 FROM __qit__ AS qit

@@ -1,9 +1,10 @@
 -- pairs: the sums that the baseline estimate and its certain bounds need, per bucket size and group.
---   columns   size, the groups, pairs = sum n c, certain = sum max(0, n + c - size), possible = sum min(n, c)
+--   columns   size, the groups, pairs = sum n c, certain = sum max(0, n + c - size - fakes), possible = sum min(n, c)
 --   reads     __qit__, __st__
 --   holes     __qi_terms__, __sa_terms__: terms of the condition and groups, named;  __qi_keys__, __sa_keys__: the same
 --             as expressions;  __qi_filter__, __sa_filter__: parts of the condition on one side alone;
---             __predicate__: the rest, over the terms;  __size__: |g| in s.bid;  __groups__: the groups' names
+--             __predicate__: the rest, over the terms;  __size__: |g| in s.bid;  __groups__: the groups' names;
+--             __fakes__: listed values of a bucket that are not real
 --   source    Xiao & Tao 2006: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|; the bounds are Frechet's per bucket
 WITH q AS (
   SELECT bid, __qi_terms__, count(*) AS n
@@ -16,7 +17,7 @@ WITH q AS (
   WHERE __sa_filter__
   GROUP BY bid, __sa_keys__
 )
-SELECT size, __groups__, sum(n * c) AS pairs, sum(greatest(n + c - size, 0)) AS certain, sum(least(n, c)) AS possible
+SELECT size, __groups__, sum(n * c) AS pairs, sum(greatest(n + c - size - __fakes__, 0)) AS certain, sum(least(n, c)) AS possible
 FROM (
   SELECT __size__ AS size, __groups__, n, c
   FROM q

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from privsql import posterior
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import baseline, reconstruct
+from privsql.mechanisms.bucketize.unmask import channel
 from privsql.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.sqlfiles import table
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from privsql.channel import Channel
     from privsql.database import Database
     from privsql.estimates import Estimate
+    from privsql.mechanisms.bucketize.unmask import Listed
     from privsql.roles import Roles
 
 ESTIMATORS = ("reconstructed", "baseline")
@@ -32,7 +35,11 @@ class Answers:
     @cached_property
     def channel(self) -> Channel:
         """The release's channel."""
-        return reconstruct.channel(self._db)
+        return channel(self._classes)
+
+    @cached_property
+    def _classes(self) -> list[Listed]:
+        return reconstruct.read(self._db, self._facts)
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
@@ -48,6 +55,10 @@ class Answers:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
-        if estimator == "baseline":
+        if estimator == "baseline" and not self._facts.get("fake_values"):
             return baseline.estimate(self._db, query, self._facts)
-        return reconstruct.estimate(self._db, query, self._roles, self._facts, self.channel, confidence)
+        asked = reconstruct.asked_of(self._db, query, self._classes, self.channel)
+        seen = reconstruct.observe(asked, self._roles, self._facts, self._classes)
+        if estimator == "baseline":
+            return baseline.corrected(asked, seen, self._facts)
+        return posterior.estimate(asked, seen, confidence)

@@ -26,7 +26,7 @@ class Composition:
 
     def __init__(self, bids: Bids, counts: Ints) -> None:
         """``bids`` (n,): buckets of the records, value by value; ``counts`` (m,): records of each value."""
-        self._values = len(counts)
+        self.values = len(counts)
         self._bits = max(1, (len(counts) - 1).bit_length())
         width = np.uint32 if int(bids.max(initial=0)).bit_length() + self._bits <= 32 else np.uint64
         keys: NDArray[Any] = bids.astype(width)
@@ -38,6 +38,19 @@ class Composition:
             start += records
         keys.sort()
         self._keys = keys
+
+    def beside(self, bids: Ints, codes: Ints) -> Composition:
+        """These values and one more of each of ``codes`` in each of ``bids``."""
+        more = Composition(np.empty(0, dtype=np.int32), np.zeros(self.values, dtype=np.int64))
+        width = self._keys.dtype.type
+        added = (bids.astype(width) << width(self._bits)) | codes.astype(width)
+        more._keys = np.sort(np.concatenate((self._keys, added)))
+        return more
+
+    @property
+    def listed(self) -> Ints:
+        """How often each value is listed (m,)."""
+        return np.bincount(self.codes(self._keys), minlength=self.values)
 
     @cached_property
     def table(self) -> pa.Table:
@@ -54,40 +67,47 @@ class Composition:
             starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), part[1:] != part[:-1])))
             records = np.diff(np.append(starts, len(part))).astype(np.int32)
             first = part[starts]
-            columns = [(first >> self._bits).astype(np.int32), self._codes(first).astype(np.int32), records]
+            columns = [(first >> self._bits).astype(np.int32), self.codes(first).astype(np.int32), records]
             yield pa.record_batch(columns, schema=COMPOSITION)
             begin = end
 
-    def meetings(self, setting: Setting) -> pa.Table:
+    def classes(self, setting: Setting, extra: int = 0) -> Iterator[tuple[int, NDArray[Any]]]:
+        """(bucket size, keys (buckets, size + extra)) for every size; ``extra``: values beyond the records."""
+        start = 0
+        for size, buckets in setting.items:
+            end = start + (size + extra) * buckets
+            yield size, self._keys[start:end].reshape(buckets, size + extra)
+            start = end
+
+    def meetings(self, setting: Setting, extra: int = 0) -> pa.Table:
         """(size, first, second, pairs): sum over buckets of one size of count(g, first) * count(g, second).
 
         Only first <= second and pairs > 0; codes are ranks of values. This is what the channel of a release is made
         of, and follows from ST alone.
         """
-        parts, start = [], 0
-        for size, buckets in setting.items:
-            end = start + size * buckets
-            total = self._meetings(self._keys[start:end].reshape(buckets, size))
+        parts = []
+        for size, keys in self.classes(setting, extra):
+            total = self._meetings(keys)
             first, second = np.nonzero(np.triu(total))
             columns = [np.full(len(first), size, dtype=np.int32), first.astype(np.int32), second.astype(np.int32)]
             parts.append(pa.table([*columns, total[first, second]], names=["size", "first", "second", "pairs"]))
-            start = end
         return pa.concat_tables(parts)
 
     def _meetings(self, keys: NDArray[Any]) -> Ints:
         """Sum over buckets (rows) of c c^T, c the counts of a bucket (m,)."""
         buckets, size = keys.shape
-        m = self._values
+        m = self.values
         total = np.zeros(m * m, dtype=np.int64)
         left, right = np.triu_indices(size, 1)
         step = max(1, 4 * BATCH // max(1, len(left)))
         for begin in range(0, buckets, step):
-            codes = self._codes(keys[begin : begin + step]).astype(np.int64)
-            total += np.bincount((codes[:, left] * m + codes[:, right]).ravel(), minlength=m * m)
+            part = self.codes(keys[begin : begin + step])
+            total += np.bincount((part[:, left] * m + part[:, right]).ravel(), minlength=m * m)
         square = total.reshape(m, m)
         square = square + square.T
-        square[np.diag_indices(m)] += np.bincount(self._codes(keys).ravel().astype(np.int64), minlength=m)
+        square[np.diag_indices(m)] += np.bincount(self.codes(keys).ravel(), minlength=m)
         return square
 
-    def _codes(self, keys: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(keys & keys.dtype.type((1 << self._bits) - 1))
+    def codes(self, keys: NDArray[Any]) -> Ints:
+        """The values of some keys."""
+        return np.asarray(keys & keys.dtype.type((1 << self._bits) - 1)).astype(np.int64)

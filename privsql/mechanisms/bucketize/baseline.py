@@ -9,19 +9,23 @@ meet.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlglot import exp
 
 from privsql.errors import UsageError
 from privsql.estimates import Estimate, exactly, same_nan
 from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.posterior import Level, Parts, chosen, collected, dotted, nothing
 from privsql.question import CountQuery, Side, group_terms, select_terms
 from privsql.sqlfiles import Holes, column, every, fill, table
 
 if TYPE_CHECKING:
     from privsql.database import Database
+    from privsql.posterior import Asked, Seen
 
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
 
@@ -34,6 +38,7 @@ def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
         "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
+        "fakes": exp.Literal.number(facts.get("fake_values", 0)),
     }
     sides: tuple[Side, ...] = ("qi", "sa")
     for side in sides:
@@ -49,6 +54,18 @@ def estimate(db: Database, query: CountQuery, facts: dict[str, Any]) -> list[Est
         raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
     found = [_summed(group, parts) for group, parts in _by_group(db.rows(statement(query, facts))).items()]
     return found if found or query.groups else [exactly((), 0.0)]
+
+
+def corrected(asked: Asked, seen: Seen, facts: dict[str, Any]) -> list[Estimate]:
+    """The formula with fake values taken off on average: x^T e. The bounds count every listed value as real or not."""
+    bounds = {one.group: one for one in estimate(asked.db, asked.query, facts)}
+    outputs, functionals = chosen(asked.db, asked.query, seen, seen.observed.shape[1])
+    if not seen.keys or not outputs:
+        return nothing(asked.query)
+    mean = dotted(seen.observed, functionals)
+    parts = Parts(mean, np.zeros_like(mean), np.full_like(mean, -np.inf), np.full_like(mean, np.inf))
+    means = {one.group: one.estimate for one in collected(asked, seen, outputs, parts, Level(0.5))}
+    return [replace(one, estimate=means[group]) for group, one in bounds.items()]
 
 
 def _by_group(rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[int, int, int, int]]]:

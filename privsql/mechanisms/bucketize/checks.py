@@ -73,8 +73,10 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
         "values": values,
         "sa_st": roles.sa("st"),
         "same_value": same("p", "v", roles.sa_keys),
+        "fakes": _fakes(manifest),
     }
     return [
+        *_fake_checks(manifest),
         Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
         Check(
             "thresholds are fractions in (0, 1]",
@@ -111,7 +113,7 @@ def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None
     listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
     db.view("v_values", listed.from_(table("privsql_values", database)))
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
-    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st")}))
+    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": _fakes(manifest)}))
     db.put("v_claimed", _claimed(manifest.facts))
 
 
@@ -131,13 +133,50 @@ def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Bucke
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles, given = manifest.roles, thresholds(db, source, asked.threshold)
     compare = differ if asked.excess == "refuse" else exceed
-    published = tally(temp("v_st"), roles.sa(), column("count"))
     quasi = compare(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     return [
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
-        Check("sensitive values are the source's", compare(roles.sa(), tally(temp("records"), roles.sa()), published)),
+        *_value_checks(manifest, asked),
         Check("quasi-identifiers are the source's", quasi),
     ]
+
+
+def _value_checks(manifest: Manifest, asked: Bucketize) -> list[Check]:
+    """The listed values against the source's: the same; fewer, if some are left out; or more, if some are fake."""
+    roles = manifest.roles
+    source = tally(temp("records"), roles.sa())
+    published = tally(temp("v_st"), roles.sa(), column("count"))
+    if not asked.fake_values:
+        compare = differ if asked.excess == "refuse" else exceed
+        return [Check("sensitive values are the source's", compare(roles.sa(), source, published))]
+    holes: Holes = {
+        "qit": temp("v_qit"),
+        "st": temp("v_st"),
+        "records": temp("records"),
+        "qi": roles.qi(),
+        "sa": roles.sa(),
+        "sa_real": roles.sa("r"),
+        "fakes": _fakes(manifest),
+        "same_qi": same("q", "r", roles.qi_keys),
+        "same_value": same("st", "k", roles.sa_keys),
+    }
+    missing = [] if asked.excess == "suppress" else [exceed(roles.sa(), published, source)]
+    return [
+        *(Check("every sensitive value of the source is listed", query) for query in missing),
+        Check("no more values of a bucket are fake than stated", fill("verify/unexplained", holes)),
+    ]
+
+
+def _fakes(manifest: Manifest) -> exp.Expr:
+    return exp.Literal.number(manifest.facts.get("fake_values", 0))
+
+
+def _fake_checks(manifest: Manifest) -> list[Check]:
+    """That every bucket lists distinct values, if some of them are fake."""
+    if not manifest.facts.get("fake_values"):
+        return []
+    distinct = fill("verify/count_above", {"st": temp("v_st"), "sa": manifest.roles.sa()})
+    return [Check("every bucket lists distinct values", distinct)]
 
 
 def _as_asked(db: Database, asked: Sequence[Fraction]) -> list[str]:
@@ -218,5 +257,6 @@ def _claims(manifest: Manifest) -> list[str]:
             asked.min_bucket_size <= min(setting) and max(setting) <= max(asked.max_bucket_size, asked.min_bucket_size)
         ),
         f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
+        f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == asked.fake_values,
     }
     return [wrong for wrong, holds in claims.items() if not holds]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.bucketize.reconstruct import listed
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.thresholds import thresholds
+from privsql.mechanisms.bucketize.unmask import channel
 from privsql.mechanisms.bucketize.view import view
 from privsql.slots import slots
 from privsql.sqlfiles import Holes, fill, temp
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from privsql.database import Database, Domain
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
-    from privsql.noise import Key
+    from privsql.noise import Key, Shuffler
     from privsql.release import Manifest
 
 RESERVED = {
@@ -56,7 +60,7 @@ def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Proble
         counts=kept(counts, values[0]) if asked.excess == "suppress" and values else counts,
         thresholds=values,
         smallest=asked.min_bucket_size,
-        largest=asked.max_bucket_size,
+        largest=_largest(asked, len(counts)),
         labels=tuple(domain.labels),
     )
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
@@ -79,16 +83,22 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
         db.drop("slots", "records")
         composition, meetings = counted.result()
-    db.put("composition", composition)
+    db.put("composition", composition.table)
+    facts = _summary(found, source, problem) | {"layout": asked.composition}
+    if asked.fake_values:
+        composition, weak = _with_fakes(db, source, asked, found, composition, noise)
+        meetings = composition.meetings(found.setting, asked.fake_values)
+        facts |= {"fake_values": asked.fake_values, "weak_fakes": weak}
+        db.put("composition", composition.table)
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
-    db.put("fractions", _fractions(problem))
+    db.put("fractions", _fractions(composition, problem))
     holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("bucketize/values", holes), into="release")
     db.put("meetings", meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
-    return _summary(found, source, problem) | {"layout": asked.composition}
+    return facts
 
 
 def _summary(found: Plan, source: Domain, problem: Problem) -> dict[str, Any]:
@@ -105,17 +115,46 @@ def _summary(found: Plan, source: Domain, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[pa.Table, pa.Table]:
+def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[Composition, pa.Table]:
     composition = Composition(bids, counts)
-    return composition.table, composition.meetings(setting)
+    composition.table  # noqa: B018 (made here, beside the engine)
+    return composition, composition.meetings(setting)
 
 
-def _fractions(problem: Problem) -> pa.Table:
+def _largest(asked: Bucketize, values: int) -> int:
+    """The largest bucket that may be used: with fakes each value at most once, and room for the fakes."""
+    if not asked.fake_values or asked.threshold.default is None:
+        return asked.max_bucket_size
+    twice = ceil(2 / asked.threshold.default.intercept)  # from this size on a value may stand twice
+    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values)
+    if largest < asked.min_bucket_size:
+        raise InfeasibleError(
+            f"with {asked.fake_values} fake values and each value at most once, buckets can hold {largest} records, "
+            f"fewer than min_bucket_size {asked.min_bucket_size}; ask for fewer fakes",
+            {"largest_bucket": largest},
+        )
+    return largest
+
+
+def _with_fakes(
+    db: Database, source: Domain, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
+) -> tuple[Composition, int]:
+    """The buckets with their fakes, and how many of these negative associations exclude."""
+    known: Ints = np.empty((0, 2), dtype=np.int64)
+    if asked.exclude_negative:
+        setting = {str(size): buckets for size, buckets in found.setting.items}
+        known = fakes.excluded(db, source.roles, setting, channel(listed(real.meetings(found.setting), setting)))
+    made, weak = fakes.drawn(real, found.setting, asked.fake_values, known, noise)
+    fakes.refuse_weak(weak, asked.no_admissible_fake)
+    return made, weak
+
+
+def _fractions(composition: Composition, problem: Problem) -> pa.Table:
     values = problem.thresholds
     return pa.table(
         {
             "code": np.arange(len(values)),
-            "records": problem.counts,
+            "records": composition.listed,
             "numerator": [str(value.numerator) for value in values],
             "denominator": [str(value.denominator) for value in values],
         }
@@ -155,4 +194,5 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})"),
         ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
         *layout,
+        *([("fake values", f"{facts['fake_values']} in every bucket")] if facts.get("fake_values") else []),
     ]

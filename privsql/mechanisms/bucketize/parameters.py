@@ -91,6 +91,10 @@ class Bucketize(BaseModel):
 
     ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
     ``suppress`` as many of its records as must be left out, at random, and count them.
+
+    ``fake_values``: sigma values that no record of the bucket has are listed in every bucket, so each value stands at
+    most once in a bucket. ``exclude_negative``: only fakes that negative associations learnt from the release exclude
+    for no record of the bucket; where there are too few, ``no_admissible_fake`` says what happens.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -102,6 +106,9 @@ class Bucketize(BaseModel):
     max_bucket_size: int = Field(default=50, ge=1, le=10_000)
     layout: Literal["well-mixed", "round-robin", "largest-first"] | None = None
     excess: Literal["refuse", "suppress"] = "refuse"
+    fake_values: int = Field(default=0, ge=0, le=1000)
+    exclude_negative: bool = False
+    no_admissible_fake: Literal["refuse", "weaker"] = "refuse"
     prune: Literal["none", "loss", "full", "closed-form"] = "closed-form"
     proof_seconds: float = Field(default=1.0, ge=0)
 
@@ -111,6 +118,10 @@ class Bucketize(BaseModel):
             raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
         if self.prune != "closed-form" and self.algorithm != "two-size":
             raise ValueError(f"prune = {self.prune!r} belongs to algorithm = 'two-size'")
+        if self.fake_values and not self.threshold.is_constant:
+            raise ValueError("fake_values needs a constant threshold, the same for every value")
+        if self.exclude_negative and not self.fake_values:
+            raise ValueError("exclude_negative is about fake values; set fake_values to 1 or more")
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
         if self.layout == "largest-first" and self.algorithm != "anatomy":
@@ -136,3 +147,5 @@ class Facts(BaseModel):
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
     layout: Literal["well-mixed", "round-robin", "largest-first"]
     left_out: int = Field(default=0, ge=0)
+    fake_values: int = Field(default=0, ge=0)
+    weak_fakes: int = Field(default=0, ge=0)

@@ -7,21 +7,23 @@ records of Q take their slots without replacement, hence the weight |Q|/N (1 - |
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlglot import exp
 
-from privsql import posterior
-from privsql.channel import Channel
+from privsql.mechanisms.bucketize.unmask import Listed
 from privsql.mechanisms.bucketize.view import size_of_bucket
-from privsql.posterior import Asked, sets
+from privsql.posterior import Asked, Seen, sets
 from privsql.question import CountQuery, group_terms, select_terms
 from privsql.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from privsql.channel import Channel, Floats
     from privsql.database import Database
-    from privsql.estimates import Estimate
     from privsql.roles import Roles
 
 FORMULA = (
@@ -30,16 +32,22 @@ FORMULA = (
 )
 
 
-def channel(db: Database) -> Channel:
-    """The channel of an open release, from ``privsql_channel``; every value meets itself, so all codes are there."""
-    parts = db.arrow(all_rows(table("privsql_channel")))
+def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Listed]:
+    """``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
     size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     values = int(second.max()) + 1
-    moment = np.zeros((values, values))
-    np.add.at(moment, (first, second), pairs / size)
-    moment = np.triu(moment) + np.triu(moment, 1).T
-    records = moment.sum(axis=1)
-    return Channel(moment / records[:, None], moment, records)
+    found = []
+    for own, buckets in setting.items():
+        rows = size == int(own)
+        square = np.zeros((values, values))
+        square[first[rows], second[rows]] = pairs[rows]
+        found.append(Listed(int(own), buckets, np.triu(square) + np.triu(square, 1).T, fakes))
+    return found
+
+
+def read(db: Database, facts: dict[str, Any]) -> list[Listed]:
+    """How often values are listed together in an open release."""
+    return listed(db.arrow(all_rows(table("privsql_channel"))), facts["setting"], facts.get("fake_values", 0))
 
 
 def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
@@ -64,11 +72,31 @@ def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Que
     return fill("query/observed", holes)
 
 
-def estimate(
-    db: Database, query: CountQuery, roles: Roles, facts: dict[str, Any], through: Channel, confidence: float
-) -> list[Estimate]:
-    """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
-    asked = Asked(db, query, table("qit"), through)
-    rows = db.arrow(statement(query, roles, facts))
-    seen = sets(asked, rows, 1 / rows["size"].to_numpy())
-    return posterior.estimate(asked, seen, confidence)
+def observe(asked: Asked, roles: Roles, facts: dict[str, Any], classes: list[Listed]) -> Seen:
+    """E of every set: the sum over its records of c^/|g|, which is count(g, .)/|g| where nothing is fake."""
+    rows = asked.db.arrow(statement(asked.query, roles, facts))
+    size = rows["size"].to_numpy()
+    kappa = np.zeros(max(one.size for one in classes) + 1)
+    for one in classes:
+        kappa[one.size] = one.kappa
+    seen = sets(asked, rows, 1 / (size * (1 - kappa[size])))
+    if not facts.get("fake_values"):
+        return seen
+    # Every record adds |g| + sigma listed values; what they add on average by being fake is taken off each value.
+    ranks, extra = rows["set"].to_numpy(), facts["fake_values"]
+    each = kappa[size] / (1 - kappa[size]) / size / (size + extra)
+
+    def less(name: str, sums: Floats) -> Floats:
+        if name not in rows.column_names:
+            return sums
+        weights = rows[name].to_numpy().astype(np.float64) * each
+        return np.asarray(sums - np.bincount(ranks, weights, minlength=len(sums))[:, None])
+
+    return replace(seen, observed=less("pairs", seen.observed), amounts=less("amounts", seen.amounts))
+
+
+def asked_of(db: Database, query: CountQuery, classes: list[Listed], through: Channel) -> Asked:
+    """The question with what is certain of the values' records, and what is not."""
+    most = np.sum([np.diag(one.pairs) for one in classes], axis=0)
+    uncertain = np.sum([one.variance for one in classes], axis=0) if classes[0].fakes else None
+    return Asked(db, query, table("qit"), through, most=most, uncertain=uncertain)

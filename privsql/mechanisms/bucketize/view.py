@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlglot import exp
@@ -21,9 +21,16 @@ def view(manifest: Manifest) -> exp.Query:
         "st": table("st"),
         "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
         "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": size_of_bucket(manifest.facts["setting"], column("bid", "st")),
+        "size": _listed(manifest.facts),
     }
     return fill("bucketize/weighted", holes)
+
+
+def _listed(facts: dict[str, Any]) -> exp.Expr:
+    """How many values a bucket lists: its records, and its fakes."""
+    size = size_of_bucket(facts["setting"], column("bid", "st"))
+    fakes = facts.get("fake_values", 0)
+    return exp.paren(exp.Add(this=size, expression=exp.Literal.number(fakes))) if fakes else size
 
 
 def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
