@@ -15,7 +15,7 @@ from privsql.checks import Check, run
 from privsql.database import FILE_KINDS
 from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.evaluate import Score, Truth, score
+from privsql.examine import contents, examine
 from privsql.mechanism import refuse_collisions
 from privsql.noise import Key, seed_key, system_key
 from privsql.prepare import Prepared, prepare
@@ -24,8 +24,8 @@ from privsql.propose import feasible, propose
 from privsql.reader import Release, inspect, opened, query
 from privsql.registry import of
 from privsql.release import MANIFEST, Draft, Manifest
+from privsql.scores import Score, Truth, score
 from privsql.sqlfiles import table, temp
-from privsql.verify import contents, examine
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.evaluate import BANDS
+from privsql.scores import BANDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.evaluate import Score
+    from privsql.scores import Score
 
 COLOURS = {"baseline": "#b0b0b0", "reconstructed": "#1f6f8b"}
 

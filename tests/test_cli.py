@@ -1161,3 +1161,15 @@ def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
     assert succeeded("verify", release, "--json").json["ok"]
     sql = "SELECT COUNT(*) FROM edu WHERE work_class IS NULL"
     assert succeeded("query", release, sql, "--json").json["rows"][0]["estimate"] == 88_029
+
+
+def test_what_the_package_exports_stays_what_it_is(tmp_path: Path) -> None:
+    """No module of the package takes the name of a verb once it is imported."""
+    program = (
+        "import privsql\n"
+        "import privsql.cli\n"
+        "for _ in range(2):\n"
+        "    print([name for name in privsql.__all__ if not callable(getattr(privsql, name)) and name[0] != '_'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "[]\n[]\n"

@@ -31,10 +31,10 @@ PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 LAYERS = (
-    "__main__", "cli", "show", "plot", "__init__", "comparison", "api", "reader", "evaluate", "workload", "verify", "propose",
-    "prepare", "spec", "registry", "engine", "answer", "mechanisms", "mechanism", "posterior", "countquery",
-    "question", "channel", "estimates", "release", "checks", "slots", "database", "roles", "sqlfiles", "noise", "progress",
-    "exacttypes", "exact", "errors", "_version",
+    "__main__", "cli", "show", "plot", "__init__", "comparison", "api", "reader", "scores", "workload", "examine",
+    "propose", "prepare", "spec", "registry", "engine", "answer", "mechanisms", "mechanism", "posterior", "countquery",
+    "question", "channel", "estimates", "release", "checks", "slots", "database", "roles", "sqlfiles", "noise",
+    "progress", "exacttypes", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
@@ -318,7 +318,7 @@ def test_builders() -> None:
         ("query I nosort\nSELECT * FROM (VALUES (2), (1))\n----\n1\n2", [1]),
         ("query I rowsort sorted\nSELECT * FROM (VALUES (2), (1))\n----\n2\n1", []),
         (
-            'relation f verify/bucket_sizes\nfakes = 0\nst = (SELECT 0 AS bid,\n  2 AS "count")\n\nquery II\nFROM f\n----\n0 2',
+            "relation f core/size\ntable = (SELECT 0 AS bid,\n  2 AS n)\n\nquery I\nFROM f\n----\n1",
             [],
         ),
         ("relation found verify/bucket_sizes\nfakes = 0\nst = nowhere", [1]),

@@ -107,7 +107,11 @@ def excluded(db: Database, roles: Roles, setting: dict[str, int], through: Chann
         values, codes = _negative(db, field.name, setting, through)
         if len(codes):
             db.put("negative", pa.table({"value": values, "code": codes}))
-            holes: Holes = {"qit": table("qit", "release"), "negative": temp("negative"), "column": column(field.name, "q")}
+            holes: Holes = {
+                "qit": table("qit", "release"),
+                "negative": temp("negative"),
+                "column": column(field.name, "q"),
+            }
             rows = db.arrow(fill("bucketize/excluded", holes))
             db.drop("negative")
             found.append(np.stack([rows[name].to_numpy().astype(np.int64) for name in ("bid", "code")], axis=1))

@@ -122,11 +122,11 @@ def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[Composition, p
 
 
 def _largest(asked: Bucketize, values: int) -> int:
-    """The largest bucket that may be used: with fakes each value at most once, and room for the fakes."""
+    """The largest bucket that may be used: with fakes each value at most once, and not every value listed."""
     if not asked.fake_values or asked.threshold.default is None:
         return asked.max_bucket_size
     twice = ceil(2 / asked.threshold.default.intercept)  # from this size on a value may stand twice
-    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values)
+    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values - 1)
     if largest < asked.min_bucket_size:
         raise InfeasibleError(
             f"with {asked.fake_values} fake values and each value at most once, buckets can hold {largest} records, "
