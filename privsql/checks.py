@@ -53,7 +53,10 @@ def run(db: Database | None, checks: Iterable[Check]) -> list[Result]:
 
 def _run(db: Database | None, check: Check) -> Result:
     if db is None or not isinstance(check.query, exp.Expr):
-        wrong = check.query() if callable(check.query) else ["no database"]
+        try:
+            wrong = check.query() if callable(check.query) else ["no database"]
+        except UsageError as error:
+            wrong = [f"can't be evaluated: {error}"]
         return Result(check.name, len(wrong), tuple(wrong[:SHOWN]))
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:

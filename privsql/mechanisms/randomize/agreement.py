@@ -10,7 +10,8 @@ equation 7 and the truth n (m,). Its mean is 0 and
     Cov d = sum_j p_j^-2 (diag(P_j^T c_j) - P_j^T diag(c_j) P_j),
 
 c_j (m_j,) the records of Q in sub-table j by true value, fitted to the known sums over j and over x. d^T Cov^+ d is
-chi-square with the rank of Cov as degrees of freedom.
+chi-square with the rank of Cov as degrees of freedom. Both tails count: values that were not perturbed at all can agree
+too well.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
-from scipy.special import bdtr, bdtrc, chdtrc
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc
 
 if TYPE_CHECKING:
     from privsql.channel import Floats
     from privsql.mechanisms.randomize.public import Ints, Public
 
 SIGNIFICANCE = 1e-6  # probability that a sound release fails one of the tests
-FEWEST = 30.0  # expected records of a cell below which a chi-square would not be one
+FEWEST = 30.0  # expected records of a value, seen and changed, below which a chi-square would not be one
+ROUNDING = 1e-9  # of a difference that must be none, relative to the records
 ROUNDS = 200  # of proportional fitting
 LARGEST = 2**31 - 1  # records that a flow can hold
 
@@ -38,9 +40,9 @@ def improbable(public: Public) -> list[str]:
     p, q = public.retention[public.own], public.replacement[public.own]
     level = SIGNIFICANCE / (2 * len(records))
     highest, lowest = q + p * public.most / records, q + p / records
-    seen = public.totals
-    above = (seen > highest * records + 1) & (bdtrc(seen - 1, records, highest) < level)
-    below = (seen < lowest * records - 1) & (bdtr(seen, records, lowest) < level)
+    seen, trials = public.totals, public.records[public.own]
+    above = (seen > highest * records + 1) & (bdtrc(seen - 1, trials, highest) < level)
+    below = (seen < lowest * records - 1) & (bdtr(seen, trials, lowest) < level)
     return [
         f"sub-table {public.own[cell]}, value {public.code[cell]}: {seen[cell]:.0f} records are too "
         f"{'many' if above[cell] else 'few'}"
@@ -70,23 +72,27 @@ def possible(public: Public, counts: Ints) -> bool:
 
 
 def deviation(public: Public, seen: Floats, truth: Floats) -> float | None:
-    """The p-value of ``seen`` (cells,) published records of a set with ``truth`` (m,) records of each value.
+    """The two-sided p-value of ``seen`` (cells,) published records of a set with ``truth`` (m,) records of each value.
 
-    None where cells are too small for the test.
+    None where a value has too few records for the test, or too few that change.
     """
     p, q = public.retention[public.own], public.replacement[public.own]
     totals = np.bincount(public.own, seen, minlength=len(public.records)).astype(np.float64)
     counts = _fitted(public, truth, totals)
     expected = q * totals[public.own] + p * counts
-    if expected.min(initial=np.inf) < FEWEST:
+    changed = counts * q * (public.sizes - 1)[public.own]
+    if min(public.by_value(expected).min(), public.by_value(changed).min()) < FEWEST:
         return None
     difference = public.by_value((seen - q * totals[public.own]) / p) - truth
     covariance = _covariance(public, counts, expected)
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     kept = values > 1e-9
-    statistic = float(((vectors[:, kept].T @ (difference / scale)) ** 2 / values[kept]).sum())
-    return float(chdtrc(float(kept.sum()), statistic))
+    along = vectors.T @ (difference / scale)
+    if np.abs(along[~kept]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
+        return 0.0  # a difference that perturbation can't make
+    statistic, degrees = float((along[kept] ** 2 / values[kept]).sum()), float(kept.sum())
+    return float(2 * min(chdtrc(degrees, statistic), chdtr(degrees, statistic)))
 
 
 def _fitted(public: Public, truth: Floats, totals: Floats) -> Floats:

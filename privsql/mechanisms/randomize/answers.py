@@ -41,10 +41,8 @@ class Answers:
     def public(self) -> Public:
         """The public parameters, and the records of every cell."""
         everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []}, None, ())
-        rows = self._db.arrow(self._observed(everyone))
-        cells = int(self._db.rows(fill("core/size", {"table": table("privsql_domains")}))[0][0])
-        places, pairs = rows["place"].to_numpy(), rows["pairs"].to_numpy()
-        return public(self._db, np.bincount(places, pairs, minlength=cells).astype(np.float64))
+        stated = public(self._db)
+        return stated.seen(self._db.arrow(self._observed(everyone)))
 
     @property
     def channel(self) -> Channel:

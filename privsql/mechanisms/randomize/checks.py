@@ -21,7 +21,6 @@ from privsql.roles import label
 from privsql.sqlfiles import Holes, column, fill, same, table, temp
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
     from privsql.database import Database, Domain
     from privsql.mechanism import Columns
     from privsql.release import Manifest
@@ -120,6 +119,7 @@ def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Rando
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
     return [
         Check("parameters are those of the specification", lambda: _as_asked(manifest, asked)),
+        Check("bound and retention of the whole table are as stated", lambda: _whole(manifest, source, asked)),
         Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
         Check("quasi-identifiers are the source's", quasi),
         Check("the source's values fit the stated sub-tables", lambda: _spread(db, source)),
@@ -165,12 +165,15 @@ def _posteriors(db: Database, manifest: Manifest) -> list[str]:
 
 
 def _public(db: Database, condition: exp.Expr | None = None) -> Public:
-    return public(db, _seen(db, condition), (temp("v_subtables"), temp("v_domains"), temp("v_values")))
+    """The parameters, with the published records of every cell that meet a condition."""
+    stated = public(db, (temp("v_subtables"), temp("v_domains"), temp("v_values")))
+    return stated.seen(db.arrow(_seen(db, condition)))
 
 
 def _claims(db: Database, manifest: Manifest) -> list[str]:
     """Arithmetic of the manifest: records, number of sub-tables, bound and retention."""
     facts, asked, rows = manifest.facts, read(manifest), _stated(db)
+    _public(db)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(asked.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
@@ -198,6 +201,22 @@ def _as_asked(manifest: Manifest, asked: Randomize) -> list[str]:
         for name in ("algorithm", "rho1", "rho2", "delta", "objective")
     }
     return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
+
+
+def _whole(manifest: Manifest, source: Domain, asked: Randomize) -> list[str]:
+    """What uniform perturbation of the whole table would have, from the source's counts."""
+    facts, n, m = manifest.facts, sum(source.counts), len(source.counts)
+    rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= asked.rho1), default=Fraction(0))
+    if not 0 < rho1 < asked.rho2:
+        return ["the source has no protected value"]
+    gamma = asked.rho2 * (1 - rho1) / (rho1 * (1 - asked.rho2))
+    bound = 2 * sqrt(log(2 / float(asked.delta)) / n) * float(m / (gamma - 1) + 1)
+    found = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
+    return [
+        f"{name} {facts[name]}, from the source {value}"
+        for name, value in found.items()
+        if not isclose(facts[name], value, rel_tol=1e-5)  # an amplification may be rounded
+    ]
 
 
 def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
@@ -229,7 +248,7 @@ def _agreement(db: Database, manifest: Manifest) -> list[str]:
         }
         for code, records in db.rows(fill("verify/source_values", holes)):
             truth[int(code)] = records
-        found = deviation(stated, _seen(db, condition), truth)
+        found = deviation(stated, _public(db, condition).totals, truth)
         if found is not None and found < SIGNIFICANCE / len(sets):
             wrong.append(f"{name}: p-value {found:.2g}")
     return wrong
@@ -244,22 +263,20 @@ def _sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
     return sets
 
 
-def _seen(db: Database, condition: exp.Expr | None) -> Floats:
-    """Published records of every cell (cells,), of those that meet a condition."""
-    roles_keys = [field.name for field in db.fields(temp("v_cells"))][2:]
+def _seen(db: Database, condition: exp.Expr | None) -> exp.Query:
+    """Published records of every cell, of those that meet a condition."""
+    keys = [field.name for field in db.fields(temp("v_cells"))][2:]
     holes: Holes = {
         "perturbed": temp("v_perturbed"),
         "cells": temp("v_cells"),
         "terms": [],
         "keys": [],
         "filter": condition or exp.true(),
-        "sa": [column(key) for key in roles_keys],
-        "sa_keys": [column(key) for key in roles_keys],
+        "sa": [column(key) for key in keys],
+        "sa_keys": [column(key) for key in keys],
         "totals": [],
         "amounts": [],
         "groups": [],
-        "same_value": same("q", "c", roles_keys),
+        "same_value": same("q", "c", keys),
     }
-    rows = db.arrow(fill("randomize/observed", holes))
-    cells = int(db.rows(fill("core/size", {"table": temp("v_domains")}))[0][0])
-    return np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=cells).astype(np.float64)
+    return fill("randomize/observed", holes)

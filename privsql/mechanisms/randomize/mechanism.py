@@ -47,7 +47,8 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
     subtables = search.checked(problem, found)
-    noise = key.stream("randomize", found.parts.tolist(), tuple(source.labels), asked.rho2)
+    gammas = [str(subtable.gamma) for subtable in subtables]
+    noise = key.stream("randomize", found.parts.tolist(), gammas, tuple(source.labels))
     roles = source.roles
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         moves = beside.submit(drawn, found.parts, subtables, noise)
@@ -103,14 +104,14 @@ def _parameters(subtables: Sequence[SubTable]) -> pa.Table:
 
 def _facts(problem: Problem, found: Partition, subtables: Sequence[SubTable]) -> dict[str, Any]:
     """What manifest and output state of a partition."""
-    whole = search.find(problem, "up")
+    whole, n = search.checked(problem, search.find(problem, "up")), problem.records
     return {
         "subtables": len(subtables),
         "groups": found.groups,
-        "bound": found.bound,
-        "bound_up": whole.bound,
+        "bound": sum(subtable.error(n, problem.delta) for subtable in subtables),
+        "bound_up": sum(subtable.error(n, problem.delta) for subtable in whole),
         "retention": retention(subtables),
-        "retention_up": retention(search.checked(problem, whole)),
+        "retention_up": retention(whole),
         "optimal": found.optimal,
     }
 

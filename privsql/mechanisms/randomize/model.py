@@ -18,15 +18,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privsql.errors import InfeasibleError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_WEIGHT = 2**62  # of one record's choices: they are drawn as one 64-bit integer
+CLOSE = 1e-12  # rho2 - rho1_j that doubles do not tell from none
 GRID = 2**20  # to which an amplification is rounded down where its own terms are too long
 
 
@@ -54,11 +58,15 @@ class Problem:
 
         m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1), written with counts so that no two close numbers are divided.
         """
-        top, bottom = self.rho2.numerator, self.rho2.denominator
-        room = top * sizes.astype(np.float64) - bottom * highest  # (rho2 - rho1_j) |T_j| bottom
+        room = self._room(sizes, highest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            cost = self.scale * np.sqrt(sizes) * (domains * (highest * float(bottom - top)) / room + 1)
+            cost = self.scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
         return np.asarray(np.where(room > 0, cost, np.inf))
+
+    def _room(self, sizes: Ints, highest: Ints) -> Floats:
+        """(rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
+        room = float(self.rho2) * sizes - highest
+        return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
     def cost(self, parts: Ints) -> Floats:
         """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
@@ -70,10 +78,9 @@ class Problem:
         For small frequencies |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
         """
         sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts)
-        top, bottom = self.rho2.numerator, self.rho2.denominator
-        room = top * sizes.astype(np.float64) - bottom * highest
+        room = self._room(sizes, highest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            excess = room / (highest * float(bottom - top))  # gamma - 1
+            excess = room / (highest * float(1 - self.rho2))  # gamma - 1
             variance = sizes * domains * (domains - 1 + excess) / excess**2 / self.records**2
         return np.stack((self.costs(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
 
@@ -95,6 +102,11 @@ class SubTable:
     def weight(self) -> int:
         """Number of equally likely choices for a record: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
         return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
+
+    def error(self, n: int, delta: Fraction) -> float:
+        """(|T_j|/n) eps_j."""
+        scale = 2 * sqrt(log(2 / float(delta)))
+        return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
 
     @property
     def retention(self) -> Fraction:
@@ -129,7 +141,8 @@ def subtable(problem: Problem, part: Ints) -> SubTable:
     """Public parameters of a sub-table with counts ``part`` (m,), exact.
 
     An amplification with so many digits that a record's choice would not fit 64 bits is rounded down, which only adds
-    privacy. Raises ``ValueError`` where no perturbation meets the bound.
+    privacy. Raises ``ValueError`` where no perturbation meets the bound, ``InfeasibleError`` where
+    what is left can't be drawn.
     """
     records, size = int(part.sum()), int((part > 0).sum())
     rho1 = Fraction(int(part[problem.protected].max(initial=0)), records)
@@ -140,5 +153,8 @@ def subtable(problem: Problem, part: Ints) -> SubTable:
     if found.weight >= MOST_WEIGHT:
         found = SubTable(records, size, rho1, Fraction(int(gamma * GRID), GRID))
     if found.gamma <= 1 or found.weight >= MOST_WEIGHT:
-        raise ValueError(f"a sub-table of {records} records has no usable amplification ({float(gamma):g})")
+        raise InfeasibleError(
+            f"rho2 = {problem.rho2} leaves an amplification of {float(gamma):g} over a prior of {float(rho1):g}, which "
+            "can't be drawn exactly; choose another rho2, with fewer digits"
+        )
     return found

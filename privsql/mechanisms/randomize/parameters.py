@@ -48,12 +48,12 @@ class Facts(BaseModel):
     the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     subtables: int = Field(ge=1)
     groups: int = Field(ge=1)
     bound: float = Field(gt=0)
-    bound_up: float | None = Field(default=None, gt=0)
+    bound_up: float = Field(gt=0)
     retention: float = Field(gt=0, lt=1)
-    retention_up: float | None = Field(default=None, gt=0, lt=1)
+    retention_up: float = Field(gt=0, lt=1)
     optimal: bool

@@ -11,7 +11,8 @@ c are not published: they are themselves estimated, per sub-table and from all i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.channel import Channel, Floats, Observation, reconstruct, within
-from privsql.sqlfiles import all_rows, column, table
+from privsql.errors import UsageError
+from privsql.sqlfiles import all_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from privsql.database import Database
 
@@ -44,6 +48,11 @@ class Public:
     code: Ints
     protected: NDArray[np.bool_]
     totals: Floats
+
+    def seen(self, rows: pa.Table) -> Public:
+        """With the totals of ``sql/randomize/observed.sql`` (place, pairs)."""
+        totals = np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=len(self.own))
+        return replace(self, totals=totals.astype(np.float64))
 
     @cached_property
     def sizes(self) -> Ints:
@@ -110,23 +119,42 @@ class Public:
         return Channel(mean, np.diag(records @ mean), records)
 
 
-def public(db: Database, totals: Floats, named: Sequence[exp.Table] = TABLES) -> Public:
-    """The parameters of an open release; ``totals`` (cells,): its records by cell; ``named``: where its tables are."""
-    subtables, listed, coded = named
-    given = db.arrow(all_rows(subtables).order_by("sub_table"))
-    domains = db.arrow(all_rows(listed).order_by("cell"))
-    values = db.rows(exp.select(column("protected")).from_(coded).order_by("code"))
+def public(db: Database, named: Sequence[exp.Table] = TABLES) -> Public:
+    """The parameters of an open release, its totals still 0; ``named``: where its tables are.
 
-    def ratio(name: str) -> Floats:
-        parts = [given[f"{name}_{part}"].to_pylist() for part in ("numerator", "denominator")]
-        return np.array([float(top) / float(bottom) for top, bottom in zip(*parts, strict=True)])
-
+    ``UsageError`` unless these are parameters: nothing is computed from others.
+    """
+    subtables, listed, coded = (db.rows(_ordered(relation)) for relation in named)
+    _must(all(None not in row for rows in (subtables, listed) for row in rows), "an entry is NULL")
+    _must([row[0] for row in subtables] == list(range(len(subtables))), "sub-tables are not numbered 0, 1, ..")
+    _must([row[0] for row in listed] == list(range(len(listed))), "cells are not numbered 0, 1, ..")
+    _must([row[0] for row in coded] == list(range(len(coded))), "values are not numbered 0, 1, ..")
+    _must(all(0 <= own < len(subtables) for _, own, _ in listed), "a cell is in no sub-table")
+    _must({own for _, own, _ in listed} == set(range(len(subtables))), "a sub-table has no cells")
+    _must(all(0 <= code < len(coded) for _, _, code in listed), "a cell has no value")
+    _must(len({(own, code) for _, own, code in listed}) == len(listed), "a sub-table has a value twice")
+    _must(all(row[-1] is not None for row in coded), "a value is neither protected nor not")
+    _must(all(row[1] > 0 and row[4] > 0 and row[6] > 0 for row in subtables), "a number is not positive")
+    gamma = [float(Fraction(int(row[5]), int(row[6]))) for row in subtables]
+    rho1 = [float(Fraction(int(row[3]), int(row[4]))) for row in subtables]
+    _must(all(value > 1 for value in gamma), "a gamma is not above 1")
+    _must(all(0 < value < 1 for value in rho1), "a rho1 is not between 0 and 1")
+    cells = np.array(listed, dtype=np.int64)
     return Public(
-        given["records"].to_numpy(),
-        ratio("gamma"),
-        ratio("rho1"),
-        domains["sub_table"].to_numpy().astype(np.int64),
-        domains["code"].to_numpy().astype(np.int64),
-        np.array([bool(row[0]) for row in values]),
-        totals,
+        np.array([row[1] for row in subtables], dtype=np.int64),
+        np.array(gamma),
+        np.array(rho1),
+        cells[:, 1],
+        cells[:, 2],
+        np.array([bool(row[-1]) for row in coded]),
+        np.zeros(len(cells)),
     )
+
+
+def _ordered(relation: exp.Table) -> exp.Query:
+    return all_rows(relation).order_by(exp.Literal.number(1))
+
+
+def _must(holds: bool, wrong: str) -> None:
+    if not holds:
+        raise UsageError(f"the release's parameters are damaged: {wrong}")

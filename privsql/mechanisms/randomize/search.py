@@ -15,6 +15,7 @@ from privsql.mechanisms.randomize.model import Partition, Problem, SubTable, sub
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from privsql.mechanisms.randomize.model import Ints
     from privsql.mechanisms.randomize.parameters import Randomize
 
 
@@ -39,16 +40,27 @@ def find(asked: Problem, algorithm: str, objective: str = "bound") -> Partition:
     """The partition of ``up`` (the whole table) or ``pp``, checked; its rows are sorted by size, largest first."""
     whole = asked.counts[None]
     if algorithm == "up":
-        return Partition(whole, float(asked.cost(whole).sum()), 1, optimal=True)
+        return Partition(whole, _bound(asked, whole), 1, optimal=True)
     groups = initial_groups(asked.counts, asked.protected)
     labels, optimal = merged(asked, groups, objective)
     parts = union(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
-    return Partition(parts[order], float(asked.cost(parts).sum()), len(groups), optimal)
+    return Partition(parts[order], _bound(asked, parts), len(groups), optimal)
+
+
+def _bound(asked: Problem, parts: Ints) -> float:
+    """sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
+    try:
+        return sum(subtable(asked, part).error(asked.records, asked.delta) for part in parts)
+    except ValueError:
+        return float("inf")
 
 
 def checked(asked: Problem, found: Partition) -> list[SubTable]:
-    """The public parameters of every sub-table, in exact arithmetic; ``GuaranteeError`` if a partition is not one."""
+    """The public parameters of every sub-table, in exact arithmetic.
+
+    Raises ``GuaranteeError`` if a partition is not one.
+    """
     if (found.parts.sum(axis=0) != asked.counts).any() or (found.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
     try:

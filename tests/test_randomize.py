@@ -1,0 +1,866 @@
+"""Randomization: the papers' examples, balancing, merging, what is drawn, its posteriors, channel and tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from math import floor, log, sqrt
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from scipy.stats import chi2, chisquare, kstest
+from test_layout import Enumerator
+
+from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.mechanisms.randomize import merge, search
+from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
+from privsql.mechanisms.randomize.balance import balanced, initial_groups
+from privsql.mechanisms.randomize.baseline import _subtable
+from privsql.mechanisms.randomize.draw import drawn, moves_table, steps
+from privsql.mechanisms.randomize.mechanism import propose, retention
+from privsql.mechanisms.randomize.model import MOST_WEIGHT, Partition, Problem, SubTable, amplification, subtable
+from privsql.mechanisms.randomize.parameters import Facts, Randomize
+from privsql.mechanisms.randomize.public import Public
+from privsql.noise import seed_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+EXAMPLE = (12, 8, 6, 5, 4, 3, 1, 1, 1, 1)  # Chaytor and Wang, section 4; figure 9 of the thesis
+FALSE_ALARM = 1e-6  # of every statistical test here, unless it says otherwise
+
+
+def make(counts: Sequence[int], rho1: str = "1/3", rho2: str = "2/3") -> Problem:
+    """A problem from plain numbers."""
+    return search.problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
+
+
+def matrix(table: SubTable) -> list[list[Fraction]]:
+    """P_j, exact."""
+    stay, other = table.gamma * table.replacement, table.replacement
+    return [[stay if x == y else other for y in range(table.size)] for x in range(table.size)]
+
+
+def published(problem: Problem, parts: Any, totals: Any = None) -> Public:
+    """The public parameters of a partition as arrays; its records by cell are the true ones unless given."""
+    parts = np.array(parts, dtype=np.int64)
+    tables = [subtable(problem, part) for part in parts]
+    own, code = np.nonzero(parts)
+    return Public(
+        np.array([t.records for t in tables]),
+        np.array([float(t.gamma) for t in tables]),
+        np.array([float(t.rho1) for t in tables]),
+        own,
+        code,
+        problem.protected,
+        (parts[own, code] if totals is None else np.array(totals)).astype(np.float64),
+    )
+
+
+def error_bound(problem: Problem, parts: Any) -> float:
+    """sum_j (|T_j|/n) eps_j, from the definitions: gamma, then equation 11."""
+    n, total = problem.records, 0.0
+    for part in parts:
+        size, records = sum(c > 0 for c in part), sum(part)
+        rho1 = Fraction(int(max(c for c, p in zip(part, problem.protected, strict=True) if p)), int(records))
+        if rho1 >= problem.rho2:
+            return float("inf")
+        room = float(amplification(rho1, problem.rho2) - 1)
+        total += records / n * 2 * sqrt(log(2 / float(problem.delta))) / sqrt(records) * (size / room + 1)
+    return total
+
+
+def partitions(t: int) -> Iterator[tuple[int, ...]]:
+    """Labels of all set partitions of t things."""
+
+    def grow(labels: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(labels) == t:
+            yield labels
+            return
+        for label in range(max(labels, default=-1) + 2):
+            yield from grow((*labels, label))
+
+    return grow(())
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 12) -> Problem:
+    """A table of up to ``most`` values; perhaps some are not protected."""
+    counts = draw(st.lists(st.integers(1, draw(st.sampled_from([3, 30, 3000]))), min_size=2, max_size=most))
+    n = sum(counts)
+    rho1 = Fraction(draw(st.sampled_from(sorted(counts))), n)
+    assume(rho1 < Fraction(9, 10))
+    rho2 = rho1 + (1 - rho1) * draw(st.sampled_from([Fraction(1, 100), Fraction(1, 3), Fraction(9, 10)]))
+    assume(rho2.denominator < 10**18)
+    return make(counts, str(rho1), str(rho2))
+
+
+# Known answers ---
+
+
+def test_example_1() -> None:
+    problem = make(EXAMPLE)
+    assert problem.protected.all()
+    # The paper takes rho1 itself for the whole table; its largest frequency, 12/42, allows more.
+    gamma = amplification(Fraction(1, 3), problem.rho2)
+    whole = SubTable(42, 10, Fraction(1, 3), gamma)
+    assert (gamma, gamma * whole.replacement, whole.replacement) == (4, Fraction(4, 13), Fraction(1, 13))
+    assert subtable(problem, problem.counts) == SubTable(42, 10, Fraction(2, 7), Fraction(5))
+    first = subtable(problem, np.array([12, 8, 6, 4, 4, 2, 0, 0, 0, 0]))
+    assert (first.size, first.rho1, first.gamma) == (6, Fraction(1, 3), 4)
+    assert (first.gamma * first.replacement, first.replacement) == (Fraction(4, 9), Fraction(1, 9))
+    second = subtable(problem, np.array([0, 0, 0, 1, 0, 1, 1, 1, 1, 1]))
+    assert (second.size, second.rho1, second.gamma) == (6, Fraction(1, 6), 10)
+    assert (second.gamma * second.replacement, second.replacement) == (Fraction(2, 3), Fraction(1, 15))
+    assert second.retention + second.replacement == Fraction(2, 3)
+
+
+def test_example_2_the_initial_groups() -> None:
+    problem = make(EXAMPLE)
+    assert initial_groups(problem.counts, problem.protected).tolist() == [
+        [6, 6, 6, 0, 0, 0, 0, 0, 0, 0],
+        [4, 0, 0, 4, 4, 0, 0, 0, 0, 0],
+        [2, 2, 0, 0, 0, 2, 0, 0, 0, 0],
+        [0, 0, 0, 1, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+
+
+def test_examples_3_and_4_the_order_and_the_bounds() -> None:
+    problem = make(EXAMPLE)
+    groups = initial_groups(problem.counts, problem.protected)
+    labels = merge.along(problem, groups, np.array([0, 2, 1, 3, 4]))
+    assert labels.tolist() == [0, 0, 0, 1, 1]
+    assert merge.bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
+    one = merge.along(problem, groups, merge.paper_order(groups))
+    assert merge.bound(problem, groups, one) == pytest.approx(2.03031, abs=5e-6)  # scipy's order is another
+    up, pp = search.find(problem, "up"), search.find(problem, "pp")
+    assert (round(up.bound, 5), round(pp.bound, 5)) == (2.07453, 2.01965)
+    assert pp.parts.tolist() == [[12, 8, 6, 4, 4, 2, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1, 1, 1, 1, 1]]
+    assert (pp.groups, pp.optimal) == (5, True)
+    found = [merge.bound(problem, groups, np.array(labels)) for labels in partitions(5)]
+    assert min(found) == pytest.approx(pp.bound, rel=1e-12)
+
+
+def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
+    problem = make(EXAMPLE, "1/4")
+    assert problem.protected.tolist() == [False] + [True] * 9
+    inner = np.where(problem.protected, problem.counts, 0)
+    assert balanced(inner, 3).tolist() == [
+        [0, 5, 5, 5, 0, 0, 0, 0, 0, 0],
+        [0, 3, 0, 0, 3, 3, 0, 0, 0, 0],
+        [0, 0, 1, 0, 1, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+    assert initial_groups(problem.counts, problem.protected).tolist() == [
+        [6, 5, 5, 5, 0, 0, 0, 0, 0, 0],
+        [3, 3, 0, 0, 3, 3, 0, 0, 0, 0],
+        [1, 0, 1, 0, 1, 0, 1, 0, 0, 0],
+        [2, 0, 0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+
+
+@pytest.mark.parametrize(("size", "shown"), [(77, 5), (50, 7), (14, 22), (9, 31), (7, 36), (6, 40), (2, 67)])
+def test_table_1_small_domains_retain_more(size: int, shown: int) -> None:
+    assert round(100 * SubTable(100, size, Fraction(1, 10), Fraction(5)).retention) == shown
+
+
+@pytest.mark.parametrize(("rarest", "shown"), [(6, 2.9), (5, 4.0), (4, 5.9), (3, 9.4)])
+def test_table_2_retention_of_the_whole_table(rarest: int, shown: float) -> None:
+    # OCC-300K: 50 values, the most frequent has 7.5 % (gamma follows from that, not from rho1 = 1/13).
+    counts = [749] + [189] * 48 + [179]
+    problem = make(counts, "1/13", f"1/{rarest}")
+    found = search.find(problem, "up")
+    assert round(100 * retention(search.checked(problem, found)), 1) == shown
+
+
+def test_amplification_is_equation_6() -> None:
+    assert amplification(Fraction(1, 3), Fraction(2, 3)) == 4
+    assert amplification(Fraction(1, 6), Fraction(2, 3)) == 10
+    assert amplification(Fraction(1, 13), Fraction(1, 6)) == Fraction(12, 5)
+
+
+# Requests ---
+
+
+@pytest.mark.parametrize(
+    ("rho1", "rho2", "words"),
+    [("1/3", "1/3", "must be below rho2"), ("1/2", "1/3", "must be below"), ("1/3", "1", "rho2 = 1 bounds nothing"),
+     ("0", "1/3", "outside"), ("1/3", "1.1", "outside"), (0.3, "1/2", "exact")],
+)  # fmt: skip
+def test_parameters_that_mean_nothing_are_refused(rho1: Any, rho2: Any, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Randomize(rho1=rho1, rho2=rho2)
+
+
+def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
+    with pytest.raises(InfeasibleError, match=r"the rarest, x1, has 0\.4000: choose rho1 >= 2/5") as error:
+        make([6, 4], "1/3", "1/2")
+    assert error.value.details == {"rho1": "1/3", "nearest_rho1": "2/5", "value": "x1"}
+    assert make([6, 4], "2/5", "1/2").protected.tolist() == [False, True]
+    with pytest.raises(InfeasibleError, match="at least 2 sensitive values"):
+        make([5], "1/3", "1/2")
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
+def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
+    given_ = propose(None, SimpleNamespace(counts=counts))  # type: ignore[arg-type]
+    problem = search.problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
+    assert search.checked(problem, search.find(problem, "pp"))
+
+
+@pytest.mark.parametrize("algorithm", ["up", "pp"])
+@pytest.mark.parametrize("rho2", ["0.666666666666666667", "0.333333333333333334", "0.34000000000000001"])
+def test_a_bound_of_18_digits_costs_what_it_costs(algorithm: str, rho2: str) -> None:
+    problem = make(EXAMPLE, "1/3", rho2)
+    found = search.find(problem, algorithm)
+    assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-6)
+    groups = initial_groups(problem.counts, problem.protected)
+    unions = [merge.union(groups, np.array(labels)).tolist() for labels in partitions(5)]
+    wanted = [problem.counts.tolist()] if algorithm == "up" else min(unions, key=lambda u: error_bound(problem, u))
+    assert found.bound == pytest.approx(error_bound(problem, wanted), rel=1e-6)
+    assert search.checked(problem, found)
+
+
+@pytest.mark.parametrize("counts", [EXAMPLE, tuple(c * 10**5 + 7 for c in EXAMPLE)])
+@pytest.mark.parametrize("rho2", ["0.666666666666666667", "0.333456789012345678", "0.4000000000000001"])
+def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], rho2: str) -> None:
+    """An amplification that was rounded down makes another bound; verify re-computes it to 1e-9."""
+    problem = make(counts, "1/3", rho2)
+    for algorithm in ("up", "pp"):
+        found = search.find(problem, algorithm)
+        tables = search.checked(problem, found)
+        a, n = 2 * sqrt(log(2 / 0.05)), problem.records
+        stated = sum(sqrt(t.records) / n * a * float(t.size / (t.gamma - 1) + 1) for t in tables)
+        assert found.bound == pytest.approx(stated, rel=1e-9)
+
+
+# Balancing ---
+
+
+@given(problems())
+def test_balancing_lemmas(problem: Problem) -> None:
+    """Lemmas 1-4 of the thesis on the records with protected values."""
+    counts = np.where(problem.protected, problem.counts, 0)
+    theta = int(counts.sum()) // int(counts.max())
+    groups = balanced(counts, theta)
+    assert (groups >= 0).all()
+    assert groups.sum(axis=0).tolist() == counts.tolist()
+    left = counts.copy()
+    for group in groups:
+        assert group.max() * theta <= group.sum()
+        heights = group[group > 0]
+        rest = left - group
+        assert rest.max() * theta <= rest.sum()
+        order = np.sort(left)[::-1]
+        feasible = [h for h in range(1, int(order[theta - 1]) + 1) if stays_balanced(order, h, theta)]
+        if rest.any():
+            assert len(heights) == theta
+            assert set(heights.tolist()) == {max(feasible)}
+        else:
+            assert not feasible or set(heights.tolist()) == {max(feasible)}
+        left = rest
+
+
+def stays_balanced(order: NDArray[np.int64], h: int, theta: int) -> bool:
+    """Whether what is left is theta-balanced once h of each of the theta most frequent values are taken."""
+    rest = order.copy()
+    rest[:theta] -= h
+    return int(rest.max()) * theta <= int(rest.sum())
+
+
+@given(problems())
+def test_the_unprotected_are_spread_in_proportion(problem: Problem) -> None:
+    groups = initial_groups(problem.counts, problem.protected)
+    assert groups.sum(axis=0).tolist() == problem.counts.tolist()
+    assert (groups >= 0).all()
+    inner, rest = groups[:, problem.protected].sum(axis=1), groups[:, ~problem.protected].sum(axis=1)
+    assert (inner > 0).all()
+    shares = [int(size) * int(rest.sum()) // int(inner.sum()) for size in inner]
+    assert rest.tolist()[:-1] == shares[:-1]
+    assert rest[-1] == rest.sum() - sum(shares[:-1])
+    left = np.where(problem.protected, 0, problem.counts)
+    for group in groups:  # the most frequent values first, all of one before the next
+        taken = np.where(problem.protected, 0, group)
+        used = np.flatnonzero(taken)
+        others = np.flatnonzero((left > 0) & (taken == 0))
+        start = np.where(problem.protected, 0, problem.counts)
+        assert all(start[i] >= start[j] for i in used for j in others)
+        left = left - taken
+
+
+@given(problems())
+def test_lemma_5_groups_stay_nearly_balanced(problem: Problem) -> None:
+    """f/|g| <= kappa/theta where the shares are whole, else kappa/(theta - 1), kappa = 1/(1 - 1/theta')."""
+    inner = problem.counts[problem.protected]
+    largest, n = int(inner.max()), problem.records
+    outer, theta = int(inner.sum()) // largest, n // largest
+    assume(outer > 1)
+    kappa = 1 / (1 - Fraction(1, outer))
+    for group in initial_groups(problem.counts, problem.protected):
+        size = int(group[problem.protected].sum())
+        whole = size * (n - int(inner.sum())) % int(inner.sum()) == 0
+        worst = Fraction(int(group[problem.protected].max()), int(group.sum()))
+        assert worst <= kappa / (theta if whole else theta - 1)
+
+
+def test_balancing_of_a_single_protected_value_and_of_equal_counts() -> None:
+    assert initial_groups(np.array([90, 3, 80]), np.array([False, True, False])).sum(axis=0).tolist() == [90, 3, 80]
+    assert balanced(np.array([5, 5, 5]), 3).tolist() == [[5, 5, 5]]
+    assert len(balanced(np.array([7, 7, 7, 7]), 4)) == 1
+    big = np.array([3 * 10**9, 2 * 10**9, 10**9 + 1, 5])
+    assert initial_groups(big, np.array([False, True, True, True])).sum(axis=0).tolist() == big.tolist()
+
+
+# Merging ---
+
+
+@settings(max_examples=60)
+@given(problems(most=8))
+def test_exact_is_the_best_of_all_unions(problem: Problem) -> None:
+    groups = initial_groups(problem.counts, problem.protected)[:6]
+    problem = replace(problem, counts=groups.sum(axis=0))
+    assume(problem.cost(groups.sum(axis=0)[None])[0] < np.inf)
+    best = min(
+        error_bound(problem, merge.union(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
+    )
+    assert merge.bound(problem, groups, merge.exact(problem, groups)) == pytest.approx(best, rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(problems(most=10), st.randoms(use_true_random=False))
+def test_along_is_the_best_of_all_cuts(problem: Problem, random: Any) -> None:
+    groups = initial_groups(problem.counts, problem.protected)[:7]
+    order = list(range(len(groups)))
+    random.shuffle(order)
+    bounds = []
+    for cuts in itertools.product((0, 1), repeat=len(order) - 1):
+        labels = np.zeros(len(order), dtype=np.int64)
+        labels[order] = np.cumsum([0, *cuts])
+        bounds.append(error_bound(problem, merge.union(groups, labels).tolist()))
+    found = merge.along(problem, groups, np.array(order))
+    assert merge.bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(most=60))
+def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem: Problem) -> None:
+    groups = initial_groups(problem.counts, problem.protected)
+    paper = merge.bound(problem, groups, merge.along(problem, groups, merge.paper_order(groups)))
+    pp, up = search.find(problem, "pp"), search.find(problem, "up")
+    assert pp.bound <= min(paper, up.bound) * (1 + 1e-12)
+    assert pp.bound == pytest.approx(error_bound(problem, pp.parts.tolist()), rel=1e-9)
+    assert up.bound == pytest.approx(error_bound(problem, [problem.counts.tolist()]), rel=1e-9)
+    assert pp.groups == len(groups)
+    assert pp.optimal == (len(groups) <= merge.MOST_EXACT)
+    sizes = pp.parts.sum(axis=1).tolist()
+    assert sizes == sorted(sizes, reverse=True)
+    assert search.checked(problem, pp)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(most=40))
+def test_the_smallest_error_within_the_papers_bound(problem: Problem) -> None:
+    """Objective ``error``: the bound is no worse than the paper's and the whole table's, the variance no larger."""
+    groups = initial_groups(problem.counts, problem.protected)
+    paper = merge.union(groups, merge.along(problem, groups, merge.paper_order(groups)))
+    found, whole = search.find(problem, "pp", "error"), problem.counts[None]
+    limit = min(error_bound(problem, paper.tolist()), error_bound(problem, whole.tolist()))
+    assert found.bound <= limit * (1 + 1e-9)
+    assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-9)
+    least = search.find(problem, "pp").parts
+    assert variance(problem, found.parts) <= variance(problem, least) * (1 + 1e-9)
+    assert search.checked(problem, found)
+
+
+def variance(problem: Problem, parts: Any) -> float:
+    """Variance of equation 7 for rare conditions, summed over values and sub-tables: |T_j| m_j q (1 - q)/p^2."""
+    tables = [subtable(problem, part) for part in parts]
+    return float(sum(t.records * t.size * t.replacement * (1 - t.replacement) / t.retention**2 for t in tables))
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(most=40), st.randoms(use_true_random=False))
+def test_improvement_never_loses_and_keeps_every_group(problem: Problem, random: Any) -> None:
+    groups = initial_groups(problem.counts, problem.protected)
+    labels = np.unique([random.randrange(4) for _ in groups], return_inverse=True)[1].astype(np.int64)
+    before = merge.bound(problem, groups, labels)
+    assume(before < np.inf)
+    after = merge.improved(problem, groups, labels)
+    assert merge.bound(problem, groups, after) <= before * (1 + 1e-12)
+    assert merge.union(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
+    assert sorted(set(after.tolist())) == list(range(int(after.max()) + 1))
+
+
+def test_a_partition_that_is_none_is_refused() -> None:
+    problem = make(EXAMPLE)
+    whole = problem.counts[None]
+    for parts in (whole[:, ::-1], np.vstack((whole + 1, -np.ones_like(whole)))):
+        with pytest.raises(GuaranteeError, match="do not add up"):
+            search.checked(problem, Partition(parts, 1.0, 1, optimal=True))
+    rest = problem.counts - np.array([9, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    with pytest.raises(GuaranteeError, match="rho1 = 9/10"):
+        search.checked(problem, Partition(np.array([problem.counts - rest, rest]), 1.0, 1, optimal=True))
+
+
+# Exact parameters ---
+
+
+@given(problems())
+def test_the_largest_prior_gets_exactly_rho2(problem: Problem) -> None:
+    for part in search.find(problem, "pp").parts:
+        table = subtable(problem, part)
+        posterior = table.gamma * table.rho1 / (table.gamma * table.rho1 + 1 - table.rho1)
+        full = amplification(table.rho1, problem.rho2)
+        assert posterior <= problem.rho2
+        assert posterior == problem.rho2 if table.gamma == full else table.gamma < full
+        assert table.weight < MOST_WEIGHT
+        assert table.retention + table.size * table.replacement == 1
+
+
+def test_an_amplification_of_many_digits_is_rounded_down() -> None:
+    problem = make([333333333, 333333334, 333333335], "0.334", "0.334567890123456789")
+    table = subtable(problem, problem.counts)
+    full = amplification(table.rho1, problem.rho2)
+    assert full.denominator * 3 > MOST_WEIGHT
+    assert 1 < table.gamma < full
+    assert full - table.gamma < Fraction(1, 2**20)
+    assert table.weight < MOST_WEIGHT
+    with pytest.raises(InfeasibleError, match="can't be drawn exactly"):
+        subtable(make([334, 333, 333], "0.334", "0.334000000000000001"), np.array([334, 333, 333]))
+
+
+# What is drawn ---
+
+
+class Drawing(Enumerator):
+    """Integers too: every outcome of every call."""
+
+    def integers(self, low: int, high: int, size: int) -> NDArray[np.int64]:
+        """The next outcome of this call."""
+        choices = (high - low) ** size
+        if self.call == len(self.path):
+            self.path.append((0, choices))
+        choice, known = self.path[self.call]
+        assert known == choices
+        self.call += 1
+        digits = [choice // (high - low) ** i % (high - low) for i in range(size)]
+        return np.array([low + digit for digit in digits], dtype=np.int64)
+
+
+def table_of(rho1: Fraction, gamma: Fraction, part: Sequence[int]) -> SubTable:
+    """A sub-table with parameters of its own."""
+    return SubTable(sum(part), sum(c > 0 for c in part), rho1, gamma)
+
+
+@pytest.mark.parametrize("gamma", [Fraction(3), Fraction(5, 2), Fraction(7, 3)])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_step_has_the_probabilities_of_uniform_perturbation(gamma: Fraction, size: int) -> None:
+    table = SubTable(10, size, Fraction(1, 4), gamma)
+    noise, found = Drawing(), defaultdict(Fraction)
+    for (step,), probability in noise.runs(lambda: tuple(steps(table, 1, noise).tolist())):
+        found[step] += probability
+    assert found == {0: gamma / (size - 1 + gamma)} | dict.fromkeys(range(1, size), 1 / (size - 1 + gamma))
+
+
+def test_records_are_drawn_as_the_matrices_say() -> None:
+    """Of every record: sub-table j with c_ij/o_i, then a value with P_j; without replacement."""
+    parts = np.array([[1, 1, 0], [1, 0, 1]])
+    tables = [table_of(Fraction(1, 2), Fraction(2), parts[0]), table_of(Fraction(1, 2), Fraction(3, 2), parts[1])]
+    meaning = moves_table(tables).to_pylist()
+    assert [row["bid"] for row in meaning] == list(range(4))
+    noise = Drawing()
+    joint: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    for moves, probability in noise.runs(lambda: tuple(drawn(parts, tables, noise).tolist())):
+        joint[moves] += probability
+    assert sum(joint.values()) == 1
+    expected: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+    for homes in ((0, 1, 0, 1), (1, 0, 0, 1)):  # records: two of x0, one of x1, one of x2
+        for taken in itertools.product(range(2), repeat=4):
+            weight = Fraction(1, 2)
+            for j, step in zip(homes, taken, strict=True):
+                weight *= matrix(tables[j])[0][step]
+            bids = (
+                next(r["bid"] for r in meaning if (r["sub_table"], r["step"]) == pair)
+                for pair in zip(homes, taken, strict=True)
+            )
+            expected[tuple(bids)] += weight
+    assert dict(joint) == dict(expected)
+
+
+def simulated(problem: Problem, parts: Any, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
+    """Records value by value: true value, sub-table and published value, by the code that publishes."""
+    parts = np.array(parts, dtype=np.int64)
+    tables = [subtable(problem, part) for part in parts]
+    meaning = moves_table(tables)
+    moves = drawn(parts, tables, rng)
+    true = np.repeat(np.arange(parts.shape[1]), parts.sum(axis=0))
+    home, step = meaning["sub_table"].to_numpy()[moves], meaning["step"].to_numpy()[moves]
+    domains = [np.flatnonzero(part) for part in parts]
+    place = np.array([np.cumsum(part > 0) - 1 for part in parts])[home, true]
+    sizes = np.array([len(domain) for domain in domains])
+    padded = np.array([np.pad(domain, (0, int(sizes.max()) - len(domain))) for domain in domains])
+    return true, home.astype(np.int64), padded[home, (place + step) % sizes[home]]
+
+
+def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
+    """Chi-square of every row of every P_j, of sub-tables (exactly) and of pairs of records."""
+    problem = make([c * 2000 for c in EXAMPLE])
+    found = search.find(problem, "pp")
+    true, home, seen = simulated(problem, found.parts, seed_key(7).stream("test"))
+    pvalues = []
+    for j, part in enumerate(found.parts):
+        exact = matrix(subtable(problem, part))
+        domain = np.flatnonzero(part)
+        for place, value in enumerate(domain):
+            own = seen[(home == j) & (true == value)]
+            assert len(own) == part[value]
+            counts = np.array([(own == other).sum() for other in domain])
+            pvalues.append(chisquare(counts, [float(p) * len(own) for p in exact[place]]).pvalue)
+    assert len(pvalues) > len(EXAMPLE)
+    assert min(pvalues) > FALSE_ALARM / len(pvalues)
+    # Consecutive records are independent: staying follows staying as often as moving.
+    stays = (true == seen)[home == 0][: len(true) // 2]
+    first, second = stays[:-1:2], stays[1::2]
+    table = np.array(
+        [[(first & second).sum(), (first & ~second).sum()], [(~first & second).sum(), (~first & ~second).sum()]]
+    )
+    flat = table.sum(axis=1)[:, None] * table.sum(axis=0) / table.sum()
+    # Retention is the same for all values of one sub-table, so the two are independent there.
+    assert chi2.sf(((table - flat) ** 2 / flat).sum(), 1) > FALSE_ALARM
+
+
+def test_which_records_of_a_value_go_where_is_random() -> None:
+    """Position within the value's block against sub-table: rank sums, false alarm 1e-6."""
+    problem = make([c * 500 for c in EXAMPLE])
+    parts = search.find(problem, "pp").parts
+    true, home, _ = simulated(problem, parts, seed_key(8).stream("test"))
+    shared = int(np.flatnonzero((parts > 0).sum(axis=0) > 1)[0])
+    own = home[true == shared]
+    n, k = len(own), int((own == 0).sum())
+    ranks = np.flatnonzero(own == 0).sum()
+    mean, deviation_ = k * (n - 1) / 2, sqrt(k * (n - k) * (n + 1) / 12)
+    assert abs(ranks - mean) < 4.9 * deviation_
+
+
+# Posteriors ---
+
+
+@pytest.mark.parametrize(
+    ("counts", "rho1", "rho2"),
+    [(EXAMPLE, "1/3", "2/3"), (EXAMPLE, "1/4", "2/3"), ((3, 2, 1), "1/2", "3/4"), ((5, 1, 1, 1), "1/8", "1/5"),
+     ((50, 30, 10, 5, 3, 1, 1), "1/10", "1/8")],
+)  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["up", "pp"])
+def test_no_protected_value_exceeds_rho2_by_exact_bayes(
+    counts: Sequence[int], rho1: str, rho2: str, algorithm: str
+) -> None:
+    """Prior: relative frequency in the sub-table. Likelihoods: by enumerating what is drawn."""
+    problem = make(counts, rho1, rho2)
+    for part in search.find(problem, algorithm).parts:
+        table, noise = subtable(problem, part), Drawing()
+        steps_: dict[int, Fraction] = defaultdict(Fraction)
+        for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(steps(t, 1, n).tolist())):
+            steps_[step] += probability
+        values, size = np.flatnonzero(part), table.size
+        worst = Fraction(0)
+        for y in range(size):
+            joint = [Fraction(int(part[v]), table.records) * steps_[(y - x) % size] for x, v in enumerate(values)]
+            for x, v in enumerate(values):
+                posterior = joint[x] / sum(joint)
+                if problem.protected[v]:
+                    assert posterior <= problem.rho2
+                    worst = max(worst, posterior)
+        assert worst == problem.rho2
+
+
+def test_a_larger_amplification_breaks_the_bound() -> None:
+    problem = make(EXAMPLE)
+    table = subtable(problem, problem.counts)
+    larger = table.gamma + Fraction(1, 10**9)
+    assert larger * table.rho1 / (larger * table.rho1 + 1 - table.rho1) > problem.rho2
+
+
+# Channel ---
+
+
+def test_the_channel_is_what_is_drawn() -> None:
+    problem = make((3, 3, 2, 1, 1), "1/3", "2/3")
+    parts = np.array([[2, 2, 1, 0, 0], [1, 1, 1, 1, 1]])
+    stated = published(problem, parts)
+    stated.__dict__["estimated"] = (stated.totals, np.zeros(len(stated.totals)))  # as if the counts were known
+    channel, tables = stated.channel, [subtable(problem, part) for part in parts]
+    exact = np.zeros((5, len(stated.own)))
+    for i in range(5):
+        for cell, (j, y) in enumerate(zip(stated.own, stated.code, strict=True)):
+            if parts[j, i]:
+                places = np.cumsum(parts[j] > 0) - 1
+                exact[i, cell] = (
+                    Fraction(int(parts[j, i]), int(parts[:, i].sum())) * matrix(tables[j])[places[i]][places[y]]
+                )
+    np.testing.assert_allclose(channel.mean, exact, rtol=1e-12)
+    np.testing.assert_allclose(channel.records, problem.counts)
+    np.testing.assert_allclose(channel.mean.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(channel.moment, np.diag(problem.counts @ exact), rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(most=9), st.integers(0, 2**32))
+def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: Problem, seed: int) -> None:
+    parts = search.find(problem, "pp").parts
+    _, home, seen = simulated(problem, parts, np.random.default_rng(seed))
+    stated = published(problem, parts)
+    totals = [((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)]
+    stated = published(problem, parts, totals)
+    values, errors = stated.estimated
+    assert np.isfinite(values).all()
+    assert (errors >= 0).all()
+    truth = parts[stated.own, stated.code]
+    assert (stated.least <= truth).all()
+    assert (truth <= stated.most).all()
+    assert (values >= stated.least - 1e-6).all()
+    assert (values <= stated.most + 1e-6).all()
+    held = np.bincount(stated.own, values, minlength=len(parts))
+    np.testing.assert_allclose(held, stated.records, rtol=0.5)
+    np.testing.assert_allclose(stated.channel.mean.sum(axis=1), 1, rtol=1e-9)
+
+
+def test_estimated_counts_are_consistent() -> None:
+    """Of 420,000 records every cell is found within 6 standard errors of equation 7."""
+    problem = make([c * 10_000 for c in EXAMPLE])
+    parts = search.find(problem, "pp").parts
+    _, home, seen = simulated(problem, parts, seed_key(3).stream("test"))
+    stated = published(problem, parts)
+    totals = np.array([((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)])
+    found = published(problem, parts, totals).estimated[0]
+    truth = parts[stated.own, stated.code]
+    p, n = stated.retention[stated.own], stated.records[stated.own]
+    assert (np.abs(found - truth) < 6 * np.sqrt(n * 0.25) / p).all()
+    assert np.abs(found - truth).sum() / truth.sum() < 0.05
+
+
+# Equation 7 ---
+
+
+@pytest.mark.parametrize("wanted", [(1, 0, 0, 0), (1, 1, 0, 0), (0, 1, 1, 1), (1, 1, 1, 1)])
+def test_equation_7_is_unbiased(wanted: tuple[int, ...]) -> None:
+    """Exactly: a record of x adds, over what it can become, 1 if x is asked for and 0 if not."""
+    table = SubTable(20, 4, Fraction(1, 4), Fraction(5, 2))
+    p, q, s = table.retention, table.replacement, sum(wanted)
+    for x, row in enumerate(matrix(table)):
+        assert sum(row[y] * (wanted[y] - s * q) / p for y in range(4)) == wanted[x]
+    ones = np.eye(4)[:, None, :]  # one record each
+    functional = np.array(wanted, dtype=np.float64)[:, None]
+    found = [_subtable(one, functional, float(p), float(q))[0][0, 0] for one in ones]
+    assert found == pytest.approx([float((w - s * q) / p) for w in wanted])
+    single = ((4 - 1 + table.gamma) * 7 - 12) / (table.gamma - 1)  # as the paper has it, o = 7 of 12 records
+    assert (7 - 12 * q) / p == single
+
+
+def test_the_variance_of_equation_7() -> None:
+    """20,000 releases of 200 records, 60 with a value asked for: within 5 standard errors."""
+    table = SubTable(200, 5, Fraction(1, 4), Fraction(3))
+    p, q, s, f, n = float(table.retention), float(table.replacement), 2, 60, 200
+    rng = np.random.default_rng(11)
+    hits = rng.binomial(f, p + s * q, 20_000) + rng.binomial(n - f, s * q, 20_000)
+    estimates = (hits - n * s * q) / p
+    formula = (f * (p + s * q) * (1 - p - s * q) + (n - f) * s * q * (1 - s * q)) / p**2
+    assert estimates.mean() == pytest.approx(f, abs=5 * sqrt(formula / 20_000))
+    assert estimates.var() == pytest.approx(formula, rel=5 * sqrt(2 / 20_000))
+    # The estimated variance takes the estimate for f.
+    seen = np.array([[100.0, 40, 20, 20, 20]])
+    functional = np.array([1.0, 1, 0, 0, 0])[:, None]
+    estimate, variance, asked = (part[0, 0] for part in _subtable(seen, functional, p, q))
+    own = min(max(estimate, 0), n)
+    assert estimate == pytest.approx((140 - n * s * q) / p)
+    assert variance == pytest.approx((own * (p + s * q) * (1 - p - s * q) + (n - own) * s * q * (1 - s * q)) / p**2)
+    assert asked == 2
+
+
+# Tests of agreement ---
+
+WARD = tuple(c * 300 for c in (12, 8, 6, 5, 4, 3, 2, 2))
+
+
+def observed(stated: Public, home: Any, seen: Any, chosen: Any) -> NDArray[np.float64]:
+    """Published records of every cell among those chosen."""
+    width = len(stated.protected)
+    flat = np.bincount(home[chosen] * width + seen[chosen], minlength=len(stated.records) * width)
+    return flat[stated.own * width + stated.code].astype(np.float64)
+
+
+def trial(problem: Problem, parts: Any, rng: np.random.Generator, share: float = 1.0) -> tuple[Public, Any, Any]:
+    """A release, and of a random set of its records what is seen and what is true."""
+    true, home, seen = simulated(problem, parts, rng)
+    stated = published(problem, parts)
+    everyone = np.ones(len(true), dtype=bool)
+    stated = published(problem, parts, observed(stated, home, seen, everyone))
+    # Associated with the value: every other value is twice as likely to be in the set.
+    chosen = everyone if share == 1 else rng.random(len(true)) < share * (1 + true % 2)
+    return stated, observed(stated, home, seen, chosen), np.bincount(true[chosen], minlength=len(problem.counts))
+
+
+@pytest.mark.parametrize(("algorithm", "share"), [("up", 1.0), ("pp", 1.0), ("up", 0.3), ("pp", 0.3)])
+def test_p_values_of_sound_releases_are_uniform(algorithm: str, share: float) -> None:
+    """Kolmogorov-Smirnov over 300 releases, false alarm 1e-6; their published frequencies are possible."""
+    problem = make(WARD)
+    parts = search.find(problem, algorithm).parts
+    rng, found = np.random.default_rng(5), []
+    for _ in range(300):
+        stated, seen, truth = trial(problem, parts, rng, share)
+        found.append(deviation(stated, seen, truth))
+        assert improbable(stated) == []
+    assert None not in found
+    assert kstest(found, "uniform").pvalue > FALSE_ALARM
+
+
+def test_small_sets_are_not_tested() -> None:
+    problem = make(EXAMPLE)
+    stated, seen, truth = trial(problem, problem.counts[None], np.random.default_rng(1))
+    assert deviation(stated, seen, truth) is None
+
+
+@pytest.mark.parametrize("algorithm", ["up", "pp"])
+def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
+    problem = make(WARD)
+    parts = search.find(problem, algorithm).parts
+    stated = published(problem, parts)
+    found = deviation(stated, stated.totals, problem.counts.astype(np.float64))
+    assert found is not None
+    assert found < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("objective", ["bound", "error"])
+def test_small_sub_tables_do_not_switch_the_test_off(objective: str) -> None:
+    """50 values of 257,000 records, as in the papers: small sub-tables beside large ones, which are to be tested."""
+    problem = make([int(16000 * 0.94**i) + i * 7919 % 97 for i in range(50)], "1/13", "1/4")
+    parts = search.find(problem, "pp", objective).parts
+    assert parts.sum(axis=1).min() < 3000
+    stated, seen, truth = trial(problem, parts, np.random.default_rng(6), 0.1)
+    sound = deviation(stated, seen, truth)
+    assert sound is not None
+    assert sound > SIGNIFICANCE
+    # The true values instead, of a set in which every other value is twice as frequent.
+    true, home, _ = simulated(problem, parts, np.random.default_rng(7))
+    chosen = np.random.default_rng(8).random(len(true)) < 0.1 * (1 + true % 2)
+    found = deviation(stated, observed(stated, home, true, chosen), np.bincount(true[chosen]).astype(np.float64))
+    assert found is not None
+    assert found < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("factor", [Fraction(2, 3), Fraction(3, 2)])
+def test_another_amplification_is_found(factor: Fraction) -> None:
+    problem = make(tuple(c * 10 for c in WARD))
+    parts = problem.counts[None]
+    table = subtable(problem, parts[0])
+    wrong = replace(table, gamma=table.gamma * factor)
+    rng = np.random.default_rng(2)
+    true = np.repeat(np.arange(len(problem.counts)), problem.counts)
+    seen = (true + steps(wrong, len(true), rng)) % len(problem.counts)
+    stated = published(problem, parts, np.bincount(seen))
+    found = deviation(stated, stated.totals, problem.counts.astype(np.float64))
+    assert found is not None
+    assert found < SIGNIFICANCE
+
+
+def test_values_that_changed_places_are_found() -> None:
+    problem = make(WARD)
+    parts = problem.counts[None]
+    stated, seen, truth = trial(problem, parts, np.random.default_rng(3))
+    found = deviation(stated, seen[[1, 0, *range(2, len(seen))]], truth)
+    assert found is not None
+    assert found < SIGNIFICANCE
+
+
+def test_records_that_moved_between_unconnected_sub_tables_are_found() -> None:
+    """Two sub-tables without a common value: how many records of a set each holds is certain, not random."""
+    problem = make((600, 600, 600, 600, 600, 600, 600, 600), "1/8", "2/3")
+    parts = np.zeros((2, 8), dtype=np.int64)
+    parts[0, :4] = parts[1, 4:] = 600
+    stated, seen, truth = trial(problem, parts, np.random.default_rng(4), 0.4)
+    sound = deviation(stated, seen, truth)
+    assert sound is not None
+    assert sound > SIGNIFICANCE
+    moved = seen.copy()
+    moved[:4] -= 40
+    moved[4:] += 40
+    found = deviation(stated, moved, truth)
+    assert found is not None
+    assert found < SIGNIFICANCE
+
+
+def test_a_cell_that_no_true_count_explains_is_found() -> None:
+    problem = make(WARD)
+    stated = published(problem, problem.counts[None])
+    n = float(problem.records)
+    for totals, word in (([n - 700, *[100.0] * 7], "many"), ([5.0, *[(n - 5) / 7] * 7], "few")):
+        wrong = improbable(replace(stated, totals=np.array(totals)))
+        assert any(f"too {word}" in text and "sub-table 0, value 0" in text for text in wrong)
+
+
+def test_possible_is_what_brute_force_finds() -> None:
+    """All tables of counts over 3 values and 2 sub-tables against the flow."""
+    protected = np.array([True, True, False])
+    outcomes = set()
+    for sizes, caps in itertools.product([(4, 3), (3, 3)], itertools.product([1, 2, 3], repeat=2)):
+        for domains in ([(0, 1, 2), (0, 1, 2)], [(0, 1), (0, 2)], [(0, 1, 2), (1, 2)]):
+            own = np.array([j for j, domain in enumerate(domains) for _ in domain])
+            code = np.array([x for domain in domains for x in domain])
+            rho1 = np.array([cap / size for cap, size in zip(caps, sizes, strict=True)])
+            stated = Public(np.array(sizes), np.array([3.0, 3.0]), rho1, own, code, protected, np.zeros(len(own)))
+            reached = set()
+            for held in itertools.product(range(1, max(sizes) + 1), repeat=len(own)):
+                cells = np.array(held)
+                fits = np.bincount(own, cells).tolist() == list(sizes)
+                guarded = all(c <= caps[j] for c, j, x in zip(held, own, code, strict=True) if protected[x])
+                if fits and guarded:
+                    reached.add(tuple(np.bincount(code, cells, minlength=3).astype(int).tolist()))
+            for counts in itertools.product(range(sum(sizes) + 1), repeat=3):
+                if sum(counts) == sum(sizes):
+                    found = possible(stated, np.array(counts))
+                    assert found == (counts in reached), (sizes, caps, domains, counts)
+                    outcomes.add(found)
+    assert outcomes == {True, False}
+    assert not possible(stated, np.array([1, 1, 1]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_the_source_of_a_release_is_possible(problem: Problem) -> None:
+    parts = search.find(problem, "pp").parts
+    assert possible(published(problem, parts), problem.counts)
+
+
+# Facts ---
+
+
+def test_facts_are_strict() -> None:
+    good: dict[str, Any] = {
+        "subtables": 2, "groups": 5, "bound": 2.0, "bound_up": 2.1, "retention": 0.4, "retention_up": 0.3,
+        "optimal": True,
+    }  # fmt: skip
+    assert Facts.model_validate(good)
+    for key, value in (("subtables", 0), ("subtables", "2"), ("bound", 0.0), ("retention", 1.0), ("optimal", 1)):
+        with pytest.raises(ValidationError):
+            Facts.model_validate(good | {key: value})
+    with pytest.raises(ValidationError):
+        Facts.model_validate(good | {"theta": 3})
+
+
+def test_sizes_of_the_whole_are_integers_of_any_length() -> None:
+    """theta and the shares of groups are exact beyond 2^53."""
+    counts = np.array([3 * 10**15 + 1, 3 * 10**15, 10**15, 7])
+    groups = initial_groups(counts, np.array([False, True, True, True]))
+    assert groups.sum(axis=0).tolist() == counts.tolist()
+    inner = groups[:, 1:].sum(axis=1).tolist()
+    whole = sum(inner)
+    assert groups[0, 0] == floor(Fraction(inner[0], whole) * int(counts[0]))
