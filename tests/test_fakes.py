@@ -20,7 +20,7 @@ from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.model import Setting
 from privsql.mechanisms.bucketize.suppress import kept, spread
-from privsql.mechanisms.bucketize.unmask import Listed
+from privsql.mechanisms.bucketize.unmask import Listed, channel
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
@@ -112,7 +112,6 @@ def test_the_mean_of_the_listed_buckets_is_that_of_the_specification() -> None:
     one = Listed(3, 10, np.diag([7.0] * 8), 2)
     assert one.kappa == pytest.approx(2 / 5)
     assert one.records == pytest.approx([(7 - 10 * 0.4) / 0.6] * 8)
-    assert Listed(3, 10, np.diag([7.0] * 8), 0).records == pytest.approx([7.0] * 8)
 
 
 def test_certainty_after_corruption() -> None:
@@ -248,3 +247,13 @@ def test_requests_that_make_no_sense_are_refused(ward: Path) -> None:
     refused(run("publish", ward / "rule.toml"), 2, "constant threshold")
     (ward / "alone.toml").write_text(spec.replace("fake_values = 2", "exclude_negative = true"))
     refused(run("publish", ward / "alone.toml"), 2, "fake_values")
+
+
+def test_without_fakes_the_channel_is_that_of_the_buckets() -> None:
+    """Also where a value stands more than once in a bucket: records are row sums over sizes, not times listed."""
+    pairs = np.array([[4.0, 2.0], [2.0, 1.0]])  # one bucket of size 3: a, a, b
+    one = Listed(3, 1, pairs, 0)
+    assert one.records == pytest.approx([2, 1])
+    assert one.most == pytest.approx([2, 1])
+    assert channel([one]).mean == pytest.approx(np.array([[2 / 3, 1 / 3], [2 / 3, 1 / 3]]))
+    assert channel([one]).moment == pytest.approx(pairs / 3)

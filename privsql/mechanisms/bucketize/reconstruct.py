@@ -97,6 +97,6 @@ def observe(asked: Asked, roles: Roles, facts: dict[str, Any], classes: list[Lis
 
 def asked_of(db: Database, query: CountQuery, classes: list[Listed], through: Channel) -> Asked:
     """The question with what is certain of the values' records, and what is not."""
-    most = np.sum([np.diag(one.pairs) for one in classes], axis=0)
+    most = np.sum([one.most for one in classes], axis=0)
     uncertain = np.sum([one.variance for one in classes], axis=0) if classes[0].fakes else None
     return Asked(db, query, table("qit"), through, most=most, uncertain=uncertain)

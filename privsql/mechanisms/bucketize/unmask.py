@@ -51,9 +51,16 @@ class Listed:
 
     @cached_property
     def records(self) -> Floats:
-        """N^ (m,), within 0 and the times that a value is listed."""
-        listed = np.diag(self.pairs)
+        """N^ (m,), within 0 and the times that a value is listed; exact where nothing is fake."""
+        if not self.fakes:
+            return np.asarray(self.pairs.sum(axis=1) / self.size)
+        listed = self.most
         return np.clip((listed - self.kappa * self.buckets) / (1 - self.kappa), 0, listed)
+
+    @property
+    def most(self) -> Floats:
+        """Records that each value has at most (m,)."""
+        return np.diag(self.pairs) if self.fakes else self.records
 
     @property
     def variance(self) -> Floats:
@@ -70,6 +77,8 @@ class Listed:
     @property
     def meetings(self) -> Floats:
         """G^ (m, m): how often two real values meet."""
+        if not self.fakes:
+            return self.pairs
         neither = self.buckets - self.records[:, None] - self.records
         found = ((self.products - self.delta * neither) / (1 + self.delta)).clip(0)
         found[np.diag_indices(len(found))] = self.records
