@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +13,24 @@ from privsql.roles import Field, Roles, fold, label
 from privsql.sqlfiles import Holes, column, every, fill, named, some, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from privsql.engine.duck import Engine
     from privsql.spec import Spec
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
+
+
+@dataclass
+class Past:
+    """What the publisher's ledger adds to a source, and learns of it: see ``privsql.ledger``."""
+
+    releases: int = 0
+    held_back: int = 0
+    fetch: Callable[[], NDArray[np.int64]] | None = None
+    assigned: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,27 @@ class Prepared:
     source_records: int
     suppressed: int
     reading: Reading
+    past: Past = field(default_factory=Past)
+
+    @property
+    def releases(self) -> int:
+        """How many earlier releases of the same subjects a guarantee has to take in."""
+        return self.past.releases
+
+    @property
+    def held_back(self) -> int:
+        """New records that are left out of this release because they can't be released yet."""
+        return self.past.held_back
+
+    def earlier(self) -> NDArray[np.int64]:
+        """Group of every record of ``records`` in every earlier release (releases, n), -1 where it was in none."""
+        if self.past.fetch is None:
+            return np.zeros((0, self.records), dtype=np.int64)
+        return self.past.fetch()
+
+    def assigned(self, groups: NDArray[np.int64]) -> None:
+        """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
+        self.past.assigned = groups
 
     @property
     def records(self) -> int:

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
-Mechanism = Annotated[Bucketize | Randomize, Field(discriminator="kind")]
+Mechanism = Annotated[Bucketize | Randomize | Permute, Field(discriminator="kind")]
 DEFAULT_KIND = "bucketize"
 
 

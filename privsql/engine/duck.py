@@ -98,6 +98,10 @@ class Engine:
         """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
         return exp.column("rowid", table=table)
 
+    def dealt(self, records: exp.Table, slots: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` and ``code`` from ``slots`` (pos, bid, code), by position."""
+        return fill("duckdb/dealt", {"records": records, "slots": slots})
+
     def matched(self, records: exp.Table, slots: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``slots`` (pos, bid), by position."""
         return fill("duckdb/matched", {"records": records, "slots": slots})
