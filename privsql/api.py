@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql import ledger as ledgers
 from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.channel import quality
@@ -17,7 +18,7 @@ from privsql.engine.duck import Engine, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.examine import contents, examine
 from privsql.mechanism import refuse_collisions
-from privsql.noise import Key, seed_key, system_key
+from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
 from privsql.propose import feasible, propose
@@ -38,7 +39,19 @@ if TYPE_CHECKING:
     from privsql.workload import Question
 
 
-__all__ = ["Options", "Release", "Workload", "evaluate", "init", "inspect", "plan", "publish", "query", "verify"]
+__all__ = [
+    "Options",
+    "Release",
+    "Workload",
+    "evaluate",
+    "init",
+    "inspect",
+    "ledger",
+    "plan",
+    "publish",
+    "query",
+    "verify",
+]
 
 
 @dataclass(frozen=True)
@@ -86,38 +99,67 @@ class Verified:
         return {"ok": self.ok, "checks": [check.as_json() for check in self.checks], "notes": self.notes}
 
 
-def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, options: Options | None = None) -> Published:
+def publish(
+    spec: Spec,
+    *,
+    key: Key | None = None,
+    replace: bool = False,
+    allow_composition: bool = False,
+    options: Options | None = None,
+) -> Published:
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
 
-    ``key`` makes every random choice (default: fresh from the operating system); the same key and the same
-    records give the same release. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    ``key`` makes every random choice (default: fresh from the operating system, or kept beside the ledger where there
+    is one); the same key and the same records give the same release. Where a ledger is kept, subjects that were
+    published before are only published again if a guarantee covers both, or if ``allow_composition``, which the
+    release says. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    options, key, clock = options or Options(), key or system_key(), time.monotonic()
+    options, key, clock = options or Options(), key or _key(spec), time.monotonic()
     _may_write(spec, replace=replace)
     with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
-        source, mechanism = _prepared(db, spec), of(spec.mechanism.kind)
-        db.attach(draft.database, "release", read_only=False)
-        facts = mechanism.publish(db, source, spec.mechanism, key)
-        manifest = _manifest(db, spec, source, key, facts)
-        db.view(manifest.name, mechanism.view(manifest), into="release")
-        db.put("manifest", manifest.as_table())
-        db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-        results = examine(db, manifest, "release", whole=False)
-        _must_hold(results)
-        if spec.release.format == "parquet":
-            for name in (*mechanism.tables(manifest), MANIFEST):
-                db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
-        db.detach("release")
-        made = draft.parquet if spec.release.format == "parquet" else draft.database
-        if made.is_dir():
-            _must_hold(verify(made).checks)  # what Parquet made of the types
-        draft.commit(made)
+        source = _prepared(db, spec)
+        with ledgers.opened(db, spec, source) as ledger:
+            if ledger is not None:
+                ledger.check(key, allow=allow_composition)
+            facts, results, made = _made(db, spec, source, key, draft, ledger.composition if ledger else [])
+            if ledger is not None:
+                ledger.record(made, key, facts)
+            draft.commit(made)
     return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock)
+
+
+def _made(
+    db: Engine, spec: Spec, source: Prepared, key: Key, draft: Draft, composition: list[str]
+) -> tuple[dict[str, Any], list[Result], Path]:
+    """The release in its draft, checked: its facts, the checks and its file or folder."""
+    mechanism = of(spec.mechanism.kind)
+    db.attach(draft.database, "release", read_only=False)
+    facts = mechanism.publish(db, source, spec.mechanism, key)
+    manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
+    db.view(manifest.name, mechanism.view(manifest), into="release")
+    db.put("manifest", manifest.as_table())
+    db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
+    results = examine(db, manifest, "release", whole=False)
+    _must_hold(results)
+    if spec.release.format == "parquet":
+        for name in (*mechanism.tables(manifest), MANIFEST):
+            db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
+    db.detach("release")
+    made = draft.parquet if spec.release.format == "parquet" else draft.database
+    if made.is_dir():
+        _must_hold(verify(made).checks)  # what Parquet made of the types
+    return facts, results, made
+
+
+def _key(spec: Spec) -> Key:
+    """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
+    ledger = ledgers.path_of(spec)
+    return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
 def _prepared(db: Engine, spec: Spec) -> Prepared:
     """The source, ready to be published under the specification's names."""
-    source = prepare(db, spec)
+    source = prepare(db, spec, named_records=ledgers.path_of(spec) is not None)
     refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
     return source
 
@@ -250,6 +292,11 @@ def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tupl
     return equality(db, source.roles, name, conditions, noise), conditions
 
 
+def ledger(spec: Spec) -> list[ledgers.Entry]:
+    """What the ledger of a source holds, oldest release first; ``UsageError`` if there is none."""
+    return ledgers.listed(spec)
+
+
 def init(
     path: Path,
     *,
@@ -346,6 +393,7 @@ def _notes(manifest: Manifest) -> list[str]:
     notes = []
     if manifest.randomness == "seed":
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
+    notes += manifest.composition
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
     return notes

@@ -73,15 +73,14 @@ class Domain(Protocol):
     def releases(self) -> int:
         """How many earlier releases of the same subjects a guarantee has to take in."""
 
-    @property
-    def held_back(self) -> int:
-        """New records that are left out of this release because they can't be released yet."""
-
     def earlier(self) -> NDArray[np.int64]:
         """Group of every record of ``records`` in every earlier release (releases, n), -1 where it was in none."""
 
-    def assigned(self, groups: NDArray[np.int64]) -> None:
+    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
         """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
+
+    def done(self) -> None:
+        """Forget relation ``records``."""
 
     def sort(self) -> None:
         """Make relation ``records``: the kept records, value by value in the order of ``labels``."""

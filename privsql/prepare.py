@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlglot import exp
@@ -28,9 +28,9 @@ class Past:
     """What the publisher's ledger adds to a source, and learns of it: see ``privsql.ledger``."""
 
     releases: int = 0
-    held_back: int = 0
+    sorted: bool = False
     fetch: Callable[[], NDArray[np.int64]] | None = None
-    assigned: NDArray[np.int64] | None = None
+    assigned: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Prepared:
     source_records: int
     suppressed: int
     reading: Reading
+    id: exp.Expr | None = None  # what names a record, where a ledger is kept
     past: Past = field(default_factory=Past)
 
     @property
@@ -51,18 +52,13 @@ class Prepared:
         """How many earlier releases of the same subjects a guarantee has to take in."""
         return self.past.releases
 
-    @property
-    def held_back(self) -> int:
-        """New records that are left out of this release because they can't be released yet."""
-        return self.past.held_back
-
     def earlier(self) -> NDArray[np.int64]:
         """Group of every record of ``records`` in every earlier release (releases, n), -1 where it was in none."""
         if self.past.fetch is None:
             return np.zeros((0, self.records), dtype=np.int64)
         return self.past.fetch()
 
-    def assigned(self, groups: NDArray[np.int64]) -> None:
+    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
         """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
         self.past.assigned = groups
 
@@ -76,11 +72,13 @@ class Prepared:
 
         Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
         """
+        if self.past.sorted:
+            return
         roles = self.roles
         holes: Holes = {
             "source": temp("source"),
             "sa": self.reading.sa,
-            "qi": self.reading.qi,
+            "qi": [*self.reading.qi, *([named(self.id, "id")] if self.id is not None else [])],
             "keep": self.reading.keep,
             "sa_order": roles.sa(),
             "qi_order": roles.qi(),
@@ -92,6 +90,13 @@ class Prepared:
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
             raise GuaranteeError("the source changed while it was read; nothing written")
+        self.past.sorted = True
+
+    def done(self) -> None:
+        """Forget ``records``, unless a ledger still has to write down who they are."""
+        if self.id is None:
+            self.db.drop("records")
+            self.past.sorted = False
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
@@ -107,9 +112,10 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Engine, spec: Spec) -> Prepared:
+def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
+    ``named_records``: for a ledger, the records keep their names, ``source.id``.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
@@ -140,7 +146,24 @@ def prepare(db: Engine, spec: Spec) -> Prepared:
         source_records,
         source_records - kept,
         reading,
+        _id(db, spec, keep) if named_records else None,
     )
+
+
+def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
+    """The column that names records; ``UsageError`` unless every record has a name of its own."""
+    available = {fold(field.name): field.name for field in db.fields(temp("source"))}
+    name = available.get(fold(spec.source.id or ""))
+    if name is None:
+        raise UsageError(
+            f"source.id: column {spec.source.id!r} is not in the source; it has {', '.join(available.values())}"
+        )
+    holes: Holes = {"source": temp("source"), "id": column(name), "keep": keep}
+    nulls, twice = db.rows(fill("ledger/unnamed", holes))[0]
+    if nulls or twice:
+        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
+        raise UsageError(f"source.id: column {name!r} {wrong}; a ledger needs one name for every record")
+    return column(name)
 
 
 def mount(db: Engine, spec: Spec) -> None:

@@ -150,6 +150,17 @@ class Engine:
             else:
                 self.execute(f"DROP TABLE IF EXISTS {render(temp(name))}")
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is made inside is there as a whole or not at all; in one database only."""
+        self.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+
     def attach(self, path: Path, name: str, *, read_only: bool) -> None:
         """Attach a database file under ``name``."""
         mode = " (READ_ONLY)" if read_only else ""

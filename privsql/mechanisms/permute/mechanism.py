@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.permute.answers import Answers
@@ -32,7 +33,8 @@ TABLES: tuple[str, ...] = ("qit", "st", "privsql_values")
 K, SHARES = 5, 100  # proposed: k, and e as this part of the range
 
 __all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "propose", "publish", "read",
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read",
     "source_checks", "tables", "view",
 ]  # fmt: skip
 
@@ -70,19 +72,25 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
         groups = labels(starts, len(found.axis.units))[codes]
     noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
     roles = source.roles
-    db.put("slots", dealt(groups, shuffled(groups, codes, noise)))
+    shown = np.flatnonzero(groups >= 0)  # the others are held back
+    values, ranks, records = np.unique(codes[shown], return_inverse=True, return_counts=True)
+    given_codes = np.full(len(codes), -1, dtype=np.int32)
+    given_codes[shown] = shuffled(groups[shown], ranks, noise)
+    db.put("slots", dealt(groups, given_codes))
     given = db.dealt(temp("records"), temp("slots")).subquery()
     holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
     db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
     db.drop("slots")
     source.assigned(groups)
-    db.put("composition", contents(groups, codes))
+    db.put("composition", contents(groups[shown], codes[shown]))
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
-    listed: Holes = {"domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
+    listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("permute/values", listed), into="release")
-    db.drop("composition")
-    return _facts(found, groups, codes, None) | {"held_back": source.held_back}
+    db.drop("composition", "published")
+    held = len(codes) - len(shown)
+    return _facts(found, groups[shown], codes[shown], None) | {"held_back": held, "left_out": held}
 
 
 def grouped(found: Measured, codes: Ints, earlier: Ints, asked: Permute) -> Ints:
@@ -126,6 +134,11 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:
 def answers(db: Database, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles)
+
+
+def promise(asked: Permute) -> str:
+    """How many values over which range."""
+    return f"{asked.k} values over {asked.e}"
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
