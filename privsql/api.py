@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from privsql import ledger as ledgers
 from privsql import sqlfiles
 from privsql._version import __version__
+from privsql.against import comparable, published_checks, record_checks
 from privsql.channel import quality
 from privsql.checks import Check, run
 from privsql.database import FILE_KINDS
-from privsql.engine.duck import Engine, unlocked, workshop
+from privsql.engine.duck import Engine, scratch, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.examine import contents, examine
 from privsql.mechanism import refuse_collisions
@@ -30,7 +31,7 @@ from privsql.sqlfiles import table, temp
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from privsql.answer import Answer
     from privsql.checks import Result
@@ -191,8 +192,14 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
-def verify(path: Path, spec: Spec | None = None, *, options: Options | None = None) -> Verified:
-    """Check a release from its published file, and against its source if ``spec`` is given."""
+def verify(
+    path: Path, spec: Spec | None = None, *, against: Sequence[Path] = (), options: Options | None = None
+) -> Verified:
+    """Check a release from its published file, against its source if ``spec`` is given, and beside other releases.
+
+    ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
+    what its ledger says of their records.
+    """
     with opened(path) as (db, manifest, _):
         # Against a source all checks run there, where both are open; here only what makes that safe.
         results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
@@ -211,7 +218,41 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
         results += run(
             None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
         )
+    if against and all(result.ok for result in results):
+        results += _together([*against, path], spec)
     return Verified(results, _notes(manifest))
+
+
+def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
+    """What several releases tell together; each is seen to hold what it states before it is read."""
+    manifests = []
+    for other in paths:
+        with opened(other) as (db, manifest, _):
+            held = contents(db, manifest, None)
+            if not held[0].ok:
+                raise GuaranteeError(f"{other}: {held[0].name}: {'; '.join(held[0].offending)}")
+            manifests.append(manifest)
+    names = [other.name for other in paths]
+    comparable(names, manifests)
+    with scratch() as db:
+        for i, other in enumerate(paths):
+            db.load(other, f"r{i}") if other.is_dir() else db.attach(other, f"r{i}", read_only=True)
+        results = run(db, published_checks(db, names, manifests))
+        if spec is not None:
+            results += _by_record(db, paths, spec, manifests[-1])
+    return results
+
+
+def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+    """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
+    with ledgers.read(db, spec) as entries:
+        by_digest = {entry.digest: entry for entry in entries}
+        found = [by_digest.get(ledgers.digest(path)) for path in paths]
+        strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
+        if strange is not None:
+            raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
+        listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
+        return run(db, record_checks(db, listed, manifest))
 
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:

@@ -135,9 +135,7 @@ def publish(
     replace: Annotated[bool, typer.Option("--replace", help="Replace a release that is there.")] = False,
     allow_composition: Annotated[
         bool,
-        typer.Option(
-            "--allow-composition", help="Publish the same subjects again where no guarantee covers it."
-        ),
+        typer.Option("--allow-composition", help="Publish the same subjects again where no guarantee covers it."),
     ] = False,
     memory_limit: Memory = None,
     threads: Threads = None,
@@ -188,10 +186,27 @@ def plan(
 
 
 @app.command(epilog="Example:\n\n    privsql verify occ_release.duckdb --source spec.toml")
-def verify(release: ReleaseFile, source: SourceSpec = None, as_json: Json = False) -> None:
-    """Check a release independently: from its file alone, and against the source if a specification names it."""
+def verify(
+    release: ReleaseFile,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RELEASE]...", help="With --against: more of them.")
+    ] = None,
+    source: SourceSpec = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same subjects.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a release independently: from its file alone, and against the source if a specification names it.
+
+    With --against, also what it and other releases of the same subjects tell together, and with --source of which
+    records.
+    """
     with _running(as_json) as options:
-        found = api.verify(release, specs.load(source) if source else None, options=options)
+        if more and not against:
+            raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
+        others = [*(against or ()), *(more or ())]
+        found = api.verify(release, specs.load(source) if source else None, against=others, options=options)
     _json(found.as_json()) if as_json else show.verified(out, release, found)
     raise typer.Exit(0 if found.ok else 1)
 

@@ -25,7 +25,7 @@ from privsql.slots import slots
 from privsql.sqlfiles import Holes, all_rows, column, every, fill, table, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -284,16 +284,29 @@ def _private(path: Path) -> None:
         raise EngineError(f"ledger {path}: {error.strerror}") from error
 
 
-def listed(spec: Spec) -> list[Entry]:
-    """All releases of the ledger of a specification, oldest first; ``UsageError`` if there is none."""
+@contextmanager
+def read(db: Engine, spec: Spec) -> Iterator[list[Entry]]:
+    """The ledger of a specification, attached for reading; ``UsageError`` if there is none."""
     path = path_of(spec)
     if path is None or not path.exists():
         raise UsageError(
             f"{path or spec.source.path}: there is no ledger; releases with source.id and [ledger] keep one"
         )
-    with scratch() as db:
-        db.attach(path, LEDGER, read_only=True)
-        return _entries(db)
+    db.attach(path, LEDGER, read_only=True)
+    yield _entries(db)
+
+
+def listed(spec: Spec) -> list[Entry]:
+    """All releases of the ledger of a specification, oldest first; ``UsageError`` if there is none."""
+    with scratch() as db, read(db, spec) as entries:
+        return entries
+
+
+def known_records(entries: Sequence[Entry], value: str) -> exp.Query:
+    """(id, value) of all records that some release of an attached ledger up to the last of ``entries`` holds."""
+    numbers = range(1, max(entry.number for entry in entries) + 1)
+    chosen = [column("id"), column(value).as_("value")]
+    return _union([exp.select(*chosen).from_(table(f"records_{number}", LEDGER)) for number in numbers])
 
 
 def digest(made: Path) -> str:
