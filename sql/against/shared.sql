@@ -2,7 +2,7 @@
 --   columns   a, b (groups), shared (records that agree in the quasi-identifiers), alike (that agree in the sensitive value),
 --             size_a, size_b
 --   reads     __first__(q0.., bid), __second__(q0.., bid): QIT;  __first_st__, __second_st__(bid, s0, count)
---   holes     __qi__: q0..;  __same_qi__, __same_value__: NULL-safe equality of x and y;  __value__: s0
+--   holes     __qi__: q0..;  __same_qi__, __same_value__: NULL-safe equality of x and y
 --   source    thesis, Definition 5, on what is published
 WITH q AS (
   SELECT x.bid AS a, y.bid AS b, sum(least(x.n, y.n)) AS shared
