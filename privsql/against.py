@@ -79,9 +79,9 @@ def _condition(manifest: Manifest) -> Holes:
     return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
 
 
-def record_checks(db: Engine, entries: Sequence[Entry], manifest: Manifest) -> list[Check]:
-    """The records' view of every pair and of all releases; the ledger is attached."""
-    db.view("known", known_records(entries, manifest.roles.sa_keys[0]))
+def record_checks(db: Engine, ledger: Sequence[Entry], entries: Sequence[Entry], manifest: Manifest) -> list[Check]:
+    """The records' view of every pair of ``entries`` and of all; the ledger is attached."""
+    db.view("known", known_records(ledger, entries[-1], manifest.roles.sa_keys[0]))
     found = []
     for first, second in combinations(entries, 2):
         found += _pair(db, first, second, manifest)

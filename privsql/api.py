@@ -252,7 +252,7 @@ def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest
         if strange is not None:
             raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
         listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
-        return run(db, record_checks(db, listed, manifest))
+        return run(db, record_checks(db, entries, listed, manifest))
 
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:

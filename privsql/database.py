@@ -73,8 +73,8 @@ class Domain(Protocol):
     def releases(self) -> int:
         """How many earlier releases of the same subjects a guarantee has to take in."""
 
-    def earlier(self) -> NDArray[np.int64]:
-        """Group of every record of ``records`` in every earlier release (releases, n), -1 where it was in none."""
+    def earlier(self, last: int) -> NDArray[np.int64]:
+        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
 
     def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
         """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""

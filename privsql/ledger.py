@@ -92,6 +92,8 @@ class Ledger:
         self._subject = fold(spec.source.id or "")
         self._fresh = source.records
         self._composes, self._allowed = "the first release", False
+        self._same: list[Entry] = []
+        self._last: NDArray[np.int64] | None = None  # of a chain: groups in the last release
 
     @property
     def composition(self) -> list[str]:
@@ -104,18 +106,17 @@ class Ledger:
         Raises ``GuaranteeError`` where no guarantee covers the composition and it is not allowed.
         """
         self._source.sort()
-        same = [entry for entry in self.entries if entry.subject == self._subject]
-        same = [entry for entry in same if self._overlap(entry)]
-        if not same:
+        same = [entry for entry in self.entries if entry.subject == self._subject and self._comparable(entry)]
+        chain = bool(same) and self._chained(same)
+        known = self._last_known(same[-1]) if chain else self._known_now(same) if same else 0
+        if not known:
             return
-        self._db.view("known", self._known(same))
-        known, self._fresh = self._counts()
+        self._same, self._fresh = same, self._source.records - known
         changed = self._changed(same)
-        repeat = self._repeats(same, key) and not self._fresh and not changed and known == self._source.records
-        chain = self._chained(same)
+        repeat = self._repeats(same, key) and not self._fresh and not changed
         if chain and not changed:
             self._source.past.releases = len(same)
-            self._source.past.fetch = lambda: np.stack([self._groups(entry) for entry in same])
+            self._source.past.fetch = lambda last: np.stack([self._groups(entry) for entry in same[-last:]])
             self._composes = _composition([*(entry.algorithm for entry in same), self._spec.mechanism.algorithm])
         elif repeat:
             self._composes = "a repeat of an earlier release"
@@ -154,19 +155,22 @@ class Ledger:
         parts = [exp.select(column("id")).from_(table(f"records_{entry.number}", LEDGER)) for entry in same]
         return _union(parts)
 
-    def _overlap(self, entry: Entry) -> bool:
-        """Whether a release holds any of the records: of another type of name it can't."""
+    def _comparable(self, entry: Entry) -> bool:
+        """Whether the names of a release's records are of the type of those here: else none can be the same."""
         own = exp.select(column("id")).from_(temp("records"))
-        theirs = exp.select(column("id")).from_(table(f"groups_{entry.number}", LEDGER))
-        if self._db.fields(own) != self._db.fields(theirs):
-            return False
-        holes: Holes = {"ids": table(f"groups_{entry.number}", LEDGER), "known": temp("records")}
-        known, _ = self._db.rows(fill("ledger/overlap", holes))[0]
-        return int(known) > 0
+        return self._db.fields(own) == self._db.fields(
+            exp.select(column("id")).from_(table(f"groups_{entry.number}", LEDGER))
+        )
 
-    def _counts(self) -> tuple[int, int]:
-        known, fresh = self._db.rows(fill("ledger/overlap", {"ids": temp("records"), "known": temp("known")}))[0]
-        return int(known), int(fresh)
+    def _last_known(self, entry: Entry) -> int:
+        """How many of the records are in the last release of a chain, which holds all that were released."""
+        self._last = self._groups(entry)
+        return int((self._last >= 0).sum())
+
+    def _known_now(self, same: list[Entry]) -> int:
+        """How many of the records are in some earlier release."""
+        known = self._known(same).subquery()
+        return int(self._db.rows(fill("ledger/overlap", {"ids": temp("records"), "known": known}))[0][0])
 
     def _changed(self, same: list[Entry]) -> list[tuple[Any, str]]:
         """Records that are not what they were, where the columns are the same; (name, fate)."""
@@ -187,6 +191,8 @@ class Ledger:
 
     def _groups(self, entry: Entry) -> NDArray[np.int64]:
         """Group of every record in an earlier release."""
+        if self._same and entry is self._same[-1] and self._last is not None:
+            return self._last
         holes: Holes = {
             "records": temp("records"),
             "members": table(f"groups_{entry.number}", LEDGER),
@@ -227,21 +233,30 @@ class Ledger:
         members = table(f"groups_{entry.number}", LEDGER)
         db.make(members.name, fill("ledger/members", {"assigned": assigned}), into=LEDGER, title="Writing the ledger")
         db.drop("slots")
-        known = [e for e in self.entries if e.subject == self._subject and self._overlap(e)]
-        nobody = exp.select(column("id")).from_(temp("records")).where(exp.false())
-        holes: Holes = {
-            "records": temp("records"),
-            "members": members,
-            "known": (self._known(known) if known else nobody).subquery(),
-            "columns": [*roles.qi("r"), *roles.sa("r")],
-        }
+        flags = self._is_fresh()
+        db.put("slots", slots(flags))
+        marked = db.matched(temp("records"), temp("slots")).subquery()
+        holes: Holes = {"marked": marked, "columns": [*roles.qi("r"), *roles.sa("r")]}
         db.make(f"records_{entry.number}", fill("ledger/fresh", holes), into=LEDGER)
+        db.drop("slots")
         db.put(
             "entry",
             pa.table({"key": list(entry.as_json()), "value": [json.dumps(v) for v in entry.as_json().values()]}),
         )
         db.make(f"release_{entry.number}", all_rows(temp("entry")), into=LEDGER)
         db.drop("entry")
+
+    def _is_fresh(self) -> NDArray[np.int32]:
+        """1 for every record that is published for the first time with these columns, else 0."""
+        assigned = self._source.past.assigned
+        shown = np.ones(self._source.records, dtype=bool) if assigned is None else assigned >= 0
+        if self._last is not None and self._same:
+            shown &= self._last < 0  # a chain's last release holds all that were released
+            return shown.astype(np.int32)
+        for entry in self._same:
+            if _columns(entry.spec) == _columns(_plain(self._spec)):
+                shown &= self._groups(entry) < 0
+        return shown.astype(np.int32)
 
 
 def _entries(db: Engine) -> list[Entry]:
@@ -302,11 +317,11 @@ def listed(spec: Spec) -> list[Entry]:
         return entries
 
 
-def known_records(entries: Sequence[Entry], value: str) -> exp.Query:
-    """(id, value) of all records that some release of an attached ledger up to the last of ``entries`` holds."""
-    numbers = range(1, max(entry.number for entry in entries) + 1)
+def known_records(entries: Sequence[Entry], last: Entry, value: str) -> exp.Query:
+    """(id, value) of all records that ``last``, of an attached ledger, or a release of its columns before it holds."""
+    alike = [e for e in entries if e.number <= last.number and _columns(e.spec) == _columns(last.spec)]
     chosen = [column("id"), column(value).as_("value")]
-    return _union([exp.select(*chosen).from_(table(f"records_{number}", LEDGER)) for number in numbers])
+    return _union([exp.select(*chosen).from_(table(f"records_{entry.number}", LEDGER)) for entry in alike])
 
 
 def digest(made: Path) -> str:

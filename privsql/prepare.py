@@ -29,7 +29,7 @@ class Past:
 
     releases: int = 0
     sorted: bool = False
-    fetch: Callable[[], NDArray[np.int64]] | None = None
+    fetch: Callable[[int], NDArray[np.int64]] | None = None
     assigned: NDArray[np.integer[Any]] | None = None
 
 
@@ -52,11 +52,11 @@ class Prepared:
         """How many earlier releases of the same subjects a guarantee has to take in."""
         return self.past.releases
 
-    def earlier(self) -> NDArray[np.int64]:
-        """Group of every record of ``records`` in every earlier release (releases, n), -1 where it was in none."""
-        if self.past.fetch is None:
+    def earlier(self, last: int) -> NDArray[np.int64]:
+        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
+        if self.past.fetch is None or not last:
             return np.zeros((0, self.records), dtype=np.int64)
-        return self.past.fetch()
+        return self.past.fetch(last)
 
     def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
         """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""

@@ -1,10 +1,7 @@
 -- fresh: the records that a release publishes for the first time, as they are published.
 --   columns   id, q0.., s0..
---   reads     __records__ (id, q0.., s0..), __members__(id, bid), __known__(id): the records of earlier releases
+--   reads     __marked__ (id, q0.., s0.., bid): the records, bid being 1 for those
 --   holes     __columns__: r.q0.., r.s0..
 SELECT r.id, __columns__
-FROM __records__ AS r
-JOIN __members__ AS m ON r.id = m.id
-LEFT JOIN __known__ AS k ON r.id = k.id
-WHERE k.id IS NULL
-ORDER BY r.id
+FROM __marked__ AS r
+WHERE r.bid = 1

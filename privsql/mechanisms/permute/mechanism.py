@@ -67,7 +67,8 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     source.sort()
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
     if source.releases:
-        groups = grouped(found, codes, source.earlier(), asked)
+        needed = source.releases if asked.algorithm in ("exact", "reapply-all") else 1
+        groups = grouped(found, codes, source.earlier(needed), asked)
     else:
         groups = labels(starts, len(found.axis.units))[codes]
     noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
