@@ -81,7 +81,7 @@ class Held:
     def at(self, group: Ints, number: Ints) -> Floats:
         """The chosen value of a group that so many are before."""
         row = np.searchsorted(self.counted, self.counted[self.first[group]] + number, side="right") - 1
-        return np.asarray(self.values[self.rank[row]])
+        return np.append(self.values[self.rank], np.nan)[row]
 
 
 @dataclass(frozen=True)
