@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql import ledger as ledgers
 from privsql import sqlfiles
 from privsql._version import __version__
+from privsql.against import comparable, published_checks, record_checks
 from privsql.channel import quality
 from privsql.checks import Check, run
 from privsql.database import FILE_KINDS
-from privsql.engine.duck import Engine, unlocked, workshop
+from privsql.engine.duck import Engine, scratch, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.examine import contents, examine
 from privsql.mechanism import refuse_collisions
-from privsql.noise import Key, seed_key, system_key
+from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
 from privsql.propose import feasible, propose
@@ -29,7 +31,7 @@ from privsql.sqlfiles import table, temp
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from privsql.answer import Answer
     from privsql.checks import Result
@@ -38,7 +40,19 @@ if TYPE_CHECKING:
     from privsql.workload import Question
 
 
-__all__ = ["Options", "Release", "Workload", "evaluate", "init", "inspect", "plan", "publish", "query", "verify"]
+__all__ = [
+    "Options",
+    "Release",
+    "Workload",
+    "evaluate",
+    "init",
+    "inspect",
+    "ledger",
+    "plan",
+    "publish",
+    "query",
+    "verify",
+]
 
 
 @dataclass(frozen=True)
@@ -86,38 +100,67 @@ class Verified:
         return {"ok": self.ok, "checks": [check.as_json() for check in self.checks], "notes": self.notes}
 
 
-def publish(spec: Spec, *, key: Key | None = None, replace: bool = False, options: Options | None = None) -> Published:
+def publish(
+    spec: Spec,
+    *,
+    key: Key | None = None,
+    replace: bool = False,
+    allow_composition: bool = False,
+    options: Options | None = None,
+) -> Published:
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
 
-    ``key`` makes every random choice (default: fresh from the operating system); the same key and the same
-    records give the same release. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    ``key`` makes every random choice (default: fresh from the operating system, or kept beside the ledger where there
+    is one); the same key and the same records give the same release. Where a ledger is kept, subjects that were
+    published before are only published again if a guarantee covers both, or if ``allow_composition``, which the
+    release says. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    options, key, clock = options or Options(), key or system_key(), time.monotonic()
+    options, key, clock = options or Options(), key or _key(spec), time.monotonic()
     _may_write(spec, replace=replace)
     with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
-        source, mechanism = _prepared(db, spec), of(spec.mechanism.kind)
-        db.attach(draft.database, "release", read_only=False)
-        facts = mechanism.publish(db, source, spec.mechanism, key)
-        manifest = _manifest(db, spec, source, key, facts)
-        db.view(manifest.name, mechanism.view(manifest), into="release")
-        db.put("manifest", manifest.as_table())
-        db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-        results = examine(db, manifest, "release", whole=False)
-        _must_hold(results)
-        if spec.release.format == "parquet":
-            for name in (*mechanism.tables(manifest), MANIFEST):
-                db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
-        db.detach("release")
-        made = draft.parquet if spec.release.format == "parquet" else draft.database
-        if made.is_dir():
-            _must_hold(verify(made).checks)  # what Parquet made of the types
-        draft.commit(made)
+        source = _prepared(db, spec)
+        with ledgers.opened(db, spec, source) as ledger:
+            if ledger is not None:
+                ledger.check(key, allow=allow_composition)
+            facts, results, made = _made(db, spec, source, key, draft, ledger.composition if ledger else [])
+            if ledger is not None:
+                ledger.record(made, key, facts)
+            draft.commit(made)
     return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock)
+
+
+def _made(
+    db: Engine, spec: Spec, source: Prepared, key: Key, draft: Draft, composition: list[str]
+) -> tuple[dict[str, Any], list[Result], Path]:
+    """The release in its draft, checked: its facts, the checks and its file or folder."""
+    mechanism = of(spec.mechanism.kind)
+    db.attach(draft.database, "release", read_only=False)
+    facts = mechanism.publish(db, source, spec.mechanism, key)
+    manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
+    db.view(manifest.name, mechanism.view(manifest), into="release")
+    db.put("manifest", manifest.as_table())
+    db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
+    results = examine(db, manifest, "release", whole=False)
+    _must_hold(results)
+    if spec.release.format == "parquet":
+        for name in (*mechanism.tables(manifest), MANIFEST):
+            db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
+    db.detach("release")
+    made = draft.parquet if spec.release.format == "parquet" else draft.database
+    if made.is_dir():
+        _must_hold(verify(made).checks)  # what Parquet made of the types
+    return facts, results, made
+
+
+def _key(spec: Spec) -> Key:
+    """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
+    ledger = ledgers.path_of(spec)
+    return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
 def _prepared(db: Engine, spec: Spec) -> Prepared:
     """The source, ready to be published under the specification's names."""
-    source = prepare(db, spec)
+    source = prepare(db, spec, named_records=ledgers.path_of(spec) is not None)
     refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
     return source
 
@@ -149,8 +192,14 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
-def verify(path: Path, spec: Spec | None = None, *, options: Options | None = None) -> Verified:
-    """Check a release from its published file, and against its source if ``spec`` is given."""
+def verify(
+    path: Path, spec: Spec | None = None, *, against: Sequence[Path] = (), options: Options | None = None
+) -> Verified:
+    """Check a release from its published file, against its source if ``spec`` is given, and beside other releases.
+
+    ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
+    what its ledger says of their records.
+    """
     with opened(path) as (db, manifest, _):
         # Against a source all checks run there, where both are open; here only what makes that safe.
         results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
@@ -169,7 +218,41 @@ def verify(path: Path, spec: Spec | None = None, *, options: Options | None = No
         results += run(
             None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
         )
+    if against and all(result.ok for result in results):
+        results += _together([*against, path], spec)
     return Verified(results, _notes(manifest))
+
+
+def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
+    """What several releases tell together; each is seen to hold what it states before it is read."""
+    manifests = []
+    for other in paths:
+        with opened(other) as (db, manifest, _):
+            held = contents(db, manifest, None)
+            if not held[0].ok:
+                raise GuaranteeError(f"{other}: {held[0].name}: {'; '.join(held[0].offending)}")
+            manifests.append(manifest)
+    names = [other.name for other in paths]
+    comparable(names, manifests)
+    with scratch() as db:
+        for i, other in enumerate(paths):
+            db.load(other, f"r{i}") if other.is_dir() else db.attach(other, f"r{i}", read_only=True)
+        results = run(db, published_checks(db, names, manifests))
+        if spec is not None:
+            results += _by_record(db, paths, spec, manifests[-1])
+    return results
+
+
+def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+    """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
+    with ledgers.read(db, spec) as entries:
+        by_digest = {entry.digest: entry for entry in entries}
+        found = [by_digest.get(ledgers.digest(path)) for path in paths]
+        strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
+        if strange is not None:
+            raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
+        listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
+        return run(db, record_checks(db, entries, listed, manifest))
 
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:
@@ -248,6 +331,11 @@ def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tupl
         raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random' nor a file")
     conditions = max(1, asked.queries // 4)
     return equality(db, source.roles, name, conditions, noise), conditions
+
+
+def ledger(spec: Spec) -> list[ledgers.Entry]:
+    """What the ledger of a source holds, oldest release first; ``UsageError`` if there is none."""
+    return ledgers.listed(spec)
 
 
 def init(
@@ -346,6 +434,7 @@ def _notes(manifest: Manifest) -> list[str]:
     notes = []
     if manifest.randomness == "seed":
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
+    notes += manifest.composition
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
     return notes

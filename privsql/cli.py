@@ -133,6 +133,10 @@ def publish(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a release that is there.")] = False,
+    allow_composition: Annotated[
+        bool,
+        typer.Option("--allow-composition", help="Publish the same subjects again where no guarantee covers it."),
+    ] = False,
     memory_limit: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -147,8 +151,8 @@ def publish(
         spec = specs.redirected(_spec(source, flags), to, form)
         if key_file and seed is not None:
             raise UsageError("give --key-file or --seed, not both")
-        key = noise.key_file(key_file) if key_file else noise.seed_key(seed) if seed is not None else noise.system_key()
-        done = api.publish(spec, key=key, replace=replace, options=options)
+        key = noise.key_file(key_file) if key_file else noise.seed_key(seed) if seed is not None else None
+        done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
     _json(done.as_json()) if as_json else show.published(out, done)
 
 
@@ -182,10 +186,27 @@ def plan(
 
 
 @app.command(epilog="Example:\n\n    privsql verify occ_release.duckdb --source spec.toml")
-def verify(release: ReleaseFile, source: SourceSpec = None, as_json: Json = False) -> None:
-    """Check a release independently: from its file alone, and against the source if a specification names it."""
+def verify(
+    release: ReleaseFile,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RELEASE]...", help="With --against: more of them.")
+    ] = None,
+    source: SourceSpec = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same subjects.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a release independently: from its file alone, and against the source if a specification names it.
+
+    With --against, also what it and other releases of the same subjects tell together, and with --source of which
+    records.
+    """
     with _running(as_json) as options:
-        found = api.verify(release, specs.load(source) if source else None, options=options)
+        if more and not against:
+            raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
+        others = [*(against or ()), *(more or ())]
+        found = api.verify(release, specs.load(source) if source else None, against=others, options=options)
     _json(found.as_json()) if as_json else show.verified(out, release, found)
     raise typer.Exit(0 if found.ok else 1)
 
@@ -291,6 +312,17 @@ def init(
     with _running(as_json) as options:
         toml = api.init(source, table=table, sensitive=sensitive, kind=kind, options=options)
     _json({"spec": toml}) if as_json else print(toml, end="")
+
+
+@app.command(epilog="Example:\n\n    privsql ledger spec.toml")
+def ledger(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the source.")],
+    as_json: Json = False,
+) -> None:
+    """List the releases of a source and what they compose to, from the publisher's private ledger."""
+    with _running(as_json):
+        entries = api.ledger(specs.load(spec))
+    _json({"releases": [entry.as_json() for entry in entries]}) if as_json else show.ledger(out, entries)
 
 
 @app.command(epilog="Example:\n\n    privsql schema > spec.schema.json")

@@ -10,7 +10,7 @@ per largest one-sided part, so that each side can be summed up by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,13 +54,19 @@ NAMES = {
 }  # fmt: skip
 
 
+MEASURES: dict[type[exp.Expr], Literal["sum", "avg", "min", "max"]] = {
+    exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"
+}  # fmt: skip
 Lookups = Mapping[str, Sequence[str]]
 
 
-def read(sql: str, roles: Roles, release: str, lookups: Lookups | None = None) -> CountQuery:
+def read(
+    sql: str, roles: Roles, release: str, lookups: Lookups | None = None, measures: Collection[str] = ()
+) -> CountQuery:
     """Take a query apart; ``UsageError`` names what is not supported.
 
-    ``lookups``: the columns of the tables that may be joined to the release, by table.
+    ``lookups``: the columns of the tables that may be joined to the release, by table; ``measures``: which of sum,
+    avg, min and max of a sensitive column the release can tell.
 
     >>> from privsql.roles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
@@ -73,13 +79,14 @@ def read(sql: str, roles: Roles, release: str, lookups: Lookups | None = None) -
     except UnicodeEncodeError as error:
         raise UsageError("the query is not valid Unicode text") from error
     try:
-        return _read(_parsed(sql), roles, release, lookups or {})
+        reader = _Reader(roles, release, lookups or {}, measures)
+        return _read(_parsed(sql), reader)
     except RecursionError as error:
         raise UsageError("the query is nested too deeply") from error
 
 
-def _read(select: exp.Select, roles: Roles, release: str, lookups: Lookups) -> CountQuery:
-    reader = _Reader(roles, _source(select, release), lookups)
+def _read(select: exp.Select, reader: _Reader) -> CountQuery:
+    reader.source(select)
     joined = reader.joins(select.args.get("joins") or [])
     groups, shown, measure = reader.outputs(select)
     filters, terms, predicate = reader.condition(select.args.get("where"))
@@ -163,8 +170,9 @@ def _integer(clause: exp.Expr | None, name: str) -> int | None:
 class _Reader:
     """Resolves columns of one query against the release's roles."""
 
-    def __init__(self, roles: Roles, alias: str, lookups: Lookups) -> None:
-        self._alias = alias
+    def __init__(self, roles: Roles, release: str, lookups: Lookups, measures: Collection[str]) -> None:
+        self._alias = self._release = release
+        self._told = measures
         self._lookups = {fold(name): (name, tuple(columns)) for name, columns in lookups.items()}
         self._joined: dict[str, Lookup] = {}
         self._types = {f.name: f.type for f in roles.quasi_identifiers}
@@ -173,6 +181,10 @@ class _Reader:
         fields += [("sa", f.name) for f in roles.sensitive]
         self._columns = {fold(name): (side, name) for side, name in fields}
         self._measured: exp.Expr = exp.null()
+
+    def source(self, select: exp.Select) -> None:
+        """Take the alias of the release in the query."""
+        self._alias = _source(select, self._release)
 
     # Joins ---
 
@@ -254,19 +266,20 @@ class _Reader:
         return groups, tuple(shown), measures[0]
 
     def _measure(self, item: exp.Expr) -> Measure | None:
-        """COUNT(*), or SUM or AVG of a numeric quasi-identifier; None for anything else."""
+        """COUNT(*), or SUM, AVG and the like of a numeric column; None for anything else."""
         if _is_count(item):
             return Measure()
-        kinds: dict[type, Literal["sum", "avg"]] = {exp.Sum: "sum", exp.Avg: "avg"}
-        kind = kinds.get(type(item))
-        if kind is None or not isinstance(item.this, exp.Column):
+        kind = MEASURES.get(type(item))
+        if kind is None or not isinstance(item.this, exp.Column) or len([x for x in item.args.values() if x]) > 1:
             return None
         side, name = self.resolve(item.this)
-        if side == "sa" or name not in self._types:
+        if side == "qi" and kind in ("min", "max"):
+            return None
+        if (side == "sa" and kind not in self._told) or name not in self._kinds:
             raise UsageError(f"{item.sql(dialect=DIALECT)}: only quasi-identifiers of the release can be added up")
-        if self._types[name].split("(")[0] not in NUMERIC.split():
-            raise UsageError(f"{item.sql(dialect=DIALECT)}: {name} is {self._types[name]}, not a number")
-        return Measure(kind, name)
+        if self._kinds[name].split("(")[0] not in NUMERIC.split():
+            raise UsageError(f"{item.sql(dialect=DIALECT)}: {name} is {self._kinds[name]}, not a number")
+        return Measure(kind, name, side)
 
     def _groups(self, clause: exp.Group | None, found: Sequence[tuple[exp.Expr, str]]) -> Iterator[Group]:
         if clause is None:

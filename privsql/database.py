@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
     from sqlglot import exp
 
     from privsql.roles import Field, Roles
@@ -45,6 +47,9 @@ class Database(Protocol):
     def position(self, table: str) -> exp.Expr:
         """The engine's number (0, 1, ..) of a stored row of ``table``, in the order in which it was made."""
 
+    def dealt(self, records: exp.Table, slots: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` and ``code`` from ``slots`` (pos, bid, code), by position."""
+
     def matched(self, records: exp.Table, slots: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``slots`` (pos, bid), by position."""
 
@@ -63,6 +68,19 @@ class Domain(Protocol):
     @property
     def counts(self) -> Sequence[int]:
         """Records of every sensitive value (m,)."""
+
+    @property
+    def releases(self) -> int:
+        """How many earlier releases of the same subjects a guarantee has to take in."""
+
+    def earlier(self, last: int) -> NDArray[np.int64]:
+        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
+
+    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
+        """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
+
+    def done(self) -> None:
+        """Forget relation ``records``."""
 
     def sort(self) -> None:
         """Make relation ``records``: the kept records, value by value in the order of ``labels``."""

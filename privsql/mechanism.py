@@ -33,6 +33,9 @@ class Answers(Protocol):
     certain: frozenset[str]
     """The estimators whose low and high bound the true count with certainty."""
 
+    measures: frozenset[str]
+    """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
+
     @property
     def channel(self) -> Channel:
         """The channel through which the release is seen (``privsql.channel``)."""

@@ -48,6 +48,12 @@ class Key:
     origin: Origin
     secret: bytes = field(repr=False)
 
+    @property
+    def reference(self) -> str:
+        """Where the key comes from and a one-way digest, to tell keys apart in the publisher's ledger."""
+        told = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
+        return f"{self.origin}:{told}"
+
     def stream(self, *purpose: object) -> np.random.Generator:
         """ChaCha20 generator for one purpose; different purposes are independent.
 

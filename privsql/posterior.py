@@ -236,23 +236,26 @@ def _collect(
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
     counts, amounts = answered
-    sides = [group.side for group in query.groups]
-    own = sides.count("qi")
-    cells: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
-    for g, f in np.argwhere(counts.most > 0).tolist():
-        left, right = iter(seen.keys[g][:own]), iter(outputs[f])
-        cells[tuple(next(left) if side == "qi" else next(right) for side in sides)].append((g, f))
+    cells = places(query, seen, outputs, counts.most)
     if not query.groups and not cells:
         return [Estimate((), *query.measure.nothing)]
     measured = _count if amounts is None else _amount
-    return [
-        Estimate(group, *measured(query, counts, amounts, tuple(np.array(places).T), level))
-        for group, places in cells.items()
-    ]
+    return [Estimate(group, *measured(query, counts, amounts, at, level)) for group, at in cells.items()]
 
 
 Figures = tuple[float, float, float, float]
 Cells = tuple[NDArray[np.intp], ...]
+
+
+def places(query: CountQuery, seen: Seen, outputs: list[tuple[Any, ...]], most: Floats) -> dict[tuple[Any, ...], Cells]:
+    """Sets and functionals (where ``most`` (G, F) allows any record) of every group of the answer."""
+    sides = [group.side for group in query.groups]
+    own = sides.count("qi")
+    cells: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for g, f in np.argwhere(most > 0).tolist():
+        left, right = iter(seen.keys[g][:own]), iter(outputs[f])
+        cells[tuple(next(left) if side == "qi" else next(right) for side in sides)].append((g, f))
+    return {group: tuple(np.array(found).T) for group, found in cells.items()}
 
 
 def _count(_query: CountQuery, counts: Parts, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlglot import exp
@@ -13,12 +13,24 @@ from privsql.roles import Field, Roles, fold, label
 from privsql.sqlfiles import Holes, column, every, fill, named, some, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from privsql.engine.duck import Engine
     from privsql.spec import Spec
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
+
+
+@dataclass
+class Past:
+    """What the publisher's ledger adds to a source, and learns of it: see ``privsql.ledger``."""
+
+    releases: int = 0
+    sorted: bool = False
+    fetch: Callable[[int], NDArray[np.int64]] | None = None
+    assigned: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,23 @@ class Prepared:
     source_records: int
     suppressed: int
     reading: Reading
+    id: exp.Expr | None = None  # what names a record, where a ledger is kept
+    past: Past = field(default_factory=Past)
+
+    @property
+    def releases(self) -> int:
+        """How many earlier releases of the same subjects a guarantee has to take in."""
+        return self.past.releases
+
+    def earlier(self, last: int) -> NDArray[np.int64]:
+        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
+        if self.past.fetch is None or not last:
+            return np.zeros((0, self.records), dtype=np.int64)
+        return self.past.fetch(last)
+
+    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
+        """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
+        self.past.assigned = groups
 
     @property
     def records(self) -> int:
@@ -43,11 +72,13 @@ class Prepared:
 
         Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
         """
+        if self.past.sorted:
+            return
         roles = self.roles
         holes: Holes = {
             "source": temp("source"),
             "sa": self.reading.sa,
-            "qi": self.reading.qi,
+            "qi": [*self.reading.qi, *([named(self.id, "id")] if self.id is not None else [])],
             "keep": self.reading.keep,
             "sa_order": roles.sa(),
             "qi_order": roles.qi(),
@@ -59,6 +90,13 @@ class Prepared:
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
             raise GuaranteeError("the source changed while it was read; nothing written")
+        self.past.sorted = True
+
+    def done(self) -> None:
+        """Forget ``records``, unless a ledger still has to write down who they are."""
+        if self.id is None:
+            self.db.drop("records")
+            self.past.sorted = False
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
@@ -74,9 +112,10 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Engine, spec: Spec) -> Prepared:
+def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
+    ``named_records``: for a ledger, the records keep their names, ``source.id``.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
@@ -107,7 +146,24 @@ def prepare(db: Engine, spec: Spec) -> Prepared:
         source_records,
         source_records - kept,
         reading,
+        _id(db, spec, keep) if named_records else None,
     )
+
+
+def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
+    """The column that names records; ``UsageError`` unless every record has a name of its own."""
+    available = {fold(field.name): field.name for field in db.fields(temp("source"))}
+    name = available.get(fold(spec.source.id or ""))
+    if name is None:
+        raise UsageError(
+            f"source.id: column {spec.source.id!r} is not in the source; it has {', '.join(available.values())}"
+        )
+    holes: Holes = {"source": temp("source"), "id": column(name), "keep": keep}
+    nulls, twice = db.rows(fill("ledger/unnamed", holes))[0]
+    if nulls or twice:
+        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
+        raise UsageError(f"source.id: column {name!r} {wrong}; a ledger needs one name for every record")
+    return column(name)
 
 
 def mount(db: Engine, spec: Spec) -> None:

@@ -36,15 +36,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is asked for: ``count``, or ``sum`` or ``avg`` of a numeric quasi-identifier."""
+    """What is asked for: ``count``, ``sum`` or ``avg`` of a numeric quasi-identifier, or, where the release can tell,
+    ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column.
+    """
 
-    kind: Literal["count", "sum", "avg"] = "count"
+    kind: Literal["count", "sum", "avg", "min", "max"] = "count"
     column: str | None = None
+    side: Side = "qi"
 
     @property
     def amount(self) -> exp.Expr | None:
-        """The column to add up; None for a count."""
-        return column(self.column) if self.column is not None else None
+        """The quasi-identifier to add up; None for a count."""
+        return column(self.column) if self.column is not None and self.side == "qi" else None
 
     @property
     def nothing(self) -> tuple[float | None, float | None, float | None, float | None]:
@@ -90,7 +93,9 @@ class CountQuery:
     @property
     def is_exact(self) -> bool:
         """Whether no sensitive column is involved, so that the release holds the true answer."""
-        return not (self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups))
+        return self.measure.side == "qi" and not (
+            self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
+        )
 
     def records(self, qit: exp.Table) -> exp.Expr:
         """QIT, with the columns of the lookups beside its own."""

@@ -57,13 +57,13 @@ class Release:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-        asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups)
+        asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups, self._answers.measures)
         self._db.binds(sql)  # the parser understands some things that the engine does not
         statement, formula = self._answers.statement(asked, estimator)
         self._keys_are_unique(asked)
         found = self._answers.answer(asked, estimator, confidence)
         columns, rows = present(self._db, asked, found)
-        certain = estimator in self._answers.certain or asked.is_exact
+        certain = estimator in self._answers.certain or asked.is_exact or asked.measure.side == "sa"
         return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:

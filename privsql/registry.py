@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import mechanism as bucketize
+from privsql.mechanisms.permute import mechanism as permute
 from privsql.mechanisms.randomize import mechanism as randomize
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 MECHANISMS: dict[str, Mechanism] = {
     "bucketize": bucketize,
     "randomize": randomize,
+    "permute": permute,
 }
 RESERVED = {name for made in MECHANISMS.values() for names in made.RESERVED.values() for name in names}
 

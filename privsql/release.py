@@ -49,6 +49,7 @@ class Manifest(BaseModel):
     published: int = Field(ge=1)
     suppressed: int = Field(ge=0)
     randomness: Origin
+    composition: list[str] = Field(default_factory=list)
     facts: dict[str, Any]
     sql: dict[str, str]
 

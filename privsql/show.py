@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from privsql.answer import Answer
     from privsql.api import Evaluated, Published, Verified
     from privsql.comparison import Candidate
+    from privsql.ledger import Entry
     from privsql.release import Manifest
 
 
@@ -147,6 +148,20 @@ def _labels(found: Sequence[Candidate]) -> list[str]:
     scores = [score for one in found for score in one.evaluated.scores.values()]
     bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
     return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
+
+
+def ledger(out: Console, entries: Sequence[Entry]) -> None:
+    """The releases of a source, and what they compose to."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("release", "made", "name", "mechanism", "records", "new", "held back", "key"):
+        table.add_column(name)
+    for entry in entries:
+        made = f"{entry.mechanism}, {entry.algorithm}"
+        counts = (f"{number:,}" for number in (entry.records, entry.fresh, entry.held_back))
+        table.add_row(str(entry.number), entry.made, entry.name, made, *counts, entry.key)
+    out.print(table)
+    for entry in entries:
+        out.print(f"{entry.number}: {entry.composes}", highlight=False, soft_wrap=True)
 
 
 def plotted(draw: Callable[[Any, Path], None], found: Any, to: Path) -> None:

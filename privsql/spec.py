@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
-Mechanism = Annotated[Bucketize | Randomize, Field(discriminator="kind")]
+Mechanism = Annotated[Bucketize | Randomize | Permute, Field(discriminator="kind")]
 DEFAULT_KIND = "bucketize"
 
 
@@ -106,6 +107,12 @@ class Release(_Part):
     format: Literal["duckdb", "parquet"] = "duckdb"
 
 
+class Ledger(_Part):
+    """The publisher's private record of releases (default: beside the source); it needs ``source.id``."""
+
+    database: Path | None = None
+
+
 class Spec(_Part):
     """A complete request to publish."""
 
@@ -113,11 +120,18 @@ class Spec(_Part):
     columns: Columns
     release: Release = Release()
     mechanism: Mechanism
+    ledger: Ledger | None = None
 
     @field_validator("mechanism", mode="before")
     @classmethod
     def _with_kind(cls, given: Any) -> Any:
         return {"kind": DEFAULT_KIND, **given} if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _named_records(self) -> Spec:
+        if self.ledger is not None and self.source.id is None:
+            raise ValueError("[ledger] needs source.id, the column that names the records")
+        return self
 
     @property
     def name(self) -> str:
@@ -160,7 +174,10 @@ def build(raw: dict[str, Any], *, base: Path = Path(), origin: str = "specificat
         update={key: base / path for key in ("database", "file") if (path := getattr(spec.source, key))}
     )
     release = spec.release.model_copy(update={"to": base / (spec.release.to or spec.target)})
-    return spec.model_copy(update={"source": source, "release": release})
+    ledger = spec.ledger
+    if ledger is not None and ledger.database is not None:
+        ledger = ledger.model_copy(update={"database": base / ledger.database})
+    return spec.model_copy(update={"source": source, "release": release, "ledger": ledger})
 
 
 def from_flags(source: Path, flags: dict[str, Any]) -> dict[str, Any]:

@@ -387,7 +387,7 @@ def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
 
 def test_schema_is_a_json_schema_of_the_specification() -> None:
     shown = succeeded("schema").json
-    assert set(shown["properties"]) == {"source", "columns", "release", "mechanism"}
+    assert set(shown["properties"]) == {"source", "columns", "release", "mechanism", "ledger"}
     assert shown["additionalProperties"] is False
 
 

@@ -98,6 +98,10 @@ class Engine:
         """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
         return exp.column("rowid", table=table)
 
+    def dealt(self, records: exp.Table, slots: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` and ``code`` from ``slots`` (pos, bid, code), by position."""
+        return fill("duckdb/dealt", {"records": records, "slots": slots})
+
     def matched(self, records: exp.Table, slots: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``slots`` (pos, bid), by position."""
         return fill("duckdb/matched", {"records": records, "slots": slots})
@@ -145,6 +149,17 @@ class Engine:
                 self._registered.discard(name)
             else:
                 self.execute(f"DROP TABLE IF EXISTS {render(temp(name))}")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is made inside is there as a whole or not at all; in one database only."""
+        self.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
 
     def attach(self, path: Path, name: str, *, read_only: bool) -> None:
         """Attach a database file under ``name``."""

@@ -28,6 +28,7 @@ class Answers:
     """An open release that answers count queries; its channel is read once."""
 
     certain: frozenset[str] = frozenset({"baseline"})
+    measures: frozenset[str] = frozenset()
 
     def __init__(self, db: Database, roles: Roles, facts: dict[str, Any]) -> None:
         self._db, self._roles, self._facts = db, roles, facts

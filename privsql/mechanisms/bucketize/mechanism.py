@@ -81,7 +81,9 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
         assigned = db.matched(temp("records"), temp("slots")).subquery()
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
-        db.drop("slots", "records")
+        db.drop("slots")
+        source.assigned(bids)
+        source.done()
         composition, meetings = counted.result()
     db.put("composition", composition.table)
     facts = _summary(found, source, problem) | {"layout": asked.composition}

@@ -33,6 +33,7 @@ class Answers:
     """An open release that answers count queries; its public parameters are read once."""
 
     certain: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
 
     def __init__(self, db: Database, roles: Roles) -> None:
         self._db, self._roles = db, roles

@@ -54,6 +54,7 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
         moves = beside.submit(drawn, found.parts, subtables, noise)
         source.sort()
         db.put("slots", slots(moves.result()))
+    source.assigned(moves_table(subtables)["sub_table"].to_numpy()[moves.result()])
     db.put("moves", moves_table(subtables))
     db.put("listed", _cells(found))
     listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
@@ -68,7 +69,8 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
         "same_value": same("x", "r", roles.sa_keys),
     }
     db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
-    db.drop("slots", "records")
+    db.drop("slots")
+    source.done()
     db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
     db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
     holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}

@@ -1,0 +1,169 @@
+"""Answers from a (k,e)-anonymous release: exactly, by the papers' formula, or through ``privsql.channel``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from privsql import posterior
+from privsql.channel import Channel
+from privsql.errors import UsageError
+from privsql.estimates import Estimate
+from privsql.mechanisms.permute import amounts, baseline
+from privsql.mechanisms.permute.baseline import Contents
+from privsql.posterior import Asked
+from privsql.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.sqlfiles import Holes, column, every, fill, named, same, table
+
+if TYPE_CHECKING:
+    from privsql.channel import Floats
+    from privsql.database import Database
+    from privsql.posterior import Seen
+    from privsql.roles import Roles
+
+ESTIMATORS = ("reconstructed", "baseline")
+FORMULA = (
+    "estimate = x^T n, n the posterior mean of the counts per sensitive value given how many records of every group "
+    "meet the condition on quasi-identifiers (see privsql.channel)"
+)
+AMOUNTS = {"sum": amounts.total, "avg": amounts.mean, "min": amounts.minimum, "max": amounts.maximum}
+SPREAD = (
+    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
+    "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
+)
+LARGE = 2**24  # numbers that the channel's matrix may hold
+MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
+
+
+class Answers:
+    """An open release that answers count queries; what its groups hold is read once."""
+
+    certain: frozenset[str] = frozenset({"baseline"})
+    measures: frozenset[str] = frozenset(AMOUNTS)
+
+    def __init__(self, db: Database, roles: Roles) -> None:
+        self._db, self._roles = db, roles
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What every group holds."""
+        roles = self._roles
+        st = exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery("st")
+        values = exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery("v")
+        holes: Holes = {"st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
+        rows = self._db.arrow(fill("permute/contents", holes))
+        group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+        return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
+
+    @cached_property
+    def channel(self) -> Channel:
+        """A question is seen as how many records of every group meet it: M_ig = share of value i that lies in g."""
+        held = self.contents
+        if held.groups * held.values > LARGE or held.groups > MOST_GROUPS:
+            raise UsageError(
+                f"a release of {held.groups:,} groups and {held.values:,} values is too large to be reconstructed; "
+                "take the estimator 'baseline'"
+            )
+        mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
+        return Channel(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
+
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        if estimator not in ESTIMATORS:
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        if query.is_exact:
+            return exact_statement(query, table("qit")), EXACT
+        if query.measure.side == "sa":
+            _refuse_mixtures(query)
+            return self._observed(query), SPREAD
+        if estimator == "baseline" and query.measure.kind != "count":
+            raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
+        return self._observed(query), baseline.FORMULA if estimator == "baseline" else FORMULA
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+        if query.is_exact:
+            return exact_answer(self._db, query, table("qit"))
+        if query.measure.side == "sa":
+            return self._amounts(query)
+        through = Channel(np.zeros((0, self.contents.groups)), np.zeros((0, 0)), np.zeros(0))
+        asked = Asked(self._db, query, table("qit"), through if estimator == "baseline" else self.channel)
+        seen = self._seen(asked)
+        if estimator == "baseline":
+            return baseline.estimate(asked, self.contents, seen)
+        found = posterior.estimate(asked, seen, confidence)
+        if query.measure.kind != "count":
+            return found
+        certain = {row.group: row for row in baseline.estimate(asked, self.contents, seen)}
+        return [_within(row, certain[row.group]) for row in found if row.group in certain]
+
+    def _seen(self, asked: Asked) -> Seen:
+        rows = self._db.arrow(self._observed(asked.query))
+        return posterior.sets(asked, rows, np.ones(len(rows)))
+
+    def _observed(self, query: CountQuery) -> exp.Query:
+        """The statement: records of every group that meet the condition on quasi-identifiers."""
+        amount = query.measure.amount
+        holes: Holes = {
+            "qit": query.records(table("qit")),
+            "terms": select_terms(query, "qi"),
+            "keys": [expression for _, expression in group_terms(query, "qi")],
+            "filter": every(query.filters["qi"]),
+            "totals": [named(exp.Sum(this=amount), "amounts")] if amount else [],
+            "amount": [column("amounts")] if amount else [],
+            "groups": [column(name) for name, _ in group_terms(query, "qi")],
+        }
+        return fill("permute/observed", holes)
+
+    def _amounts(self, query: CountQuery) -> list[Estimate]:
+        """SUM, AVG, MIN or MAX of the sensitive column."""
+        held = self.contents
+        through = Channel(np.zeros((0, held.groups)), np.zeros((0, 0)), np.zeros(0))
+        asked = Asked(self._db, query, table("qit"), through)
+        seen = self._seen(asked)
+        outputs, functionals = posterior.chosen(self._db, query, seen, held.values)
+        if not seen.keys or not outputs:
+            return posterior.nothing(query)
+        rows = functionals[held.code, 0] > 0
+        chosen = amounts.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
+        met = _met(seen)
+        figures = AMOUNTS[query.measure.kind](chosen, met)
+        some = np.flatnonzero(amounts.possible(chosen, met) > 0).tolist()
+        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in figures)) for s in some]
+        return found or posterior.nothing(query)
+
+    @cached_property
+    def _values(self) -> Floats:
+        """The sensitive values as doubles, rising (m,)."""
+        value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
+        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by("code")
+        return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
+
+
+def _refuse_mixtures(query: CountQuery) -> None:
+    kind, name = query.measure.kind.upper(), query.measure.column
+    if query.predicate is not None:
+        raise UsageError(f"{kind}({name}) with a condition that mixes {name} and quasi-identifiers is not supported")
+    if any(group.side == "sa" for group in query.groups):
+        raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
+
+
+def _met(seen: Seen) -> amounts.Met:
+    at = np.nonzero(seen.observed)
+    return amounts.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
+
+
+def _within(row: Estimate, certain: Estimate) -> Estimate:
+    """An answer moved to where it can be."""
+    figures = (row.estimate, row.low, row.high)
+    least, most = certain.low or 0.0, certain.high or 0.0
+    mean, low, high = (min(max(figure or 0.0, least), most) for figure in figures)
+    return replace(row, estimate=mean, low=low, high=high, std_error=0.0 if least == most else row.std_error)
+
+
+def _figure(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

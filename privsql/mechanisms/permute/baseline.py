@@ -1,0 +1,79 @@
+"""COUNT by the papers' formula, with bounds that hold with certainty.
+
+est = sum_g n_g c_g / |g|: n_g records of the group meet the condition on quasi-identifiers, c_g that on the sensitive
+column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet both. Where the range that is asked for holds a group's
+values all or none, nothing is uncertain about the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from privsql.estimates import Estimate
+from privsql.posterior import Parts, chosen, nothing, places
+
+if TYPE_CHECKING:
+    from privsql.channel import Floats
+    from privsql.mechanisms.permute.axis import Ints
+    from privsql.posterior import Asked, Seen
+
+FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What ST tells: rows (group, code, records), in order."""
+
+    group: Ints
+    code: Ints
+    records: Ints
+    groups: int
+    values: int
+
+    @property
+    def sizes(self) -> Ints:
+        """|g| (B,)."""
+        return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
+
+    @property
+    def totals(self) -> Ints:
+        """o_i (m,)."""
+        return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
+
+    @property
+    def table(self) -> csr_array:
+        """Records by group and code (B, m)."""
+        return csr_array((self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values))
+
+
+def parts(held: Contents, seen: Seen, functionals: Floats) -> Parts:
+    """Estimates and certain bounds per set and functional (G, F)."""
+    table, sizes = held.table, held.sizes.astype(np.float64)
+    shape = (len(seen.keys), functionals.shape[-1])
+    found = tuple(np.zeros(shape) for _ in range(3))
+    shared = np.asarray(table @ functionals) if functionals.ndim == 2 else None
+    for g, met in enumerate(seen.observed):
+        count = shared if shared is not None else np.asarray(table @ functionals[g])
+        at = np.flatnonzero(met)
+        n, c, size = met[at, None], count[at], sizes[at, None]
+        figures = (n * c / size, np.maximum(n + c - size, 0), np.minimum(n, c))
+        for whole, part in zip(found, figures, strict=True):
+            whole[g] = part.sum(axis=0)
+    return Parts(found[0], np.zeros(shape), found[1], found[2])
+
+
+def estimate(asked: Asked, held: Contents, seen: Seen) -> list[Estimate]:
+    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+    outputs, functionals = chosen(asked.db, asked.query, seen, held.values)
+    if not seen.keys or not outputs:
+        return nothing(asked.query)
+    counts = parts(held, seen, functionals)
+    found = []
+    for group, at in places(asked.query, seen, outputs, counts.most).items():
+        mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
+        found.append(Estimate(group, mean, 0.0 if least == most else None, least, most))
+    return found or nothing(asked.query)

@@ -1,0 +1,173 @@
+"""The checks of a (k,e)-anonymous release. They share nothing with the search: only the published tables, the
+manifest's claims, SQL, and exact numbers.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlglot import exp
+
+from privsql.checks import Check, differ, exceed, in_order, tally
+from privsql.errors import UsageError
+from privsql.mechanisms.permute.parameters import Permute
+from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
+from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
+
+if TYPE_CHECKING:
+    from privsql.database import Database, Domain
+    from privsql.mechanism import Columns
+    from privsql.release import Manifest
+
+SQL: tuple[str, ...] = ("core/", "permute/", "verify/", "bucketize/st")  # what makes and checks a release
+
+
+class Facts(BaseModel):
+    """What a release's manifest states of its groups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    loss: float = Field(ge=0)
+    error: str
+    groups: int = Field(ge=1)
+    smallest: int = Field(ge=1)
+    largest: int = Field(ge=1)
+    mean_width: float = Field(ge=0)
+    held_back: int = Field(ge=0)
+    left_out: int = Field(ge=0)
+
+
+def read(manifest: Manifest) -> Permute:
+    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    try:
+        Facts.model_validate(manifest.facts)
+        asked = Permute.model_validate(manifest.parameters)
+    except (ValidationError, RecursionError) as error:
+        raise UsageError("its manifest states no valid groups") from error
+    scale(manifest.sensitive, asked.e)
+    return asked
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles = manifest.roles
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER"), ("code", "INTEGER")],
+        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
+        "privsql_values": [("code", "INTEGER"), *sensitive, ("records", "BIGINT")],
+    }
+
+
+def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+    """The checks that need the release alone; its tables are read from ``database``."""
+    roles, asked = manifest.roles, read(manifest)
+    _name_tables(db, manifest, database)
+    st, qit, values, sizes = temp("v_st"), temp("v_qit"), temp("v_values"), temp("v_sizes")
+    value = column(roles.sa_keys[0])
+    value_holes: Holes = {
+        "st": st,
+        "values": values,
+        "sa": roles.sa(),
+        "sa_order": roles.sa("v"),
+        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
+        "same_value": same("f", "v", roles.sa_keys),
+    }
+    fine: Holes = {
+        "st": st,
+        "value": value,
+        "k": exp.Literal.number(asked.k),
+        "narrow": exp.paren(narrow(roles.sensitive[0], asked.e, exp.column("low"), exp.column("high"))),
+    }
+    dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
+    return [
+        Check("every group has k sensitive values over a range of e", fill("verify/groups_fine", fine)),
+        Check("values and their records are those of ST", fill("verify/values_true", value_holes)),
+        Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
+        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
+        Check("QIT and ST agree on every group", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
+        Check("groups are numbered", fill("verify/numbered", {"table": sizes, "number": column("bid")})),
+        Check("the shuffle deals out the values of ST", fill("verify/dealt_true", dealt)),
+        Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False)),
+        Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
+        Check("groups and error are as stated", lambda: _claims(db, manifest, asked)),
+    ]
+
+
+def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+    """Give the release's tables internal names: v_qit, v_st, v_values, with v_sizes."""
+    roles = manifest.roles
+    db.view("v_qit", exp.select(*roles.qi_in(), column("bid"), column("code")).from_(table("qit", database)))
+    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
+    listed = exp.select("code", *roles.sa_in(), "records")
+    db.view("v_values", listed.from_(table("privsql_values", database)))
+    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": exp.Literal.number(0)}))
+
+
+def _claims(db: Database, manifest: Manifest, asked: Permute) -> list[str]:
+    """Recompute what the manifest states from ST."""
+    field, stated = manifest.sensitive[0], manifest.facts
+    value = column(manifest.roles.sa_keys[0])
+    ends = width(field, exp.column("low"), exp.column("high"))
+    rows = db.rows(fill("verify/groups_wide", {"st": temp("v_st"), "value": value, "width": ends}))
+    sizes = dict(db.rows(exp.select("bid", "size").from_(temp("v_sizes"))))
+    if field.type in FLOATS:
+        widths = {bid: Fraction(high) - Fraction(low) for bid, low, high, _ in rows}
+    else:
+        step = scale([field], asked.e).sql_step
+        widths = {bid: Fraction(found) * step for bid, _, _, found in rows}
+    whole = sum(widths.values(), Fraction(0))
+    records = sum(sizes.values())
+    mean = sum((widths[bid] * size for bid, size in sizes.items()), Fraction(0)) / records
+    found = {
+        "loss": float(whole),
+        "error": scale([field], asked.e).shown(whole),
+        "groups": len(rows),
+        "smallest": min(sizes.values()),
+        "largest": max(sizes.values()),
+        "mean_width": float(mean),
+    }
+    wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in found.items() if stated[key] != actual]
+    counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
+    return wrong + counted
+
+
+def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
+    """Nothing is left to ``verify`` alone."""
+    return []
+
+
+def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Permute) -> list[Check]:  # noqa: ARG001
+    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+    roles = manifest.roles
+    holes: Holes = {
+        "records": temp("records"),
+        "qit": temp("v_qit"),
+        "st": temp("v_st"),
+        "value": roles.sa(),
+        "qi": roles.qi(),
+        "qi_records": roles.qi("r"),
+        "qi_expected": roles.qi("expected"),
+        "same_value": same("r", "sole", roles.sa_keys),
+        "same_qi": same("expected", "found", roles.qi_keys),
+    }
+    compared = exceed if manifest.facts["held_back"] else differ  # who is held back is not in the release
+    sensitive = compared(
+        roles.sa(), tally(temp("records"), roles.sa()), tally(temp("v_st"), roles.sa(), column("count"))
+    )
+    quasi = compared(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
+    found = [
+        Check("k and e are those of the specification", lambda: _as_asked(read(manifest), asked)),
+        Check("sensitive values are the source's", sensitive),
+        Check("quasi-identifiers are the source's", quasi),
+    ]
+    if not manifest.facts["held_back"]:
+        found.append(Check("records are in the groups of their values", fill("verify/groups_true", holes)))
+    return found
+
+
+def _as_asked(stated: Permute, asked: Permute) -> list[str]:
+    pairs = (("k", stated.k, asked.k), ("e", stated.e.amount, asked.e.amount))
+    return [f"{name}: stated {found}, asked for {wanted}" for name, found, wanted in pairs if found != wanted]

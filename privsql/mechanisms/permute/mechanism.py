@@ -1,0 +1,152 @@
+"""(k,e)-anonymity as a mechanism (``privsql.mechanism``): group over distinct values, shuffle, publish through SQL.
+
+US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.permute.answers import Answers
+from privsql.mechanisms.permute.assign import contents, dealt, shuffled
+from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.permute.history import History, arranged, labels
+from privsql.mechanisms.permute.incremental import release
+from privsql.mechanisms.permute.parameters import Permute, extent
+from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
+from privsql.mechanisms.permute.sweep import static
+from privsql.mechanisms.permute.view import view
+from privsql.sqlfiles import Holes, fill, temp
+
+if TYPE_CHECKING:
+    from privsql.database import Database, Domain
+    from privsql.mechanisms.permute.axis import Ints
+    from privsql.noise import Key
+    from privsql.release import Manifest
+
+RESERVED = {"quasi_identifiers": {"bid", "code", "weight"}, "sensitive": {"bid", "count", "code", "records", "weight"}}
+TABLES: tuple[str, ...] = ("qit", "st", "privsql_values")
+K, SHARES = 5, 100  # proposed: k, and e as this part of the range
+
+__all__ = [
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read",
+    "source_checks", "tables", "view",
+]  # fmt: skip
+
+
+def plan(db: Database, source: Domain, asked: Permute) -> dict[str, Any]:
+    """The facts of the static optimum."""
+    found = measured(db, source, asked.k, asked.e)
+    starts = _static(found, source, asked)
+    codes = np.arange(len(source.counts), dtype=np.int64)
+    return _facts(found, labels(starts, len(codes)), codes, source.counts)
+
+
+def _static(found: Measured, source: Domain, asked: Permute) -> list[int]:
+    starts = static(found.axis)
+    if starts:
+        return starts
+    units, name = found.axis.units, source.roles.sensitive[0].name
+    widest = found.shown(units[-1] - units[0]) if units else "0"
+    raise InfeasibleError(
+        f"column {name!r} has {len(units)} distinct values over a range of {widest}; one group with k = {asked.k} and "
+        f"e = {asked.e} needs as many: lower mechanism.k to {min(asked.k, len(units))} or mechanism.e to {widest}",
+        {"distinct": len(units), "range": widest},
+    )
+
+
+def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str, Any]:
+    """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
+    found = measured(db, source, asked.k, asked.e)
+    starts = _static(found, source, asked)
+    source.sort()
+    codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
+    if source.releases:
+        needed = source.releases if asked.algorithm in ("exact", "reapply-all") else 1
+        groups = grouped(found, codes, source.earlier(needed), asked)
+    else:
+        groups = labels(starts, len(found.axis.units))[codes]
+    noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
+    roles = source.roles
+    shown = np.flatnonzero(groups >= 0)  # the others are held back
+    values, ranks, records = np.unique(codes[shown], return_inverse=True, return_counts=True)
+    given_codes = np.full(len(codes), -1, dtype=np.int32)
+    given_codes[shown] = shuffled(groups[shown], ranks, noise)
+    db.put("slots", dealt(groups, given_codes))
+    given = db.dealt(temp("records"), temp("slots")).subquery()
+    holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
+    db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
+    db.drop("slots")
+    source.assigned(groups)
+    db.put("composition", contents(groups[shown], codes[shown]))
+    holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
+    db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
+    listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.make("privsql_values", fill("permute/values", listed), into="release")
+    db.drop("composition", "published")
+    held = len(codes) - len(shown)
+    return _facts(found, groups[shown], codes[shown], None) | {"held_back": held, "left_out": held}
+
+
+def grouped(found: Measured, codes: Ints, earlier: Ints, asked: Permute) -> Ints:
+    """Group of every record (n,), records by rising value, given their groups in earlier releases (m, n)."""
+    order = arranged(codes, earlier)
+    groups = np.empty(len(codes), dtype=np.int64)
+    groups[order] = release(History(found.axis, codes[order], earlier[:, order]), asked.algorithm)
+    return groups
+
+
+def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str, Any]:
+    """Groups and widths; ``weights``: how many records each entry stands for."""
+    number = int(groups.max()) + 1
+    low, high = np.full(number, len(found.axis.units)), np.full(number, -1)
+    np.minimum.at(low, groups, codes)
+    np.maximum.at(high, groups, codes)
+    sizes = np.bincount(groups, weights=weights, minlength=number)
+    widths = [found.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
+    return {
+        "loss": float(sum(widths) * found.unit),
+        "error": found.shown(sum(widths)),
+        "groups": number,
+        "smallest": int(sizes.min()),
+        "largest": int(sizes.max()),
+        "mean_width": float(spread * found.unit / int(sizes.sum())),
+    }
+
+
+def propose(db: Database, source: Domain) -> dict[str, Any]:
+    """Up to five values, over a hundredth of the range of the records without the lowest and the highest hundredth."""
+    is_time = source.roles.sensitive[0].type in STEPS
+    found = measured(db, source, K, extent("0 days") if is_time else extent(0))
+    ends = np.cumsum(source.counts)
+    low, high = (int(np.searchsorted(ends, int(ends[-1]) * share // SHARES)) for share in (1, SHARES - 1))
+    width = float((found.axis.units[high] - found.axis.units[low]) // SHARES * found.unit)
+    e = f"{width / DAY:.0f} days" if is_time else f"{width:.0f}" if width >= 100 else f"{width:.3g}"
+    return {"kind": "permute", "algorithm": "nested", "k": min(K, len(source.counts)), "e": e}
+
+
+def answers(db: Database, manifest: Manifest) -> Answers:
+    """The release, open in ``db``, as one that answers."""
+    return Answers(db, manifest.roles)
+
+
+def promise(asked: Permute) -> str:
+    """How many values over which range."""
+    return f"{asked.k} values over {asked.e}"
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Groups and widths."""
+    held = [("held back", f"{facts['held_back']:,} new records")] if facts.get("held_back") else []
+    return [
+        ("groups", f"{facts['groups']:,}  (of {facts['smallest']:,} to {facts['largest']:,} records)"),
+        ("error", f"{facts['error']}  (sum of max - min; {facts['mean_width']:.6g} around a record)"),
+        *held,
+    ]

@@ -1,0 +1,80 @@
+"""What a publisher asks of (k,e)-anonymity: frozen, validated, exact."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from privsql.exact import fraction, text
+
+SECONDS = {"microsecond": Fraction(1, 10**6), "millisecond": Fraction(1, 10**3), "second": Fraction(1)} | {
+    name: Fraction(length) for name, length in (("minute", 60), ("hour", 3600), ("day", 86400), ("week", 604800))
+}
+PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?=[\s\d]|$)")
+EXAMPLE = "write a number in the column's unit, or for dates and times an interval such as '30 days'"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The least range of a group: a number in the column's own unit, or a length of time in seconds."""
+
+    amount: Fraction
+    is_time: bool = False
+    written: str = ""
+
+    def __str__(self) -> str:
+        return self.written or text(self.amount)
+
+
+def extent(given: object) -> Extent:
+    """Read ``e``: an exact number >= 0, or a length of time such as ``"30 days"`` or ``"1 day 12 hours"``.
+
+    Months and years have no fixed length and are not understood. Raises ``ValueError`` with the text.
+
+    >>> extent("1 day 12 hours").amount, extent("0.50").amount
+    (Fraction(129600, 1), Fraction(1, 2))
+    """
+    if isinstance(given, Extent):
+        return given
+    if (
+        isinstance(given, str)
+        and re.search("[a-z]", low := given.strip().lower())
+        and not re.fullmatch(r"[\d.e+-]+", low)
+    ):
+        return Extent(_seconds(low, given), is_time=True, written=" ".join(low.split()))
+    try:
+        amount = fraction(given)
+    except ValueError as error:
+        raise ValueError(f"{given!r} is no range; {EXAMPLE}") from error
+    if amount < 0:
+        raise ValueError(f"{text(amount)} is negative; a range is 0 or more")
+    return Extent(amount)
+
+
+def _seconds(low: str, given: str) -> Fraction:
+    parts = PART.findall(low)
+    if PART.sub("", low).strip() or not all(unit in SECONDS for _, unit in parts):
+        raise ValueError(
+            f"{given!r} is no length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
+        )
+    return sum((fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0))
+
+
+RANGE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "description": EXAMPLE}
+Range = Annotated[Extent, BeforeValidator(extent), PlainSerializer(str), WithJsonSchema(RANGE)]
+Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all"]
+
+
+class Permute(BaseModel):
+    """(k,e)-anonymity: every group has at least k distinct sensitive values, max - min >= e."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    kind: Literal["permute"] = "permute"
+    algorithm: Algorithm = "nested"
+    k: int = Field(ge=1, strict=True)
+    e: Range

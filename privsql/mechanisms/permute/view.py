@@ -1,0 +1,24 @@
+"""The shuffled single table as a view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql.sqlfiles import Holes, column, fill, named, table
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from privsql.release import Manifest
+
+
+def view(manifest: Manifest) -> exp.Query:
+    """Every record's quasi-identifiers beside the sensitive value that the shuffle deals to it."""
+    roles = manifest.roles
+    holes: Holes = {
+        "qit": table("qit"),
+        "values": table("privsql_values"),
+        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [named(column(f.name, "listed"), f.name) for f in roles.sensitive],
+    }
+    return fill("permute/shuffled", holes)

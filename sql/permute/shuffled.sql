@@ -1,0 +1,7 @@
+-- the release's own view: the shuffled single table. Sums of the weight are counts.
+--   columns   the quasi-identifiers, the sensitive column, weight = 1
+--   reads     __qit__, __values__;  holes __qi__, __sa__: under their own names
+--   source    Zhang, Koudas, Srivastava, Yu 2007
+SELECT __qi__, __sa__, CAST(1 AS DOUBLE) AS weight
+FROM __qit__ AS qit
+JOIN __values__ AS listed ON qit.code = listed.code
