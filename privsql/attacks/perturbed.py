@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from privsql.attacks.block import Block, Floats, Ints
 from privsql.attacks.scene import CHUNK, Scene
+from privsql.errors import GuaranteeError
 from privsql.mechanisms.randomize.public import Public, public
 from privsql.sqlfiles import Holes, fill, same, table, temp
 
@@ -38,7 +39,10 @@ class Perturbed(Scene):
             "cells": temp("a_cells"),
             "same_value": same("r", "c", self.roles.sa_keys),
         }
-        return np.asarray(self.db.arrow(fill("attack/cells", holes))["cell"].to_numpy().astype(np.int64))
+        found = self.db.arrow(fill("attack/cells", holes))["cell"].to_numpy().astype(np.int64)
+        if len(found) != len(self.parts):
+            raise GuaranteeError("perturbed values do not belong to the stated domains; verify the release")
+        return np.asarray(found)
 
     @cached_property
     def public(self) -> Public:
