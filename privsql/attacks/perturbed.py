@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,9 @@ class Perturbed(Scene):
     def public(self) -> Public:
         """Parameters and counts of the cells."""
         named = [table(name, self.given.database) for name in ("privsql_subtables", "privsql_domains")]
-        number = int(self.db.rows(fill("core/size", {"table": named[1]}))[0][0])
-        totals = np.bincount(self.cells, minlength=number).astype(np.float64)
-        return public(self.db, totals, (*named, temp("a_values")))
+        stated = public(self.db, (*named, temp("a_values")))
+        totals = np.bincount(self.cells, minlength=len(stated.own)).astype(np.float64)
+        return replace(stated, totals=totals)
 
     @cached_property
     def bounds(self) -> Floats:

@@ -98,9 +98,10 @@ class Scene:
         roles, more, database = self.roles, self._more(), self.given.database
         own = [named(column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
         self.db.view("a_records", exp.select(*own).from_(table(self.records, database)))
-        listed = [named(column(f.name), key) for f, key in zip(roles.sensitive, roles.sa_keys, strict=True)]
-        others = [f for f in self.db.fields(table("privsql_values", database)) if f.name not in self._sensitive()]
-        values = exp.select(*listed, *(column(f.name) for f in others)).from_(table("privsql_values", database))
+        listed = table("privsql_values", database)
+        known = {"code", *(field.name for field in roles.sensitive)}
+        others = [column(field.name) for field in self.db.fields(listed) if field.name not in known]
+        values = exp.select("code", *roles.sa_in(), *others).from_(listed)
         self.db.view("a_values", values)
         holes: Holes = {
             "records": temp("a_records"),
@@ -109,9 +110,6 @@ class Scene:
             "filter": self._filter(),
         }
         self.db.make("a_rows", fill("attack/rows", holes), title="Reading the release")
-
-    def _sensitive(self) -> set[str]:
-        return {field.name for field in self.roles.sensitive}
 
     @cached_property
     def _rows(self) -> Any:
