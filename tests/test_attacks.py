@@ -445,7 +445,7 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
         seen = scene(db, manifest)
         columns = association.learned(seen)
         rules = [negative.excluded(one, seen.shares) for one in columns]
-        assert [bool(rule.any()) for rule in rules] == [False, False, True]
+        assert rules[2].sum() > 30  # of 8 times 7
         assert not rules[2][np.arange(8), columns[2].counts.argmax(axis=1)].any()
         (found,) = negative.attack(seen, columns)
         assert found.mean is not None
