@@ -545,6 +545,17 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     assert some.exceeds()
 
 
+def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
+    shutil.copy(tied / "people.parquet", tmp_path)
+    with opened(made(tmp_path, mechanism=UP)) as (db, manifest, _):
+        found = [risk.quick_learning_risk(db, manifest, None, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
+    assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
+    whole, half = found
+    assert whole is not None
+    assert half is not None
+    assert half.mean == pytest.approx(whole.mean, abs=0.1)
+
+
 def test_kinds_without_adversaries(plain: Path) -> None:
     """Everything is listed as not applicable, nothing is attacked, and no estimate is made."""
     with opened(plain / "ill.duckdb") as (db, manifest, _):

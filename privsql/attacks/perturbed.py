@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
 from privsql.attacks.block import Block, Floats, Ints
 from privsql.attacks.scene import CHUNK, Scene
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.randomize.public import Public, public
-from privsql.sqlfiles import Holes, fill, same, table, temp
+from privsql.sqlfiles import Holes, column, fill, same, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +26,19 @@ class Perturbed(Scene):
     """The perturbed table, and the public parameters of its sub-tables."""
 
     records, part, independent = "perturbed", "sub_table", True
+    made = ("a_rows", "a_chosen")
 
     def _more(self) -> list[str]:
         return list(self.roles.sa_keys)
+
+    def _filter(self) -> exp.Expr:
+        """Every k-th record as stored, so that all sub-tables and quasi-identifiers have their share of a sample."""
+        given = self.given
+        if given.sample is None or given.sample >= given.manifest.published:
+            return exp.true()
+        step = -(-given.manifest.published // given.sample)
+        self.db.put("a_chosen", pa.table({"pos": np.arange(0, given.manifest.published, step)}))
+        return exp.In(this=column("pos"), query=exp.select("pos").from_(temp("a_chosen")).subquery())
 
     @cached_property
     def cells(self) -> Ints:
@@ -51,7 +62,8 @@ class Perturbed(Scene):
         named = [table(name, self.given.database) for name in ("privsql_subtables", "privsql_domains")]
         stated = public(self.db, (*named, temp("a_values")))
         totals = np.bincount(self.cells, minlength=len(stated.own)).astype(np.float64)
-        return replace(stated, totals=totals)
+        whole = stated.records / np.maximum(np.bincount(stated.own, totals, minlength=len(stated.records)), 1)
+        return replace(stated, totals=totals * whole[stated.own])  # of a sample: scaled up
 
     @cached_property
     def bounds(self) -> Floats:

@@ -64,9 +64,10 @@ class Risk:
 def quick_learning_risk(db: Database, manifest: Manifest, database: str | None, sample: int = SAMPLE) -> Risk | None:
     """Estimate the deFinetti attack on a release whose tables are in ``database`` (None: the current one).
 
-    One round of ``privsql.attacks.learning`` on about ``sample`` records: for buckets, the first ones of each size,
-    whose numbers are drawn. What is learnt from fewer records is learnt less well, so the whole release shows a little
-    more. None for mechanisms that this adversary does not apply to.
+    One round of ``privsql.attacks.learning`` on about ``sample`` records: for buckets, those in the first ones of each
+    size, whose numbers are drawn; for perturbed records, every k-th. What is learnt from fewer
+    records is learnt less well, so the whole release shows a little more. None for mechanisms that this adversary does
+    not apply to.
     """
     kind = manifest.mechanism
     if kind not in SCENES:

@@ -23,7 +23,8 @@ class Truth:
     combinations that occur, ``records`` how often, ``totals`` (values,) over all combinations. A released record can be
     matched with the source through its quasi-identifiers alone: where several records share them, it may be each of
     these, with the probability that the publisher's random choice put that one here; every figure of the truth is the
-    expectation over that.
+    expectation over that. A fake value that another of them has may be taken for this one's, which shifts the figures a
+    little.
     """
 
     keys: Ints
