@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from privsql._version import __version__
 
 if TYPE_CHECKING:
+    from privsql.adversary import attack, differential
     from privsql.api import Release, evaluate, inspect, plan, publish, query, verify
     from privsql.api import Release as open  # noqa: A004, N813
     from privsql.comparison import compare
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Release",
     "__version__",
+    "attack",
     "build",
     "compare",
+    "differential",
     "evaluate",
     "inspect",
     "load",
@@ -26,7 +29,13 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {"build": "spec", "compare": "comparison", "load": "spec"}
+_HOMES = {
+    "attack": "adversary",
+    "build": "spec",
+    "compare": "comparison",
+    "differential": "adversary",
+    "load": "spec",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from privsql.sqlfiles import table, temp
 from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from privsql.answer import Answer
     from privsql.checks import Result
@@ -183,10 +184,7 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
 def plan(spec: Spec, *, options: Options | None = None) -> Published:
     """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
     clock = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
-        _workshop(Path(folder), options or Options()) as db,
-    ):
+    with workroom(options) as db:
         source = _prepared(db, spec)
         facts = of(spec.mechanism.kind).plan(db, source, spec.mechanism)
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
@@ -204,15 +202,7 @@ def verify(
         # Against a source all checks run there, where both are open; here only what makes that safe.
         results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
     if spec is not None and results[0].ok:
-        with (
-            tempfile.TemporaryDirectory(prefix="privsql-") as folder,
-            _workshop(Path(folder), options or Options()) as db,
-        ):
-            source = prepare(db, spec)
-            _same_roles(manifest, source)
-            _same_mechanism(manifest, spec)
-            source.sort()
-            _attach(db, path, manifest)
+        with beside(path, spec, manifest, options) as (db, source):
             results = examine(db, manifest, "release", source=source, asked=spec.mechanism)
     if path.is_dir():
         results += run(
@@ -253,6 +243,33 @@ def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest
             raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
         listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
         return run(db, record_checks(db, entries, listed, manifest))
+
+
+@contextmanager
+def workroom(options: Options | None = None) -> Iterator[Engine]:
+    """An empty engine for the time of a verb, with a folder to spill to."""
+    with (
+        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
+        _workshop(Path(folder), options or Options()) as db,
+    ):
+        yield db
+
+
+@contextmanager
+def beside(
+    path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
+) -> Iterator[tuple[Engine, Prepared]]:
+    """A release, its tables in database ``release``, beside the sorted records of its source.
+
+    Raises ``UsageError`` if the specification is not for such a release.
+    """
+    with workroom(options) as db:
+        source = prepare(db, spec)
+        _same_roles(manifest, source)
+        _same_mechanism(manifest, spec)
+        source.sort()
+        _attach(db, path, manifest)
+        yield db, source
 
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from privsql import api, comparison, noise, show
+from privsql import adversary, api, comparison, noise, show
 from privsql import plot as pictures
 from privsql import spec as specs
 from privsql._version import __version__
@@ -290,6 +290,53 @@ def compare(
         if plot is not None:
             show.plotted(pictures.comparison, {one.name: one.evaluated.scores for one in found}, plot)
     _json({"specs": [one.as_json() for one in found]}) if as_json else show.compared(out, found)
+
+
+@app.command(
+    epilog="Examples:\n\n    privsql attack occ_release.duckdb --source spec.toml --plot attacks.png\n\n"
+    '    privsql attack --differential --epsilon 0.1 --source spec.toml "age > 60 AND sex = 1" "disease = \'flu\'"'
+)
+def attack(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="RELEASE | CONDITION SENSITIVE", help="A release; with --differential two conditions."),
+    ],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--source", metavar="SPEC.toml", help="Specification of the source: compare beliefs with the truth."
+        ),
+    ] = None,
+    differential: Annotated[
+        bool, typer.Option("--differential", help="What two differentially private counts of the source still tell.")
+    ] = False,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Which records a corrupting adversary knows.")] = 1,
+    plot: Plot = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what adversaries could learn from a release. Exit code 1 if one breaks what the mechanism promises."""
+    with _running(as_json, memory_limit, threads) as options:
+        spec = specs.load(source) if source else None
+        if differential:
+            if spec is None or len(given) != 2:
+                raise UsageError(
+                    "--differential needs --source and two conditions: who is meant, and what is sensitive"
+                )
+            inferred = adversary.differential(spec, *given, epsilon=epsilon, options=options)
+            if plot is not None:
+                show.plotted(pictures.inference, inferred, plot)
+            _json(inferred.as_json()) if as_json else show.inferred(out, inferred)
+            return
+        if len(given) != 1:
+            raise UsageError("give one release; two conditions go with --differential")
+        found = adversary.attack(Path(given[0]), spec, seed=seed, options=options)
+        if plot is not None:
+            show.plotted(pictures.attacks, found, plot)
+    _json(found.as_json()) if as_json else show.attacked(out, found)
+    raise typer.Exit(0 if found.ok else 1)
 
 
 @app.command(epilog="Example:\n\n    privsql inspect occ_release.duckdb")

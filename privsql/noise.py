@@ -110,3 +110,15 @@ def _read_key(path: Path) -> bytes:
     if len(secret) != KEY_BYTES:
         raise UsageError(f"key file {path} does not hold a key of {2 * KEY_BYTES} hexadecimal digits")
     return secret
+
+
+def laplace(scale: float, draws: int) -> NDArray[np.float64]:
+    """Laplace noise from OpenDP, in one vector call; it can't be repeated.
+
+    OpenDP draws what a double allows exactly, so the draws are those of a real differentially private answer.
+    """
+    import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and is seldom needed)
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
+    return np.asarray(dp.m.make_laplace(*space, scale=scale)([0.0] * draws), dtype=np.float64)

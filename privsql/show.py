@@ -17,14 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from privsql.adversary import Attacked, Differential
     from privsql.answer import Answer
     from privsql.api import Evaluated, Published, Verified
+    from privsql.attacks.finding import Finding
     from privsql.comparison import Candidate
     from privsql.ledger import Entry
     from privsql.release import Manifest
 
 
 WIDE = 140  # columns of a table that is written to a file
+INFERRED = """\
+Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
+theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x far above b
+disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a person is in the
+table, not what holds of people like that person"""
+LEGEND = """\
+mean, highest: probability of the adversary's best guess, over what is attacked; above bound: share for which the
+probability of some value exceeds its promised bound; gain: mean over the chance of guessing the commonest value
+kept, BROKEN: the mechanism promises to resist this adversary; not promised: nothing guarantees resistance to it, and
+the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
 
 
 def published(out: Console, done: Published) -> None:
@@ -127,9 +139,63 @@ def compared(out: Console, found: Sequence[Candidate]) -> None:
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
-    wide = out if out.is_terminal else Console(file=out.file, width=WIDE, markup=False, emoji=False)
-    wide.print(table)
+    _wide(out).print(table)
     out.print("mean relative error by size of the true answer; covered: true answers within the bounds", soft_wrap=True)
+
+
+def attacked(out: Console, found: Attacked) -> None:
+    """One row per adversary: those that the mechanism promises to resist, those outside the promise, the others."""
+    table = Table(box=box.SIMPLE_HEAD, show_lines=True)
+    table.add_column("adversary")
+    table.add_column("what it knows", ratio=1)
+    for name in ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if found.source else ())):
+        table.add_column(name, justify="right")
+    table.add_column("promise")
+    for one in found.findings:
+        figures = [_share(figure) for figure in (one.mean, one.highest, one.above)]
+        gain = "-" if one.gain is None else f"{one.gain:.1f}x"
+        right = [_share(one.right)] if found.source else []
+        number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
+        knows = _lines((one.knows, *(f"({note})" for note in one.notes)))
+        table.add_row(one.adversary, knows, number, *figures, gain, *right, _promise(one))
+    _wide(out).print(table)
+    out.print(LEGEND, highlight=False, soft_wrap=True)
+    verdict = "every promise holds" if found.ok else "A PROMISE IS BROKEN"
+    out.print(verdict, highlight=False)
+
+
+def _share(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.1%}"
+
+
+def _promise(one: Finding) -> str:
+    """Where an adversary stands to the promise, in words."""
+    if not one.applies:
+        return "not applicable"
+    if not one.promised:
+        return "not promised" if not one.leaks else "not promised; found"
+    return "BROKEN" if one.exceeded else "kept"
+
+
+def inferred(out: Console, found: Differential) -> None:
+    """Theorem 2 beside its simulation, by size of the query."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("x", "y", "y/x", "mean, theory", "simulated", "sd, theory", "simulated", "within 0.05", "disclosed"):
+        table.add_column(name, justify="right")
+    for row in found.rows:
+        sizes = (f"{row.x:,.0f}{' *' if row.asked else ''}", f"{row.y:,.0f}", f"{row.ratio:.3f}")
+        means = (
+            f"{row.mean:.4f}",
+            f"{row.simulated_mean:.4f}",
+            f"{row.deviation:.4f}",
+            f"{row.simulated_deviation:.4f}",
+        )
+        table.add_row(*sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
+    _wide(out).print(table)
+    asked = f"x: {found.condition};  y: of these {found.sensitive};  * asked, the others have the same y/x"
+    out.print(asked, highlight=False, soft_wrap=True)
+    text = INFERRED.format(scale=1 / found.epsilon, epsilon=found.epsilon, draws=found.draws)
+    out.print(text, highlight=False, soft_wrap=True)
 
 
 def _lines(cells: Iterable[str]) -> str:
@@ -194,6 +260,11 @@ def inspected(out: Console, manifest: Manifest) -> None:
 
 def _asked(manifest: Manifest) -> list[tuple[str, object]]:
     return [(key, asked) for key, asked in manifest.parameters.items() if key not in ("kind", "algorithm")]
+
+
+def _wide(out: Console) -> Console:
+    """The console, or one that is wide enough where no terminal says how wide it is."""
+    return out if out.is_terminal else Console(file=out.file, width=WIDE, markup=False, emoji=False)
 
 
 def _plain() -> Table:

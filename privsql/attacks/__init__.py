@@ -1,0 +1,1 @@
+"""Adversaries: what each could learn from a release, measured on the release itself."""
