@@ -13,6 +13,7 @@ from privsql import ledger as ledgers
 from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.against import comparable, published_checks, record_checks
+from privsql.attacks.risk import Risk, quick_learning_risk
 from privsql.channel import quality
 from privsql.checks import Check, run
 from privsql.database import FILE_KINDS
@@ -73,6 +74,7 @@ class Published:
     facts: dict[str, Any]
     checks: list[Result] = field(default_factory=list)
     seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -81,6 +83,7 @@ class Published:
             **shown,
             "checks": [check.as_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
+            "warnings": self.warnings,
         }
 
 
@@ -123,21 +126,24 @@ def publish(
         with ledgers.opened(db, spec, source) as ledger:
             if ledger is not None:
                 ledger.check(key, allow=allow_composition)
-            facts, results, made = _made(db, spec, source, key, draft, ledger.composition if ledger else [])
+            facts, results, made, risk = _made(db, spec, source, key, draft, ledger.composition if ledger else [])
             if ledger is not None:
                 ledger.record(made, key, facts)
             draft.commit(made)
-    return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock)
+    warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
+    return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock, warnings)
 
 
 def _made(
     db: Engine, spec: Spec, source: Prepared, key: Key, draft: Draft, composition: list[str]
-) -> tuple[dict[str, Any], list[Result], Path]:
-    """The release in its draft, checked: its facts, the checks and its file or folder."""
+) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
+    """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
     facts = mechanism.publish(db, source, spec.mechanism, key)
     manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
+    risk = quick_learning_risk(db, manifest, "release")
+    manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
     db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
@@ -150,7 +156,7 @@ def _made(
     made = draft.parquet if spec.release.format == "parquet" else draft.database
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
-    return facts, results, made
+    return facts, results, made, risk
 
 
 def _key(spec: Spec) -> Key:

@@ -51,6 +51,7 @@ LEVEL = 1.02  # many sets share an eigenproblem where their noise agrees within 
 LARGE = 1000  # values beyond which nothing of m^3 operations is done
 FEW = 32  # functionals that a large channel solves for one by one
 CHUNK = 2**22  # numbers that one batch of arrays may hold
+KEPT = 8  # eigenproblems that a channel remembers
 TINY = float(np.finfo(float).tiny)
 
 
@@ -90,6 +91,18 @@ class Channel:
 
     def basis(self, level: float) -> tuple[Floats, Floats]:
         """Eigenvalues (k,) of C v = lambda B v and vectors (k, k) with v^T B v = 1; ``level`` = weight N / second."""
+        if level not in self._bases:
+            if len(self._bases) >= KEPT:
+                self._bases.clear()
+            self._bases[level] = self._basis(level)
+        return self._bases[level]
+
+    @cached_property
+    def _bases(self) -> dict[float, tuple[Floats, Floats]]:
+        """The latest bases by level: many questions share one."""
+        return {}
+
+    def _basis(self, level: float) -> tuple[Floats, Floats]:
         own = self.sampled * (1 - level) + self.moment * (level / self.records.sum())
         own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
         values, vectors = eigh(self.driven, own)
@@ -144,7 +157,7 @@ def reconstruct(channel: Channel, seen: Observation, functionals: Floats) -> Pos
 
 def _levels(channel: Channel, seen: Observation) -> Floats:
     """Noise levels weight N / second of the sets (G,), rounded up to a few where there are many."""
-    level = seen.weight * channel.records.sum() / np.maximum(seen.second, TINY)
+    level = np.round(seen.weight * channel.records.sum() / np.maximum(seen.second, TINY), 9)  # equal ones stay equal
     if len(np.unique(level)) <= 8:
         return np.asarray(level)
     steps = np.floor(-np.log(np.clip(level, 1e-6, None)) / np.log(LEVEL))

@@ -153,6 +153,8 @@ def publish(
             raise UsageError("give --key-file or --seed, not both")
         key = noise.key_file(key_file) if key_file else noise.seed_key(seed) if seed is not None else None
         done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
+    for warning in done.warnings:
+        print(f"privsql: warning: {warning}", file=sys.stderr)
     _json(done.as_json()) if as_json else show.published(out, done)
 
 

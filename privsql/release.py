@@ -50,6 +50,7 @@ class Manifest(BaseModel):
     suppressed: int = Field(ge=0)
     randomness: Origin
     composition: list[str] = Field(default_factory=list)
+    learning_risk: dict[str, float] | None = None
     facts: dict[str, Any]
     sql: dict[str, str]
 

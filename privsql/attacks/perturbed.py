@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class Perturbed(Scene):
     @cached_property
     def bounds(self) -> Floats:
         """Rho2 for protected values, 1 for the others (m,)."""
-        return np.where(self.public.protected, float(self.given.manifest.parameters["rho2"]), 1.0)
+        return np.where(self.public.protected, float(Fraction(self.given.manifest.parameters["rho2"])), 1.0)
 
     @cached_property
     def shares(self) -> Floats:
