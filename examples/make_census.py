@@ -62,19 +62,20 @@ def census(rows: int, seed: int) -> pa.Table:
     occupation = dependent(rng, (decade * 2 + sex - 1) * 14 + education - 1, frequencies(50, 0.075, 0.0018), 1.0)
     marital = dependent(rng, decade, frequencies(MARITAL, 0.5, 0.02), 0.8) + 1
     work_class = dependent(rng, occupation, frequencies(WORK_CLASSES, 0.6, 0.01), 0.8) + 1
-    return pa.table(
-        {
-            "person_id": pa.array(rng.permutation(rows) + 1, pa.int32()),
-            "age": pa.array(age, pa.int16()),
-            "sex": pa.array(sex, pa.int8()),
-            "education": pa.array(education, pa.int8()),
-            "marital": pa.array(marital, pa.int8()),
-            "race": pa.array(rng.choice(RACES, rows, p=frequencies(RACES, 0.6, 0.005)) + 1, pa.int8()),
-            "work_class": pa.array(work_class, pa.int8()),
-            "birthplace": pa.array(rng.choice(BIRTHPLACES, rows, p=frequencies(BIRTHPLACES, 0.6, 0.0005)), pa.int16()),
-            "occupation": pa.array([JOBS[code] for code in occupation]),
-        }
-    )
+    columns = {
+        "person_id": pa.array(rng.permutation(rows) + 1, pa.int32()),
+        "age": pa.array(age, pa.int16()),
+        "sex": pa.array(sex, pa.int8()),
+        "education": pa.array(education, pa.int8()),
+        "marital": pa.array(marital, pa.int8()),
+        "race": pa.array(rng.choice(RACES, rows, p=frequencies(RACES, 0.6, 0.005)) + 1, pa.int8()),
+        "work_class": pa.array(work_class, pa.int8()),
+        "birthplace": pa.array(rng.choice(BIRTHPLACES, rows, p=frequencies(BIRTHPLACES, 0.6, 0.0005)), pa.int16()),
+        "occupation": pa.array([JOBS[code] for code in occupation]),
+    }
+    pay = rng.normal(10.2, 0.5, len(JOBS))[occupation] + 0.05 * education + rng.normal(0, 0.4, rows)
+    income = np.where(rng.random(rows) < 0.08, 0, np.round(np.exp(pay), -2))
+    return pa.table({**columns, "income": pa.array(income, pa.int32())})
 
 
 def main() -> None:

@@ -7,13 +7,14 @@ from privsql._version import __version__
 
 if TYPE_CHECKING:
     from privsql.adversary import attack, differential
-    from privsql.api import Release, evaluate, inspect, plan, publish, query, verify
+    from privsql.api import Release, Workload, evaluate, inspect, plan, publish, query, verify
     from privsql.api import Release as open  # noqa: A004, N813
     from privsql.comparison import compare
     from privsql.spec import build, load
 
 __all__ = [
     "Release",
+    "Workload",
     "__version__",
     "attack",
     "build",
