@@ -1,4 +1,4 @@
-"""The same invented table released five ways, attacked and evaluated: one table and one picture of privacy and accuracy.
+"""The same invented table released five ways, attacked and evaluated: a table and a picture of privacy and accuracy.
 
 Run after make_census.py, in this folder. Occupation is the sensitive column of four releases, income of the fifth.
 """
