@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql import budgets, sqlfiles
 from privsql import ledger as ledgers
-from privsql import sqlfiles
 from privsql._version import __version__
 from privsql.against import comparable, published_checks, record_checks
 from privsql.attacks.risk import Risk, quick_learning_risk
@@ -20,11 +20,14 @@ from privsql.database import FILE_KINDS
 from privsql.engine.duck import Engine, scratch, unlocked, workshop
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.examine import contents, examine
+from privsql.itemsource import PreparedSets, prepare_sets
 from privsql.mechanism import refuse_collisions
+from privsql.mechanisms.setvalued.measure import SHARES, by_class, classes, tops
+from privsql.mechanisms.setvalued.parameters import PROPOSED
 from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
-from privsql.propose import feasible, propose
+from privsql.propose import feasible, propose, propose_sets
 from privsql.reader import Release, inspect, opened, query
 from privsql.registry import of
 from privsql.release import MANIFEST, Draft, Manifest
@@ -34,6 +37,7 @@ from privsql.workload import equality, from_file, random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from privsql.answer import Answer
     from privsql.checks import Result
@@ -49,10 +53,12 @@ __all__ = [
     "evaluate",
     "init",
     "inspect",
+    "itemsets",
     "ledger",
     "plan",
     "publish",
     "query",
+    "synthesize",
     "verify",
 ]
 
@@ -123,10 +129,11 @@ def publish(
     _may_write(spec, replace=replace)
     with Draft(spec.target, replace=replace) as draft, _workshop(draft.spill, options) as db:
         source = _prepared(db, spec)
-        with ledgers.opened(db, spec, source) as ledger:
+        with _ledger(db, spec, source) as ledger:
             if ledger is not None:
                 ledger.check(key, allow=allow_composition)
-            facts, results, made, risk = _made(db, spec, source, key, draft, ledger.composition if ledger else [])
+            composed = list(ledger.composition) if ledger else []
+            facts, results, made, risk = _made(db, spec, source, key, draft, composed)
             if ledger is not None:
                 ledger.record(made, key, facts)
             draft.commit(made)
@@ -135,7 +142,7 @@ def publish(
 
 
 def _made(
-    db: Engine, spec: Spec, source: Prepared, key: Key, draft: Draft, composition: list[str]
+    db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, draft: Draft, composition: list[str]
 ) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
     mechanism = of(spec.mechanism.kind)
@@ -159,15 +166,29 @@ def _made(
     return facts, results, made, risk
 
 
+def _ledger(
+    db: Engine, spec: Spec, source: Prepared | PreparedSets
+) -> AbstractContextManager[ledgers.Ledger | budgets.Budget | None]:
+    """The ledger of a source, open: of records and groups, or of budgets."""
+    if isinstance(source, PreparedSets):
+        return budgets.opened(db, spec, source)
+    return ledgers.opened(db, spec, source)
+
+
 def _key(spec: Spec) -> Key:
     """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
-    ledger = ledgers.path_of(spec)
+    ledger = None if spec.columns.sets else ledgers.path_of(spec)
     return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
-def _prepared(db: Engine, spec: Spec) -> Prepared:
+def _source(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
+    """The source, mounted and counted."""
+    return prepare_sets(db, spec) if spec.columns.sets else prepare(db, spec, named_records=named_records)
+
+
+def _prepared(db: Engine, spec: Spec) -> Prepared | PreparedSets:
     """The source, ready to be published under the specification's names."""
-    source = prepare(db, spec, named_records=ledgers.path_of(spec) is not None)
+    source = _source(db, spec, named_records=ledgers.path_of(spec) is not None)
     refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
     return source
 
@@ -264,13 +285,13 @@ def workroom(options: Options | None = None) -> Iterator[Engine]:
 @contextmanager
 def beside(
     path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
-) -> Iterator[tuple[Engine, Prepared]]:
+) -> Iterator[tuple[Engine, Prepared | PreparedSets]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
     Raises ``UsageError`` if the specification is not for such a release.
     """
     with workroom(options) as db:
-        source = prepare(db, spec)
+        source = _source(db, spec)
         _same_roles(manifest, source)
         _same_mechanism(manifest, spec)
         source.sort()
@@ -291,10 +312,11 @@ class Evaluated:
     scores: dict[str, Score]
     channel: dict[str, float]
     confidence: float
+    extras: dict[str, dict[str, Any]] = field(default_factory=dict)  # by estimator: what item sets have besides
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
-        shown = {name: found.summary() for name, found in self.scores.items()}
+        shown = {name: found.summary() | self.extras.get(name, {}) for name, found in self.scores.items()}
         return {**shown, "channel": self.channel, "confidence": self.confidence}
 
 
@@ -326,10 +348,12 @@ def evaluate(
         _workshop(Path(folder), replace(options, report=None)) as db,
         Release(path) as release,
     ):
-        source = prepare(db, spec)
+        source = _source(db, spec)
         _same_roles(release.manifest, source)
         source.sort()
         source.named(release.manifest.name)
+        if isinstance(source, PreparedSets) and asked.file is None:
+            return _evaluated_sets(release, source, asked, confidence)
         questions, number = _questions(db, source, release.manifest.name, asked)
 
         def truth(sql: str) -> Truth:
@@ -339,10 +363,65 @@ def evaluate(
             return release.query(sql, confidence=confidence, estimator=estimator)
 
         scores = score(questions, number, answer, truth, report)
-        return Evaluated(scores, quality(release.channel), confidence)
+        channel = {} if release.manifest.roles.hold_sets else quality(release.channel)
+        return Evaluated(scores, channel, confidence)
 
 
-def _questions(db: Engine, source: Prepared, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+def _evaluated_sets(release: Release, source: PreparedSets, asked: Workload, confidence: float) -> Evaluated:
+    """Counting queries over random items by length, and the most frequent item sets."""
+    if asked.kind != "equality":
+        raise UsageError(f"workload {asked.kind!r}: a release of item sets takes a file, or queries by length")
+    sets, true = release.item_sets, source.holdings()
+    if sets.labels != source.labels:
+        raise UsageError("the specification's universe is not that of the release")
+    draw = seed_key(asked.seed).stream("workload", "items")
+    scores: dict[str, Score] = {}
+    extras: dict[str, dict[str, Any]] = {}
+    queries = classes(true.longest, max(1, asked.queries // len(SHARES)), true.items, draw)
+    truth = {share: [float(true.weights[true.holding(q)].sum()) for q in questions] for share, questions in queries}
+    for name, holdings in (("baseline", sets.counted), ("reconstructed", sets.holdings)):
+        scores[name], found = Score(), []
+        for share, questions in queries:
+            answers = [sets.containing(question, name, confidence) for question in questions]
+            for one, value in zip(answers, truth[share], strict=True):
+                scores[name].add(value, (one.estimate or 0.0, one.low or 0.0, one.high or 0.0))
+            found.append(by_class(share, truth[share], answers, source.records))
+        extras[name] = {"classes": found, "top": tops(true, holdings)}
+    return Evaluated(scores, {}, confidence, extras)
+
+
+def itemsets(path: Path, *, top: int = 20, estimator: str = "reconstructed") -> list[tuple[list[str], float]]:
+    """The ``top`` most frequent item sets of a release, each with its estimated number of records.
+
+    Raises ``UsageError`` for a release of another kind.
+    """
+    if top < 1:
+        raise UsageError(f"--top {top} must be at least 1")
+    with Release(path) as release:
+        sets = release.item_sets
+        if estimator not in ("reconstructed", "baseline"):
+            raise UsageError(f"estimator {estimator!r} is not one of reconstructed, baseline")
+        holdings = sets.counted if estimator == "baseline" else sets.holdings
+        return [([sets.labels[code] for code in chosen], support) for chosen, support in holdings.top(top)]
+
+
+def synthesize(path: Path, to: Path) -> int:
+    """Write (record, item) rows of synthetic records that give about a release's estimates, as Parquet; how many rows.
+
+    They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
+    """
+    if to.suffix != ".parquet" or to.exists():
+        raise UsageError(f"--synthetic {to}: must be a new file that ends in .parquet")
+    with Release(path) as release, scratch() as db:
+        made = release.item_sets.synthetic()
+        db.put("synthetic", made)
+        db.export(temp("synthetic"), to)
+        return int(made.num_rows)
+
+
+def _questions(
+    db: Engine, source: Prepared | PreparedSets, name: str, asked: Workload
+) -> tuple[Iterable[Question], int]:
     noise = seed_key(asked.seed).stream("workload", asked.kind)
     if asked.file is not None:
         questions = from_file(asked.file)
@@ -376,6 +455,8 @@ def init(
         table = _only_table(path)
     with tempfile.TemporaryDirectory(prefix="privsql-") as folder:
         with _workshop(Path(folder), options) as db:
+            if kind == PROPOSED["kind"]:
+                return propose_sets(db, path, table, sensitive)
             proposed = propose(db, path, table, sensitive)
         with _workshop(Path(folder), options) as db:
             return feasible(db, proposed, kind)
@@ -395,7 +476,7 @@ def _workshop(spill: Path, options: Options) -> Engine:
     return workshop(spill, memory_limit=options.memory_limit, threads=options.threads, report=options.report)
 
 
-def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[str, Any]) -> Manifest:
+def _manifest(db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, facts: dict[str, Any]) -> Manifest:
     return Manifest(
         privsql=__version__,
         duckdb=db.version(),
@@ -406,24 +487,35 @@ def _manifest(db: Engine, spec: Spec, source: Prepared, key: Key, facts: dict[st
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
-        records=source.source_records,
-        published=source.records - facts.get("left_out", 0),
-        suppressed=source.suppressed + facts.get("left_out", 0),
+        **_stated(source, facts),
         randomness=key.origin,
         facts=facts,
         sql=sqlfiles.digests(of(spec.mechanism.kind).SQL),
     )
 
 
-def _shown(spec: Spec, source: Prepared, facts: dict[str, Any]) -> dict[str, Any]:
+def _shown(spec: Spec, source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
     """What ``publish`` and ``plan`` say of a release."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
-        "records": source.source_records,
-        "published": source.records - facts.get("left_out", 0),
-        "suppressed": source.suppressed + facts.get("left_out", 0),
+        **_counts(source, facts),
         **facts,
+    }
+
+
+def _stated(source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
+    """What the manifest says of them: nothing where an exact number would be no part of the guarantee."""
+    return {} if source.roles.hold_sets else _counts(source, facts)
+
+
+def _counts(source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, int]:
+    """Records of the source, and what became of them."""
+    left_out = facts.get("left_out", 0)
+    return {
+        "records": source.source_records,
+        "published": source.records - left_out,
+        "suppressed": source.suppressed + left_out,
     }
 
 
@@ -434,7 +526,7 @@ def _must_hold(results: list[Result]) -> None:
         raise GuaranteeError(f"check failed, nothing written: {failed.name} ({failed.violations} rows: {offending})")
 
 
-def _same_roles(manifest: Manifest, source: Prepared) -> None:
+def _same_roles(manifest: Manifest, source: Prepared | PreparedSets) -> None:
     if manifest.roles != source.roles:
         raise UsageError("the specification's columns are not those of the release")
 

@@ -270,6 +270,29 @@ def evaluate(
     _json(found.as_json()) if as_json else show.evaluated(out, found)
 
 
+@app.command(epilog="Example:\n\n    privsql itemsets baskets_release.duckdb --top 20")
+def itemsets(
+    release: ReleaseFile,
+    top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    estimator: Annotated[
+        str, typer.Option(help="reconstructed, or baseline (published counts alone).")
+    ] = "reconstructed",
+    synthetic: Annotated[
+        Path | None, typer.Option(help="Write synthetic (record, item) rows as well: a Parquet file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The most frequent item sets of a set-valued release, with their estimated numbers of records."""
+    with _running(as_json):
+        found = api.itemsets(release, top=top, estimator=estimator)
+        if synthetic is not None:
+            api.synthesize(release, synthetic)
+    if as_json:
+        _json({"itemsets": [{"items": items, "records": support} for items, support in found], "estimator": estimator})
+    else:
+        show.frequent(out, found)
+
+
 @app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
 def compare(
     specs_: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],

@@ -80,7 +80,7 @@ def read(
         raise UsageError("the query is not valid Unicode text") from error
     try:
         reader = _Reader(roles, release, lookups or {}, measures)
-        return _read(_parsed(sql), reader)
+        return _read(parsed(sql), reader)
     except RecursionError as error:
         raise UsageError("the query is nested too deeply") from error
 
@@ -106,7 +106,8 @@ def _read(select: exp.Select, reader: _Reader) -> CountQuery:
     )
 
 
-def _parsed(sql: str) -> exp.Select:
+def parsed(sql: str) -> exp.Select:
+    """The one SELECT that the text is, with known clauses alone; ``UsageError`` for anything else."""
     try:
         with _quiet():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
@@ -140,10 +141,10 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _source(select: exp.Select, release: str) -> str:
+def source(select: exp.Select, release: str) -> str:
     """The alias of the release in the query."""
-    source = select.args.get("from_")
-    relation = source.this if source else None
+    clause = select.args.get("from_")
+    relation = clause.this if clause else None
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
         raise UsageError(f"the query must read FROM {release}")
     extra = [key for key, value in relation.args.items() if value and key not in ("this", "alias")]
@@ -184,7 +185,7 @@ class _Reader:
 
     def source(self, select: exp.Select) -> None:
         """Take the alias of the release in the query."""
-        self._alias = _source(select, self._release)
+        self._alias = source(select, self._release)
 
     # Joins ---
 
@@ -445,6 +446,14 @@ def _one(sides: set[Side]) -> Side:
 def _is_count(item: exp.Expr) -> bool:
     plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
     return plain and not any(item.this.args.values())
+
+
+def whole_count(select: exp.Select) -> str:
+    """The output name of a query that selects COUNT(*) and nothing else."""
+    item = select.expressions[0]
+    if len(select.expressions) > 1 or not _is_count(item.this if isinstance(item, exp.Alias) else item):
+        raise UsageError("select COUNT(*) and nothing else")
+    return item.alias or COUNT
 
 
 def _ordinal(item: exp.Expr, choices: Sequence[Any]) -> Any:

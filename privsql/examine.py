@@ -15,6 +15,7 @@ from privsql.sqlfiles import table
 
 if TYPE_CHECKING:
     from privsql.engine.duck import Engine
+    from privsql.itemsource import PreparedSets
     from privsql.mechanism import Columns
     from privsql.prepare import Prepared
     from privsql.release import Manifest
@@ -27,7 +28,7 @@ def examine(
     manifest: Manifest,
     database: str | None,
     *,
-    source: Prepared | None = None,
+    source: Prepared | PreparedSets | None = None,
     asked: Any = None,
     whole: bool = True,
 ) -> list[Result]:
@@ -98,11 +99,13 @@ def _digests(manifest: Manifest) -> list[str]:
     return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
 
 
-def _suppressed(manifest: Manifest, source: Prepared) -> list[str]:
+def _suppressed(manifest: Manifest, source: Prepared | PreparedSets) -> list[str]:
     stated = (manifest.records, manifest.published, manifest.suppressed)
     left_out = manifest.facts.get("left_out", 0)
     found = (source.source_records, source.records - left_out, source.suppressed + left_out)
     names = ("records", "published", "suppressed")
     return [
-        f"{name}: stated {s}, the source has {f}" for name, s, f in zip(names, stated, found, strict=True) if s != f
+        f"{name}: stated {s}, the source has {f}"
+        for name, s, f in zip(names, stated, found, strict=True)
+        if s != f and s is not None
     ]

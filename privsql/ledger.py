@@ -75,7 +75,7 @@ def path_of(spec: Spec) -> Path | None:
 
     ``[ledger]`` asks for one, and so do ``permute`` and a ledger that is there already.
     """
-    if spec.source.id is None:
+    if spec.source.id is None and not spec.columns.sets:
         return None
     default = spec.source.path.with_name(f"{spec.source.path.stem}.ledger.duckdb")
     where = spec.ledger.database if spec.ledger is not None and spec.ledger.database is not None else default
@@ -88,7 +88,7 @@ class Ledger:
 
     def __init__(self, db: Engine, path: Path, spec: Spec, source: Prepared) -> None:
         self._db, self._path, self._spec, self._source = db, path, spec, source
-        self.entries = _entries(db)
+        self.entries = entries(db)
         self._subject = fold(spec.source.id or "")
         self._fresh = source.records
         self._composes, self._allowed = "the first release", False
@@ -141,12 +141,12 @@ class Ledger:
 
     def _chained(self, same: list[Entry]) -> bool:
         """Whether all releases of these subjects are (k,e)-anonymous in the same sense."""
-        own = _terms(_plain(self._spec))
+        own = _terms(plain(self._spec))
         return own is not None and all(not entry.allowed and _terms(entry.spec) == own for entry in same)
 
     def _repeats(self, same: list[Entry], key: Key) -> bool:
-        plain = _plain(self._spec)
-        return any(entry.spec == plain and entry.key == key.reference for entry in same)
+        own = plain(self._spec)
+        return any(entry.spec == own and entry.key == key.reference for entry in same)
 
     # What the tables say ---
 
@@ -178,7 +178,7 @@ class Ledger:
         keys = (*roles.qi_keys, *roles.sa_keys)
         found: list[tuple[Any, str]] = []
         for entry in same:
-            if _columns(entry.spec) != _columns(_plain(self._spec)):
+            if _columns(entry.spec) != _columns(plain(self._spec)):
                 continue
             equal = [exp.NullSafeEQ(this=column(k, "r"), expression=column(k, "k")) for k in keys]
             holes: Holes = {
@@ -214,7 +214,7 @@ class Ledger:
             mechanism=self._spec.mechanism.kind,
             algorithm=self._spec.mechanism.algorithm,
             subject=self._subject,
-            spec=_plain(self._spec),
+            spec=plain(self._spec),
             digest=digest(made),
             key=key.reference,
             records=self._source.records - held,
@@ -239,12 +239,7 @@ class Ledger:
         holes: Holes = {"marked": marked, "columns": [*roles.qi("r"), *roles.sa("r")]}
         db.make(f"records_{entry.number}", fill("ledger/fresh", holes), into=LEDGER)
         db.drop("slots")
-        db.put(
-            "entry",
-            pa.table({"key": list(entry.as_json()), "value": [json.dumps(v) for v in entry.as_json().values()]}),
-        )
-        db.make(f"release_{entry.number}", all_rows(temp("entry")), into=LEDGER)
-        db.drop("entry")
+        write_entry(db, entry)
 
     def _is_fresh(self) -> NDArray[np.int32]:
         """1 for every record that is published for the first time with these columns, else 0."""
@@ -254,12 +249,20 @@ class Ledger:
             shown &= self._last < 0  # a chain's last release holds all that were released
             return shown.astype(np.int32)
         for entry in self._same:
-            if _columns(entry.spec) == _columns(_plain(self._spec)):
+            if _columns(entry.spec) == _columns(plain(self._spec)):
                 shown &= self._groups(entry) < 0
         return shown.astype(np.int32)
 
 
-def _entries(db: Engine) -> list[Entry]:
+def write_entry(db: Engine, entry: Entry) -> None:
+    """Write an entry of an attached ledger down."""
+    shown = entry.as_json()
+    db.put("entry", pa.table({"key": list(shown), "value": [json.dumps(value) for value in shown.values()]}))
+    db.make(f"release_{entry.number}", all_rows(temp("entry")), into=LEDGER)
+    db.drop("entry")
+
+
+def entries(db: Engine) -> list[Entry]:
     """All releases of an attached ledger, oldest first."""
     names = [name for kind, name, _ in db.objects(LEDGER) if kind == "table" and name.startswith("release_")]
     try:
@@ -278,10 +281,17 @@ def opened(db: Engine, spec: Spec, source: Prepared) -> Iterator[Ledger | None]:
     if path is None:
         yield None
         return
+    with attached(db, path):
+        yield Ledger(db, path, spec, source)
+
+
+@contextmanager
+def attached(db: Engine, path: Path) -> Iterator[None]:
+    """A ledger, made if it is not there, attached for writing."""
     _private(path)
     db.attach(path, LEDGER, read_only=False)
     try:
-        yield Ledger(db, path, spec, source)
+        yield
     finally:
         db.detach(LEDGER)
 
@@ -308,7 +318,7 @@ def read(db: Engine, spec: Spec) -> Iterator[list[Entry]]:
             f"{path or spec.source.path}: there is no ledger; releases with source.id and [ledger] keep one"
         )
     db.attach(path, LEDGER, read_only=True)
-    yield _entries(db)
+    yield entries(db)
 
 
 def listed(spec: Spec) -> list[Entry]:
@@ -333,7 +343,7 @@ def digest(made: Path) -> str:
     return found.hexdigest()
 
 
-def _plain(spec: Spec) -> dict[str, Any]:
+def plain(spec: Spec) -> dict[str, Any]:
     """The specification without where it lies and goes, as plain data."""
     parts: dict[str, Any] = json.loads(spec.model_dump_json(exclude={"ledger": True, "release": {"to"}}))
     parts["source"] = {"table": spec.source.table, "query": spec.source.query, "id": spec.source.id}

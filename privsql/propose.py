@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from privsql.errors import UsageError
+from privsql.mechanisms.setvalued.parameters import PROPOSED
 from privsql.prepare import mount, prepare, publishable
 from privsql.registry import RESERVED, of
 from privsql.roles import fold
@@ -83,6 +84,32 @@ def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) ->
     if not quasi:
         raise UsageError(f"{path}: no column has 2 to {MOST_QI} values, as a quasi-identifier should")
     return _document(source, profiles, chosen, quasi, keys)
+
+
+def propose_sets(db: Engine, path: Path, table: str | None, items: str | None) -> str:
+    """TOML of a proposed specification for item sets: of the list column ``items``, or of the only one.
+
+    Raises ``UsageError`` if the source has no such column.
+    """
+    source = {"database": str(path), "table": table} if table else {"file": str(path)}
+    probe = build({"source": source, "columns": {"items": "?"}, "mechanism": PROPOSED})
+    mount(db, probe)
+    lists = [field.name for field in db.fields(temp("source")) if field.is_list]
+    chosen = [name for name in lists if items is None or fold(name) == fold(items)]
+    if len(chosen) != 1:
+        known = (
+            f"it has {', '.join(lists)}; choose with --sensitive" if lists else "name record and item columns yourself"
+        )
+        raise UsageError(f"{path}: {'no' if not chosen else 'more than one'} list column to publish; {known}")
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Proposed by privsql init. Privacy is for one record, added or removed."))
+    document["source"] = source
+    document["columns"] = {"items": chosen[0]}
+    mechanism = tomlkit.table()
+    mechanism.update(PROPOSED)
+    mechanism["universe"].comment("better a public list, or { query = ... }: the items that occur are not protected")
+    document["mechanism"] = mechanism
+    return tomlkit.dumps(document)
 
 
 def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:

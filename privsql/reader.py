@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from privsql import sqlfiles
+from privsql import itemquery, sqlfiles
 from privsql.answer import Answer, present
 from privsql.countquery import read
 from privsql.engine.duck import Engine, unlocked
 from privsql.errors import PrivsqlError, UsageError
+from privsql.mechanisms.setvalued.answers import Answers as ItemAnswers
 from privsql.registry import of
 from privsql.release import MANIFEST, Manifest
 from privsql.sqlfiles import table
@@ -57,7 +58,7 @@ class Release:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-        asked = read(sql, self.manifest.roles, self.manifest.name, self._lookups, self._answers.measures)
+        asked = self._read(sql)
         self._db.binds(sql)  # the parser understands some things that the engine does not
         statement, formula = self._answers.statement(asked, estimator)
         self._keys_are_unique(asked)
@@ -65,6 +66,11 @@ class Release:
         columns, rows = present(self._db, asked, found)
         certain = estimator in self._answers.certain or asked.is_exact or asked.measure.side == "sa"
         return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
+
+    def _read(self, sql: str) -> CountQuery:
+        if self.manifest.roles.hold_sets:
+            return itemquery.read(sql, self.manifest.roles, self.manifest.name)
+        return read(sql, self.manifest.roles, self.manifest.name, self._lookups, self._answers.measures)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:
         """A lookup with two rows for one key would count records twice."""
@@ -81,6 +87,13 @@ class Release:
     def channel(self) -> Channel:
         """The channel through which this release is seen."""
         return self._answers.channel
+
+    @property
+    def item_sets(self) -> ItemAnswers:
+        """The sets of a release of item sets; ``UsageError`` for another kind."""
+        if not isinstance(self._answers, ItemAnswers):
+            raise UsageError(f"{self.path} holds no item sets; it is made by {self.manifest.mechanism}")
+        return self._answers
 
     def close(self) -> None:
         """Close the release."""

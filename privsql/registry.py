@@ -8,6 +8,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import mechanism as bucketize
 from privsql.mechanisms.permute import mechanism as permute
 from privsql.mechanisms.randomize import mechanism as randomize
+from privsql.mechanisms.setvalued import mechanism as setvalued
 
 if TYPE_CHECKING:
     from privsql.mechanism import Mechanism
@@ -16,6 +17,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "bucketize": bucketize,
     "randomize": randomize,
     "permute": permute,
+    "setvalued": setvalued,
 }
 RESERVED = {name for made in MECHANISMS.values() for names in made.RESERVED.values() for name in names}
 

@@ -45,14 +45,19 @@ class Manifest(BaseModel):
     quasi_identifiers: list[Column]
     sensitive: list[Column]
     nulls: dict[str, str]
-    records: int = Field(ge=0)
-    published: int = Field(ge=1)
-    suppressed: int = Field(ge=0)
+    records: int | None = Field(default=None, ge=0)
+    published: int | None = Field(default=None, ge=1)
+    suppressed: int | None = Field(default=None, ge=0)
     randomness: Origin
     composition: list[str] = Field(default_factory=list)
     learning_risk: dict[str, float] | None = None
     facts: dict[str, Any]
     sql: dict[str, str]
+
+    @property
+    def published_records(self) -> int:
+        """The stated number; 0 where none is stated."""
+        return self.published or 0
 
     @property
     def roles(self) -> Roles:
@@ -72,7 +77,7 @@ class Manifest(BaseModel):
             if len(dict(entries)) < len(entries):
                 raise ValueError("an entry stands twice")
             found = Manifest.model_validate(dict(entries))
-            if not all(column.is_scalar for column in (*found.quasi_identifiers, *found.sensitive)):
+            if not all(column.is_published for column in (*found.quasi_identifiers, *found.sensitive)):
                 raise ValueError("a column has no type that is published")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise UsageError("its manifest is damaged or of another version of privsql") from error

@@ -37,6 +37,16 @@ class Field:
         """Whether the type is one of those that are published, and nothing but a type."""
         return SCALAR.fullmatch(self.type) is not None
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the type is a list of such."""
+        return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a release may have such a column."""
+        return self.is_scalar or self.is_list
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -44,6 +54,11 @@ class Roles:
 
     quasi_identifiers: tuple[Field, ...]
     sensitive: tuple[Field, ...]
+
+    @property
+    def hold_sets(self) -> bool:
+        """Whether the table has one column, a list of items, in place of quasi-identifiers and sensitive columns."""
+        return any(field.is_list for field in self.sensitive)
 
     @property
     def qi_keys(self) -> tuple[str, ...]:

@@ -112,9 +112,36 @@ def evaluated(out: Console, found: Evaluated) -> None:
             table.add_row(name, shown, f"{band['queries']:,}", *errors, covered)
         table.add_section()
     out.print(table)
-    out.print(
-        f"coverage is that of the {found.confidence:.0%} intervals; baseline's bounds are certain", highlight=False
-    )
+    if found.extras:
+        _by_length(out, found)
+    certain = "" if found.extras else "; baseline's bounds are certain"
+    out.print(f"coverage is that of the {found.confidence:.0%} intervals{certain}", highlight=False)
+
+
+def frequent(out: Console, found: Sequence[tuple[list[str], float]]) -> None:
+    """Item sets with their supports."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("items")
+    table.add_column("records", justify="right")
+    for items, support in found:
+        table.add_row(", ".join(items), _cell(support))
+    out.print(table)
+
+
+def _by_length(out: Console, found: Evaluated) -> None:
+    """Error by length of the query, and the utility of the most frequent item sets."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("estimator", "length up to", "queries", "mean error", "coverage"):
+        table.add_column(name, justify="right")
+    for name, extra in found.extras.items():
+        for one in extra["classes"]:
+            share, error = f"{one['length_share']:.0%} of the longest", f"{one['mean_relative_error']:.3f}"
+            table.add_row(name, share, f"{one['queries']:,}", error, f"{one['coverage']:.1%}")
+        table.add_section()
+    out.print(table)
+    for name, extra in found.extras.items():
+        tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
+        out.print(f"frequent item sets, {name}: {tops}", highlight=False, soft_wrap=True)
 
 
 def compared(out: Console, found: Sequence[Candidate]) -> None:
@@ -246,12 +273,15 @@ def inspected(out: Console, manifest: Manifest) -> None:
     table.add_row("name", manifest.name)
     table.add_row("mechanism", f"{manifest.mechanism}, {manifest.algorithm}")
     table.add_row("asked for", ", ".join(f"{key} = {asked}" for key, asked in _asked(manifest)))
-    table.add_row("quasi-identifiers", ", ".join(f"{f.name} ({f.type})" for f in manifest.quasi_identifiers))
-    table.add_row("sensitive", ", ".join(f"{f.name} ({f.type})" for f in manifest.sensitive))
+    if manifest.quasi_identifiers:
+        table.add_row("quasi-identifiers", ", ".join(f"{f.name} ({f.type})" for f in manifest.quasi_identifiers))
     table.add_row(
-        "records",
-        f"{manifest.records:,}; {manifest.published:,} published, {manifest.suppressed:,} suppressed",
+        "items" if manifest.roles.hold_sets else "sensitive",
+        ", ".join(f"{f.name} ({f.type})" for f in manifest.sensitive),
     )
+    if manifest.records is not None:
+        counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
+        table.add_row("records", f"{manifest.records:,}; {counts}")
     _figures(table, manifest.mechanism, manifest.facts)
     table.add_row("randomness", manifest.randomness)
     table.add_row("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}")

@@ -18,10 +18,11 @@ from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.randomize.parameters import Randomize
+from privsql.mechanisms.setvalued.parameters import Positive, SetValued
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
-Mechanism = Annotated[Bucketize | Randomize | Permute, Field(discriminator="kind")]
+Mechanism = Annotated[Bucketize | Randomize | Permute | SetValued, Field(discriminator="kind")]
 DEFAULT_KIND = "bucketize"
 
 
@@ -67,12 +68,16 @@ class Source(_Part):
 class Columns(_Part):
     """The roles of the columns and what happens to NULL in each.
 
-    NULL is ``value`` (a value of its own; the default for quasi-identifiers), ``suppress`` (the record is left out
-    and counted) or ``refuse`` (the default for the sensitive columns).
+    A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
+    and ``item``, one row for each item of a record. NULL is ``value`` (a value of its own; the default for
+    quasi-identifiers), ``suppress`` (the record is left out and counted) or ``refuse`` (the default for all others).
     """
 
-    quasi_identifiers: tuple[str, ...] = Field(min_length=1)
-    sensitive: tuple[str, ...] = Field(min_length=1)
+    quasi_identifiers: tuple[str, ...] = Field(default=(), validate_default=False)
+    sensitive: tuple[str, ...] = Field(default=(), validate_default=False)
+    items: str | None = None
+    record: str | None = None
+    item: str | None = None
     nulls: dict[str, NullPolicy] = Field(default_factory=dict)
 
     @field_validator("sensitive", mode="before")
@@ -82,8 +87,9 @@ class Columns(_Part):
 
     @model_validator(mode="after")
     def _roles(self) -> Columns:
+        self._one_kind()
         seen: set[str] = set()
-        for name in (*self.quasi_identifiers, *self.sensitive):
+        for name in (*self.quasi_identifiers, *self.sensitive, *self.sets):
             if fold(name) in seen:
                 raise ValueError(f"column {name!r} has two roles")
             seen.add(fold(name))
@@ -92,10 +98,26 @@ class Columns(_Part):
                 raise ValueError(f"nulls: column {name!r} has no role")
         return self
 
+    def _one_kind(self) -> None:
+        """``ValueError`` unless the columns are those of a table or of item sets."""
+        if not self.sets:
+            for name in ("quasi_identifiers", "sensitive"):
+                if not getattr(self, name):
+                    raise ValueError(f"columns.{name} is missing; name at least one column")
+        elif self.quasi_identifiers or self.sensitive:
+            raise ValueError("item sets have no quasi_identifiers and no sensitive columns")
+        elif (self.record is None) != (self.item is None) or (self.items and self.item):
+            raise ValueError("item sets are one column items (a list), or two columns record and item")
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns of item sets: the list, or record and item; none in a table of another kind."""
+        return tuple(name for name in (self.items, self.record, self.item) if name is not None)
+
     def policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
         given = {fold(key): policy for key, policy in self.nulls.items()}
-        sensitive = {fold(column) for column in self.sensitive}
+        sensitive = {fold(column) for column in (*self.sensitive, *self.sets)}
         return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
 
 
@@ -108,9 +130,13 @@ class Release(_Part):
 
 
 class Ledger(_Part):
-    """The publisher's private record of releases (default: beside the source); it needs ``source.id``."""
+    """The publisher's private record of releases (default: beside the source); it needs ``source.id``.
+
+    For item sets it needs none: ``epsilon`` is what all their releases may spend together.
+    """
 
     database: Path | None = None
+    epsilon: Positive | None = None
 
 
 class Spec(_Part):
@@ -129,8 +155,17 @@ class Spec(_Part):
 
     @model_validator(mode="after")
     def _named_records(self) -> Spec:
-        if self.ledger is not None and self.source.id is None:
+        if self.ledger is not None and self.source.id is None and not self.columns.sets:
             raise ValueError("[ledger] needs source.id, the column that names the records")
+        return self
+
+    @model_validator(mode="after")
+    def _fitting_columns(self) -> Spec:
+        if isinstance(self.mechanism, SetValued) != bool(self.columns.sets):
+            wanted = "columns.items, or record and item" if not self.columns.sets else "kind = 'setvalued'"
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
+        if self.columns.sets and "value" in self.columns.nulls.values():
+            raise ValueError("columns.nulls: item sets know 'suppress' and 'refuse'")
         return self
 
     @property
@@ -227,7 +262,7 @@ def _first(error: ValidationError) -> str:
         where, what = f"{where}.kind", f"{first['ctx']['tag']!r} is not one of {first['ctx']['expected_tags']}"
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
-    return f"{where}: {what}" if where else what
+    return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
 
 
 def _is_tag(position: int, where: tuple[int | str, ...]) -> bool:

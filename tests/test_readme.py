@@ -34,6 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease FROM range(6000) t(i)"
     )
     duckdb.sql(f"COPY ({query}) TO '{folder / 'people.parquet'}'")
+    goods = "list_filter(['ale', 'bread', 'figs'], lambda good, k: (i + k) % (k + 1) = 0)"
+    duckdb.sql(f"COPY (SELECT {goods} AS goods FROM range(6000) t(i)) TO '{folder / 'baskets.parquet'}'")
     return folder
 
 

@@ -42,7 +42,7 @@ class Buckets(Scene):
     def _sampled(self) -> list[tuple[int, int]]:
         """First and last bucket of each size that are attacked; none for all. Buckets of a size lie in random order."""
         given = self.given
-        share = 1.0 if given.sample is None else given.sample / max(1, given.manifest.published)
+        share = 1.0 if given.sample is None else given.sample / max(1, given.manifest.published_records)
         if share >= 1:
             return []
         setting = [int(number) for number in given.manifest.facts["setting"].values()]

@@ -35,10 +35,10 @@ class Perturbed(Scene):
     def _filter(self) -> exp.Expr:
         """Every k-th record as stored, so that all sub-tables and quasi-identifiers have their share of a sample."""
         given = self.given
-        if given.sample is None or given.sample >= given.manifest.published:
+        if given.sample is None or given.sample >= given.manifest.published_records:
             return exp.true()
-        step = -(-given.manifest.published // given.sample)
-        self.db.put("a_chosen", pa.table({"pos": np.arange(0, given.manifest.published, step)}))
+        step = -(-given.manifest.published_records // given.sample)
+        self.db.put("a_chosen", pa.table({"pos": np.arange(0, given.manifest.published_records, step)}))
         return exp.In(this=column("pos"), query=exp.select("pos").from_(temp("a_chosen")).subquery())
 
     @cached_property

@@ -6,6 +6,7 @@
     python -m tests.benchmarks accuracy                                    error and coverage on the real tables
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
+    python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from fractions import Fraction
@@ -40,6 +43,8 @@ from privsql.noise import seed_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from privsql.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVSQL_DATA", ROOT.parent / "shared" / "data"))
@@ -85,14 +90,12 @@ def warehouse(folder: Path, rows: int) -> Path:
     return path
 
 
-def request(folder: Path, source: dict[str, str], sensitive: str, rule: str, **mechanism: object) -> privsql.spec.Spec:
+def request(folder: Path, source: dict[str, str], sensitive: str, rule: str, **mechanism: object) -> Spec:
     """A specification for bucketization."""
     return specification(folder, source, sensitive, {"algorithm": "two-size", "threshold": rule, **mechanism})
 
 
-def specification(
-    folder: Path, source: dict[str, str], sensitive: str, mechanism: dict[str, object]
-) -> privsql.spec.Spec:
+def specification(folder: Path, source: dict[str, str], sensitive: str, mechanism: dict[str, object]) -> Spec:
     """A specification."""
     quasi = [name for name in QI if name != sensitive]
     return privsql.build(
@@ -301,6 +304,53 @@ def randomize(queries: int = 800) -> None:
         "covered",
     ]
     show("mean relative error by size of the true answer", columns, rows)
+
+
+MSNBC = 'items = "pages"', "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]"
+CARDS = "{{ query = \"SELECT 'S' || lpad(range::VARCHAR, 4, '0') FROM range({stations})\" }}"
+
+
+def item_sets(folder: Path, file: Path, items: str, universe: str) -> Spec:
+    """A specification of a set-valued release at epsilon 1."""
+    text = (
+        f'[source]\nfile = "{file}"\n[columns]\n{items}\n[release]\nname = "r"\nto = "r.duckdb"\n'
+        f'[mechanism]\nkind = "setvalued"\nepsilon = 1\nuniverse = {universe}\n'
+    )
+    path = folder / "spec.toml"
+    path.write_text(text, encoding="utf-8")
+    return privsql.load(path)
+
+
+@app.command()
+def setvalued(queries: int = 5_000) -> None:
+    """Error by length of the query on MSNBC; time and memory by records and by items on generated trips."""
+    if (DATA / "msnbc.parquet").is_file():
+        with tempfile.TemporaryDirectory() as place:
+            spec = item_sets(Path(place), DATA / "msnbc.parquet", *MSNBC)
+            took = seconds(lambda: privsql.publish(spec, replace=True))
+            found = privsql.evaluate(spec.target, spec, Workload(queries=queries))
+            rows: list[list[object]] = [
+                [name, f"{one['length_share']:.0%}", one["queries"], one["mean_relative_error"], one["coverage"]]
+                for name, extra in found.extras.items()
+                for one in extra["classes"]
+            ]
+            columns = ["estimator", "length up to", "queries", "mean relative error", "coverage"]
+            show(f"MSNBC, epsilon 1, published in {took:.2f} s", columns, rows)
+    sizes = [(records, 1012) for records in (300_000, 600_000, 900_000, 1_210_096)]
+    sizes += [(800_000, items) for items in (250, 500, 750, 1012)]
+    rows = []
+    for records, items in sizes:
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(place) / "stm.parquet"
+            subprocess.run(
+                [sys.executable, ROOT / "examples" / "make_stm.py", file, str(records), str(items)], check=True
+            )
+            spec = item_sets(Path(place), file, 'items = "stations"', CARDS.format(stations=items))
+            took = seconds(lambda s=spec: privsql.publish(s, replace=True), 1)
+            facts = privsql.inspect(spec.target).facts
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            rows.append([f"{records:,}", items, took, facts["item_sets"], facts["partitions"], memory])
+    show("trips, epsilon 1", ["records", "items", "seconds", "item sets", "parts", "peak memory GiB"], rows)
 
 
 if __name__ == "__main__":

@@ -248,7 +248,8 @@ def _claims(manifest: Manifest) -> list[str]:
     bound = int(facts["lower_bound"])
     claims = {
         f"published {manifest.published}, but the buckets hold {records}": manifest.published == records,
-        f"records {manifest.records} = published + suppressed": manifest.records == records + manifest.suppressed,
+        f"records {manifest.records} = published + suppressed": manifest.records
+        == records + (manifest.suppressed or 0),
         f"loss {facts['loss']}, but the setting has {loss}": facts["loss"] == loss,
         f"mse {facts['mse']}": facts["mse"] == loss / max(1, records - 1),
         f"lower bound {bound} exceeds the loss {loss}": bound <= loss,

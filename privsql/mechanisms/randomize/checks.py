@@ -181,7 +181,7 @@ def _claims(db: Database, manifest: Manifest) -> list[str]:
     up = manifest.algorithm == "up"
     claims = {
         f"published {manifest.published}, but the sub-tables hold {n}": manifest.published == n,
-        f"records {manifest.records} = published + suppressed": manifest.records == n + manifest.suppressed,
+        f"records {manifest.records} = published + suppressed": manifest.records == n + (manifest.suppressed or 0),
         f"{facts['subtables']} sub-tables, but {len(rows)} are listed": facts["subtables"] == len(rows),
         f"{facts['groups']} groups make {len(rows)} sub-tables": facts["groups"] >= len(rows),
         f"bound {facts['bound']}": isclose(facts["bound"], bound, rel_tol=1e-9),

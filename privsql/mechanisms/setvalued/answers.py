@@ -1,0 +1,186 @@
+"""Answers from a release of item sets: by the paper's sum of counts, or from the tree with what was pruned."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from privsql.channel import interval
+from privsql.errors import UsageError
+from privsql.estimates import Estimate
+from privsql.mechanisms.setvalued.consistent import variance_of
+from privsql.mechanisms.setvalued.estimate import Estimator, estimator
+from privsql.mechanisms.setvalued.holdings import Holdings
+from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
+from privsql.sqlfiles import all_rows, column, every, fill, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from fractions import Fraction
+
+    from privsql.channel import Channel
+    from privsql.database import Database
+    from privsql.mechanisms.setvalued.consistent import Reals
+    from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.question import CountQuery
+
+DAMAGED = "the release is damaged (privsql verify tells more)"
+ESTIMATORS = ("reconstructed", "baseline")
+BASELINE = (
+    "estimate = sum of the counts of the published item sets that meet the condition (Chen et al. 2011); the interval "
+    "is that of the noise alone and does not know of what was pruned"
+)
+FORMULA = (
+    "estimate = sum of the sizes of the item sets that meet the condition, made consistent with all noisy sizes of the "
+    "tree by least squares, and of the records of pruned partitions, as far as the sets that stand for them meet it"
+)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """``UsageError`` for tables that make no tree."""
+    try:
+        yield
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise UsageError(f"{DAMAGED}: {error}") from error
+
+
+class Answers:
+    """An open release that answers count queries over items; its tree is fitted once."""
+
+    certain: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
+
+    def __init__(self, db: Database, epsilon: Fraction, empty: int | None, database: str | None = None) -> None:
+        self._db, self._epsilon, self._empty, self._database = db, epsilon, empty, database
+
+    @property
+    def channel(self) -> Channel:
+        """None: there are no buckets and no perturbation."""
+        raise UsageError("a release of item sets has no channel")
+
+    @cached_property
+    def taxonomy(self) -> Taxonomy:
+        """The release's taxonomy."""
+        nodes, items = (self._rows(name, by) for name, by in (("taxonomy", "node"), ("universe", "code")))
+        with _whole():
+            return read_taxonomy(nodes, items)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The release's tree."""
+        rows, taxonomy = self._rows("tree", "part"), self.taxonomy
+        with _whole():
+            return read_tree(rows, taxonomy, self._empty)
+
+    @cached_property
+    def fitted(self) -> Estimator:
+        """The tree with consistent sizes."""
+        return estimator(self.tree, self.taxonomy)
+
+    @cached_property
+    def _sets(self) -> tuple[Ints, Holdings]:
+        """All sets of the release with their weights, and each one's part."""
+        rows = self._rows("sets", "part")
+        items = self._rows("universe", "code")["item"]
+        lists = rows["items"].combine_chunks()
+        found = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
+        if found.null_count:
+            raise UsageError(f"{DAMAGED}: a set holds an item that is not in the universe")
+        codes = found.to_numpy().astype(np.int64)
+        lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
+        starts = np.concatenate(([0], np.cumsum(lengths)))
+        self._known(rows["part"].to_numpy())
+        return rows["part"].to_numpy().astype(np.int64), Holdings(starts, codes, rows["weight"].to_numpy(), len(items))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Text of the items, in the order of the universe."""
+        labels: list[exp.Expr] = [exp.cast(column("item"), "VARCHAR")]
+        universe = table("privsql_universe", self._database)
+        return tuple(
+            str(row[0]) for row in self._db.rows(fill("setvalued/labels", {"domain": universe, "labels": labels}))
+        )
+
+    @property
+    def holdings(self) -> Holdings:
+        """The release's sets with the weights of its view."""
+        return self._sets[1]
+
+    @property
+    def counted(self) -> Holdings:
+        """The published item sets with their noisy counts, the paper's release; other sets weigh nothing."""
+        part, sets = self._sets
+        leaf = (part >= 0) & self.tree.leaf[np.maximum(part, 0)]
+        return replace(sets, weights=np.where(leaf, self.tree.size[np.maximum(part, 0)], 0).astype(np.float64))
+
+    def synthetic(self) -> pa.Table:
+        """Records that give about the release's estimates, (record, item) in order; the empty have none."""
+        sets = self.holdings
+        copied = np.repeat(np.arange(len(sets.weights)), sets.copies())
+        length = np.diff(sets.starts)[copied]
+        first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
+        codes = sets.codes[first + np.arange(int(length.sum()))]
+        items = self._rows("universe", "code")["item"].combine_chunks()
+        return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
+
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """The number of records that contain all of some items."""
+        part, sets = self._sets
+        inside = part[sets.holding(codes)]
+        met = np.bincount(inside, minlength=len(self.tree))
+        return self.estimate(met / self._number, empty=False, estimator=estimator, confidence=confidence)
+
+    @cached_property
+    def _number(self) -> Ints:
+        """Sets of each part, at least 1."""
+        part = self._sets[0]
+        return np.maximum(np.bincount(part[part >= 0], minlength=len(self.tree)), 1)
+
+    def _known(self, part: Ints) -> None:
+        """``UsageError`` if sets belong to parts that the tree does not have."""
+        if len(part) and not (part.min() >= WITHOUT and part.max() < len(self.tree)):
+            raise UsageError(f"{DAMAGED}: a set belongs to no part of the tree")
+
+    def _rows(self, name: str, by: str) -> pa.Table:
+        return self._db.arrow(all_rows(table(f"privsql_{name}", self._database)).order_by(column(by)))
+
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        if estimator not in ESTIMATORS:
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        return self._met(query), BASELINE if estimator == "baseline" else FORMULA
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer: one row."""
+        rows = self._db.arrow(self._met(query))
+        part, met = rows["part"].to_numpy(), rows["met"].to_numpy().astype(np.float64)
+        shares = np.zeros(len(self.tree))
+        inside = part != WITHOUT
+        self._known(part)
+        shares[part[inside]] = met[inside] / rows["sets"].to_numpy()[inside]
+        empty = bool(met[~inside].sum())
+        return [self.estimate(shares, empty=empty, estimator=estimator, confidence=confidence)]
+
+    def estimate(self, shares: Reals, *, empty: bool, estimator: str, confidence: float) -> Estimate:
+        """The estimate for a condition that a share of each part's sets meets (T,), and perhaps the empty set."""
+        found, error = self.fitted.baseline(shares) if estimator == "baseline" else self.fitted.answer(shares)
+        if empty:
+            found += self.tree.empty or 0
+            error = float(np.hypot(error, np.sqrt(variance_of(self._epsilon))))
+        low, high = interval(found, error, confidence)
+        return Estimate((), found, error, low, max(high, 0.0))
+
+    def _met(self, query: CountQuery) -> exp.Query:
+        sets = table("privsql_sets", self._database)
+        return fill(
+            "setvalued/met", {"sets": sets, "items": [column("items")], "condition": every(query.filters["sa"])}
+        )

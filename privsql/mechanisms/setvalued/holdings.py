@@ -1,0 +1,96 @@
+"""Item sets with weights as bits: which of them hold some items, and which sets of items weigh most."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.mechanisms.setvalued.taxonomy import Ints
+
+Reals = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
+
+    starts: Ints
+    codes: Ints
+    weights: Reals
+    items: int
+
+    @property
+    def longest(self) -> int:
+        """Items of the largest set."""
+        return int(np.diff(self.starts).max(initial=0))
+
+    @cached_property
+    def _owner(self) -> Ints:
+        return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
+
+    @cached_property
+    def _bits(self) -> NDArray[np.uint8]:
+        """For every item the sets that hold it, as bits: (items, N/8)."""
+        found = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
+        owner = self._owner
+        np.bitwise_or.at(found, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
+        return found
+
+    def holding(self, codes: Sequence[int]) -> Flags:
+        """Which sets hold all of some items, (N,)."""
+        packed = np.bitwise_and.reduce(self._bits[list(codes)], axis=0)
+        return np.unpackbits(packed, count=len(self.weights)).astype(bool)
+
+    def copies(self) -> Ints:
+        """How many records stand for each set, (N,): weights rounded so that no running total is off by more than 1/2.
+
+        Negative weights, which noise makes, count as 0.
+        """
+        totals = np.floor(np.cumsum(np.maximum(self.weights, 0)) + 0.5).astype(np.int64)
+        return np.diff(totals, prepend=0)
+
+    def top(self, number: int) -> list[tuple[tuple[int, ...], float]]:
+        """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+
+        Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
+        sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
+        out is exact; negative weights, from noise, may put a set somewhat later.
+        """
+        everything = np.bincount(self.codes, weights=self.weights[self._owner], minlength=self.items)
+        queue: list[tuple[float, int, tuple[int, ...]]] = [
+            (-weight, 1, (code,)) for code, weight in enumerate(everything.tolist()) if weight > 0
+        ]
+        heapq.heapify(queue)
+        found: list[tuple[tuple[int, ...], float]] = []
+        while queue and len(found) < number:
+            weight, size, chosen = heapq.heappop(queue)
+            found.append((chosen, -weight))
+            for code, more in self._extensions(chosen):
+                heapq.heappush(queue, (-more, size + 1, (*chosen, code)))
+        return found
+
+    def _extensions(self, chosen: tuple[int, ...]) -> list[tuple[int, float]]:
+        inside = self.holding(chosen)[self._owner] & (self.codes > chosen[-1])
+        weights = np.bincount(self.codes[inside], weights=self.weights[self._owner[inside]], minlength=self.items)
+        return [(code, float(weights[code])) for code in np.flatnonzero(weights > 0).tolist()]
+
+
+def utility(
+    true: Sequence[tuple[tuple[int, ...], float]], found: Sequence[tuple[tuple[int, ...], float]], number: int
+) -> float:
+    """1 - mean relative difference of the supports of the true top sets; one that was not found has support 0.
+
+    Source: Chen et al. 2011, appendix E.
+    """
+    known = dict(found[:number])
+    missed = [abs(known.get(chosen, 0.0) - support) / support for chosen, support in true[:number]]
+    return 1 - sum(missed) / max(1, len(missed))

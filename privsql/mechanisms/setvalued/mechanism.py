@@ -1,0 +1,171 @@
+"""Differentially private item sets as a mechanism (``privsql.mechanism``): DiffPart over arrays, in tables."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.errors import UsageError
+from privsql.exact import text
+from privsql.mechanisms.setvalued.answers import Answers
+from privsql.mechanisms.setvalued.basic import count_all, flat
+from privsql.mechanisms.setvalued.budget import portion, threshold
+from privsql.mechanisms.setvalued.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.setvalued.estimate import estimator
+from privsql.mechanisms.setvalued.imputed import impute
+from privsql.mechanisms.setvalued.parameters import PROPOSED
+from privsql.mechanisms.setvalued.records import Baskets
+from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, tree_table
+from privsql.mechanisms.setvalued.taxonomy import grow
+from privsql.mechanisms.setvalued.tree import item_sets, partition
+from privsql.mechanisms.setvalued.view import view
+from privsql.noise import OpenDPNoise, SeededNoise
+from privsql.sqlfiles import all_rows, fill, temp
+
+if TYPE_CHECKING:
+    from privsql.database import Database, Domain
+    from privsql.mechanisms.setvalued.imputed import Imputed
+    from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.noise import CountNoise, Key, Shuffler
+    from privsql.release import Manifest
+
+RESERVED = {"sensitive": {"weight", "part", "count"}}
+TABLES: tuple[str, ...] = ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets")
+
+__all__ = [
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read", "source_checks", "tables", "view",
+]  # fmt: skip
+
+
+def plan(db: Database, source: Domain, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+    """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
+    taxonomy = _taxonomy(len(source.labels), asked, None)
+    first = portion(asked.epsilon, asked.epsilon / 2, int(taxonomy.inner[0]))
+    last = taxonomy.nodes == 1
+    degree, height = int(taxonomy.degree[0]), int(taxonomy.height[0])
+    least = threshold(asked, first, degree=degree, height=height, last=last, nodes=taxonomy.nodes)
+    return {
+        "epsilon": text(asked.epsilon),
+        "items": taxonomy.items,
+        "inner_nodes": taxonomy.nodes,
+        "height": height,
+        "first_budget": text(first),
+        "first_threshold": 0 if asked.algorithm == "basic" else least,
+    }
+
+
+def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+    """An epsilon of 1, the items that occur as the universe."""
+    return dict(PROPOSED)
+
+
+def publish(db: Database, source: Domain, asked: SetValued, key: Key) -> dict[str, Any]:
+    """Make the tables of a release in database ``release``; returns the facts.
+
+    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
+    file is refused. A seed takes other noise, which is not private, and the release says so.
+    """
+    if key.origin == "key-file":
+        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
+    draw = key.stream("setvalued", len(source.labels), text(asked.epsilon))
+    noise: CountNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    taxonomy = _taxonomy(len(source.labels), asked, draw)
+    baskets = _baskets(db)
+    if asked.algorithm == "basic":
+        tree = count_all(baskets, taxonomy, asked, noise)
+    else:
+        tree = partition(baskets, taxonomy, asked, noise, draw)
+    fitted = estimator(tree, taxonomy)
+    imputed = impute(tree, taxonomy, fitted.fit, draw)
+    _write(db, tree, taxonomy, asked, (fitted.fit.sizes.size, imputed))
+    return {
+        "items": taxonomy.items,
+        "inner_nodes": taxonomy.nodes,
+        "partitions": len(tree) - 1,
+        "item_sets": int(tree.leaf.sum()),
+        "imputed": len(imputed.row),
+        "without_items": tree.empty,
+        "estimated_records": round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
+        "universe_is_public": not asked.universe.data,
+        "noise": noise.origin,
+        "opendp": version("opendp"),
+    }
+
+
+def _taxonomy(items: int, asked: SetValued, noise: Shuffler | None) -> Taxonomy:
+    return flat(items, noise) if asked.algorithm == "basic" else grow(items, asked.fan_out, noise)
+
+
+def _baskets(db: Database) -> Baskets:
+    """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.itemsource``."""
+    contents = db.arrow(all_rows(temp("contents")))
+    weights = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
+    length = np.bincount(contents["basket"].to_numpy(), minlength=len(weights))
+    starts = np.concatenate(([0], np.cumsum(length[length > 0])))
+    codes = contents["code"].to_numpy().astype(np.int64)
+    return Baskets(starts, codes, weights[length > 0].astype(np.int64), int(weights[length == 0].sum()))
+
+
+def _write(
+    db: Database, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
+) -> None:
+    """The tables of a release."""
+    items = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
+    leaves = np.flatnonzero(tree.leaf)
+    sets = lists(*item_sets(tree, leaves, taxonomy), len(leaves), items)
+    none = lists(leaves[:0], leaves[:0], int(tree.empty is not None), items)
+    without = [tree.empty] if tree.empty is not None else []
+    size, imputed = estimates
+    stand_ins = lists(imputed.which, imputed.item, len(imputed.row), items)
+    counts = pa.array([*without, *tree.size[leaves].tolist()], pa.int64())
+    parts = np.concatenate(([WITHOUT] * len(without), leaves, imputed.row))
+    weights = np.concatenate((np.array(without, dtype=np.float64), size[leaves], imputed.weight))
+    given = {
+        "itemsets": {"items": pa.chunked_array([none, sets]), "count": counts},
+        "sets": {
+            "part": pa.array(parts, pa.int32()),
+            "items": pa.chunked_array([none, sets, stand_ins]),
+            "weight": pa.array(weights, pa.float64()),
+        },
+    }
+    for name, columns in given.items():
+        db.put("given", pa.table(columns))
+        target = name if name in TABLES else f"privsql_{name}"
+        db.make(target, fill(f"setvalued/{name}", {"given": temp("given")}), into="release", title="Writing the sets")
+        db.drop("given")
+    for name, data in (("tree", tree_table(tree, taxonomy, asked)), ("taxonomy", taxonomy_table(taxonomy))):
+        db.put("given", data)
+        db.make(f"privsql_{name}", all_rows(temp("given")), into="release")
+        db.drop("given")
+    placed = {"node": taxonomy.item_parent, "place": taxonomy.item_bit, "code": np.arange(taxonomy.items)}
+    db.put("placed", pa.table({name: pa.array(values, pa.int32()) for name, values in placed.items()}))
+    holes = {"universe": temp("universe"), "placed": temp("placed")}
+    db.make("privsql_universe", fill("setvalued/universe", holes), into="release")
+    db.drop("placed")
+
+
+def answers(db: Database, manifest: Manifest) -> Answers:
+    """The release, open in ``db``, as one that answers."""
+    return Answers(db, read(manifest).epsilon, manifest.facts["without_items"])
+
+
+def promise(asked: SetValued) -> str:
+    """Differential privacy, for one record added or removed."""
+    return f"epsilon = {text(asked.epsilon)}"
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a plan or a release says of itself."""
+    shown = [("taxonomy", f"{facts['items']:,} items, {facts['inner_nodes']:,} inner nodes")]
+    if "partitions" not in facts:
+        return [*shown, ("first expansion", f"budget {facts['first_budget']}, threshold {facts['first_threshold']:,}")]
+    made = f"{facts['item_sets']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
+    leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
+    noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
+    return [*shown, ("item sets", made), ("universe", leak), ("noise", noise)]

@@ -1,0 +1,61 @@
+"""The budget of a published tree, path by path, recomputed in exact fractions from the rows alone.
+
+This is the other side of ``expand`` and shares no code with it: hierarchy cuts are sets, one for each row.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.tree import Tree
+
+
+def violations(tree: Tree, taxonomy: Taxonomy, epsilon: Fraction) -> Iterator[tuple[int, str]]:
+    """Rows that are not what the algorithm makes of their parent, or whose path spends more than ``epsilon``.
+
+    For every row: its cut follows from its parent's and its mask; it is a leaf if no inner node is left, else it is
+    expanded at the lowest one; its count spent what is unspent of the tree's half, by the number of expansions that may
+    follow, or everything if it is a leaf; and no path, whether or not its next counts were kept, exceeds ``epsilon``.
+    """
+    cuts: dict[int, frozenset[int]] = {0: frozenset([0])}
+    used: dict[int, Fraction] = {0: Fraction(0)}
+    if tree.parent[0] != -1 or tree.leaf[0] or tree.next[0] != 0:
+        yield 0, "is not a root"
+    columns = zip(tree.parent.tolist(), tree.mask.tolist(), tree.spent.tolist(), strict=True)
+    for row, (parent, mask, spent) in enumerate(columns):
+        if row == 0:
+            continue
+        if parent not in cuts or not 0 < mask < 2 ** int(taxonomy.degree[tree.next[parent]]):
+            yield row, "has no parent that was expanded into it"
+            continue
+        node, budget = int(tree.next[parent]), tree.budgets[spent]
+        cut = cuts[parent] - {node} | _inner(taxonomy, node, mask)
+        if bool(tree.leaf[row]) != (not cut) or int(tree.next[row]) != min(cut, default=-1):
+            yield row, "is expanded at another node than its cut's first"
+        if budget != _due(taxonomy, cuts[parent], epsilon, used[parent]):
+            yield row, f"spent {budget}, not what was left for it"
+        if cut:
+            cuts[row], used[row] = cut, used[parent] + budget
+            total = used[row] + _due(taxonomy, cut, epsilon, used[row])
+        else:
+            total = used[parent] + budget
+        if total > epsilon:
+            yield row, f"its path spends {total}, more than {epsilon}"
+
+
+def _inner(taxonomy: Taxonomy, node: int, mask: int) -> frozenset[int]:
+    if taxonomy.height[node] == 1:
+        return frozenset()
+    children = taxonomy.children[taxonomy.starts[node] : taxonomy.starts[node + 1]].tolist()
+    return frozenset(child for place, child in enumerate(children) if mask >> place & 1)
+
+
+def _due(taxonomy: Taxonomy, cut: frozenset[int], epsilon: Fraction, used: Fraction) -> Fraction:
+    """What the counts of an expansion of this cut spend."""
+    expansions = sum(int(taxonomy.inner[node]) for node in cut)
+    return epsilon - used if expansions == 1 else (epsilon / 2 - used) / expansions

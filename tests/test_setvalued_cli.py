@@ -1,0 +1,513 @@
+"""Set-valued releases from the command line: sources, refusals, queries over items, mining, evaluation, damage."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from test_cli import MANIFEST, manifest, refused, rows, run, specification, succeeded, warehouse, write
+
+import privsql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAMES = ["ale", "bread", "cheese", "dates", "eggs", "figs", "ginger"]
+# 6,000 baskets over 7 items: the k-th item is in every (k+2)nd basket, staggered; 200 are empty
+LISTS = (
+    "SELECT i AS id, list_filter(list_transform([{names}], lambda n, k: CASE WHEN (i + k) % (k + 1) = 0 THEN n END), "
+    "lambda n: n IS NOT NULL) AS goods FROM range(5800) t(i) UNION ALL SELECT 5800 + i, [] FROM range(200) t(i)"
+).format(names=", ".join(f"'{name}'" for name in NAMES))
+UNIVERSE = json.dumps(NAMES)
+ASKED = f'kind = "setvalued"\nepsilon = 2\nuniverse = {UNIVERSE}\nfan_out = 4'
+
+
+def spec(folder: Path, *, columns: str = 'items = "goods"', mechanism: str = ASKED, **parts: str) -> Path:
+    """A specification of a set-valued release ``shop.duckdb``."""
+    given = {"source": 'file = "shop.parquet"', "release": 'name = "shop"\nto = "shop.duckdb"'} | parts
+    return specification(folder, columns=columns, mechanism=mechanism, **given)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source, a specification, and a release made with a seed; read only."""
+    folder = tmp_path_factory.mktemp("shop")
+    write(folder / "shop.parquet", LISTS)
+    succeeded("publish", spec(folder), "--seed", 7)
+    return folder
+
+
+@pytest.fixture
+def place(shop: Path, tmp_path: Path) -> Path:
+    """A copy of the folder."""
+    return shutil.copytree(shop, tmp_path / "place")
+
+
+def truth(folder: Path, condition: str) -> int:
+    with duckdb.connect() as db:
+        return db.execute(f"SELECT count(*) FROM '{folder / 'shop.parquet'}' WHERE {condition}").fetchall()[0][0]
+
+
+def estimated(release: Path, condition: str, *flags: object) -> dict[str, Any]:
+    query = f"SELECT COUNT(*) FROM shop{' WHERE ' + condition if condition else ''}"
+    (row,) = succeeded("query", release, query, "--json", *flags).json["rows"]
+    return row
+
+
+# Publishing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_holds_what_it_should_and_verifies(shop: Path) -> None:
+    release = shop / "shop.duckdb"
+    shown = succeeded("verify", release, "--source", shop / "spec.toml", "--json").json
+    assert shown["ok"]
+    assert any("seed" in note for note in shown["notes"])
+    columns = rows(release, "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'itemsets'")
+    assert columns == [("items", "VARCHAR[]"), ("count", "BIGINT")]
+    for name, weight in itertools.product(["itemsets", "privsql_sets"], [1]):
+        assert rows(release, f"SELECT count(*) >= {weight} FROM {name}") == [(True,)]
+    assert rows(
+        release, "SELECT count(*) FROM privsql_tree WHERE part > 0 AND (scale IS NULL OR size < threshold)"
+    ) == [(0,)]
+    assert abs(rows(release, "SELECT sum(weight) FROM shop")[0][0] - 6000) < 60
+    with_ale = rows(release, "SELECT sum(weight) FROM shop WHERE list_contains(goods, 'ale')")[0][0]
+    assert abs(with_ale - truth(shop, "list_contains(goods, 'ale')")) < 60
+
+
+def test_no_exact_number_of_records_leaves(shop: Path) -> None:
+    stated = manifest(shop / "shop.duckdb")
+    assert (stated["records"], stated["published"], stated["suppressed"]) == (None, None, None)
+    assert stated["facts"]["noise"] == "seed"
+    assert abs(stated["facts"]["estimated_records"] - 6000) < 60
+    assert stated["facts"]["universe_is_public"]
+    assert "6000" not in json.dumps(stated)
+
+
+def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
+    succeeded("publish", place / "spec.toml", "--replace")
+    first = rows(place / "shop.duckdb", "SELECT size FROM privsql_tree")
+    assert manifest(place / "shop.duckdb")["facts"]["noise"] == "opendp"
+    assert succeeded("verify", place / "shop.duckdb", "--json").json == {"ok": True} | {
+        key: value for key, value in succeeded("verify", place / "shop.duckdb", "--json").json.items() if key != "ok"
+    }
+    succeeded("publish", place / "spec.toml", "--replace")
+    assert rows(place / "shop.duckdb", "SELECT size FROM privsql_tree") != first
+    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
+
+
+def test_a_seed_repeats_a_release(place: Path) -> None:
+    tables = ["itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"]
+    before = {name: rows(place / "shop.duckdb", f"FROM {name}") for name in tables}
+    write(place / "again.parquet", f"SELECT id, list_reverse(goods) || goods AS goods FROM ({LISTS}) ORDER BY id DESC")
+    again = spec(
+        place, source='file = "again.parquet"', name="again.toml", release='name = "shop"\nto = "again.duckdb"'
+    )
+    succeeded("publish", again, "--seed", 7)
+    assert {name: rows(place / "again.duckdb", f"FROM {name}") for name in tables} == before
+
+
+def test_pairs_of_record_and_item_are_the_same_table(place: Path) -> None:
+    pairs = f"SELECT id, unnest(goods) AS good FROM ({LISTS}) ORDER BY good, id DESC"
+    write(place / "pairs.parquet", pairs)
+    other = spec(
+        place,
+        source='file = "pairs.parquet"',
+        columns='record = "id"\nitem = "good"',
+        release='name = "shop"\nto = "pairs.duckdb"',
+        name="pairs.toml",
+    )
+    succeeded("publish", other, "--seed", 7)
+    assert succeeded("verify", place / "pairs.duckdb", "--source", other, "--json").json["ok"]
+    taken = "SELECT items, count FROM itemsets WHERE len(items) > 0"
+    assert rows(place / "pairs.duckdb", taken) == rows(place / "shop.duckdb", taken)
+    assert [field["name"] for field in manifest(place / "pairs.duckdb")["sensitive"]] == ["good"]
+
+
+def test_a_folder_of_parquet_files(place: Path) -> None:
+    succeeded("publish", place / "spec.toml", "--format", "parquet", "--to", place / "folder", "--seed", 7)
+    assert succeeded("verify", place / "folder", "--source", place / "spec.toml", "--json").json["ok"]
+    condition = "list_has_all(goods, ['ale', 'bread'])"
+    assert estimated(place / "folder", condition) == estimated(place / "shop.duckdb", condition)
+
+
+def test_the_basic_algorithm(place: Path) -> None:
+    basic = ASKED.replace("fan_out = 4", 'algorithm = "basic"')
+    succeeded("publish", spec(place, mechanism=basic), "--replace")
+    assert succeeded("verify", place / "shop.duckdb", "--json").json["ok"]
+    assert rows(place / "shop.duckdb", "SELECT count(*) FROM itemsets WHERE len(items) > 0") == [(127,)]
+    with_ale = estimated(place / "shop.duckdb", "list_contains(goods, 'ale')")
+    assert abs(with_ale["estimate"] - truth(place, "list_contains(goods, 'ale')")) < 100
+
+
+@pytest.mark.parametrize(
+    ("universe", "public"),
+    [
+        ('"data"', False),
+        ("{ query = \"SELECT unnest(['ale','bread','cheese','dates','eggs','figs','ginger','honey'])\" }", True),
+    ],
+)
+def test_universes(place: Path, universe: str, public: bool) -> None:
+    asked = f'kind = "setvalued"\nepsilon = 2\nuniverse = {universe}'
+    succeeded("publish", spec(place, mechanism=asked), "--replace")
+    assert succeeded("verify", place / "shop.duckdb", "--source", place / "spec.toml", "--json").json["ok"]
+    facts = manifest(place / "shop.duckdb")["facts"]
+    assert (facts["universe_is_public"], facts["items"]) == (public, 8 if public else 7)
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "code", "words"),
+    [
+        ("mechanism", ASKED.replace("epsilon = 2", "epsilon = 0"), 2, ["epsilon", "0"]),
+        ("mechanism", ASKED.replace("epsilon = 2", "epsilon = -1"), 2, ["epsilon"]),
+        ("mechanism", ASKED.replace("epsilon = 2\n", ""), 2, ["epsilon", "missing"]),
+        ("mechanism", 'kind = "setvalued"\nepsilon = 1', 2, ["universe", "missing"]),
+        ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = []', 2, ["universe", "empty"]),
+        ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale", "ale"]', 2, ["twice"]),
+        ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale"]', 2, ["'bread'", "not in the universe"]),
+        ("mechanism", ASKED.replace("fan_out = 4", "fan_out = 31"), 2, ["fan_out"]),
+        ("mechanism", ASKED + "\nc1 = 2", 2, ["c1 and c2"]),
+        ("mechanism", 'threshold = "0.5"', 2, ["bucketize", "setvalued"]),
+        ("columns", 'quasi_identifiers = ["id"]\nsensitive = "goods"', 2, ["setvalued", "items"]),
+        ("columns", 'items = "goods"\nsensitive = "id"', 2, ["no quasi_identifiers"]),
+        ("columns", 'items = "goods"\nitem = "id"\nrecord = "id"', 2, ["record and item"]),
+        ("columns", 'record = "id"', 2, ["record and item"]),
+        ("columns", 'items = "id"', 2, ["'id'", "not a list"]),
+        ("columns", 'items = "wares"', 2, ["'wares'", "goods"]),
+        ("columns", 'items = "goods"\nnulls = { goods = "value" }', 2, ["suppress", "refuse"]),
+        ("source", 'file = "shop.parquet"\nquery = "SELECT [goods] AS goods FROM source"', 2, ["can't be published"]),
+    ],
+)
+def test_a_wrong_specification_is_refused_in_one_line(
+    place: Path, part: str, text: str, code: int, words: list[str]
+) -> None:
+    before = (place / "shop.duckdb").read_bytes()
+    refused(run("publish", spec(place, **{part: text}), "--replace"), code, *words)
+    assert (place / "shop.duckdb").read_bytes() == before
+
+
+@pytest.mark.parametrize("bad", ["NULL", "['ale', NULL]"])
+def test_null_lists(place: Path, bad: str) -> None:
+    write(place / "shop.parquet", f"{LISTS} UNION ALL SELECT 9000, {bad}")
+    refused(run("publish", place / "spec.toml", "--replace"), 2, "'goods'", "1 records", "suppress")
+    without = spec(place, columns='items = "goods"\nnulls = { goods = "suppress" }')
+    shown = succeeded("publish", without, "--replace", "--json").json
+    assert (shown["records"], shown["published"], shown["suppressed"]) == (6001, 6000, 1)
+    assert succeeded("verify", place / "shop.duckdb", "--source", without, "--json").json["ok"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "items"),
+    [("INTEGER", "[1, 2, 3]"), ("DATE", "[DATE '2020-01-01', DATE '1999-12-31']"), ("DOUBLE", "[1.5, 'inf'::DOUBLE]")],
+)
+def test_items_of_other_types(tmp_path: Path, kind: str, items: str) -> None:
+    warehouse(
+        tmp_path / "shop.duckdb",
+        f'CREATE TABLE t AS SELECT CAST({items} AS {kind}[])[:1 + i % 2] AS "the goods" FROM range(900) r(i)',
+    )
+    asked = 'kind = "setvalued"\nepsilon = 1\nuniverse = "data"'
+    given = spec(
+        tmp_path,
+        source='database = "shop.duckdb"\ntable = "t"',
+        columns='items = "the goods"',
+        mechanism=asked,
+        release='name = "shop"\nto = "out.duckdb"',
+    )
+    succeeded("publish", given)
+    assert succeeded("verify", tmp_path / "out.duckdb", "--source", given, "--json").json["ok"]
+    assert manifest(tmp_path / "out.duckdb")["sensitive"] == [{"name": "the goods", "type": f"{kind}[]"}]
+    assert abs(estimated(tmp_path / "out.duckdb", 'len("the goods") = 2')["estimate"] - 450) < 40
+
+
+def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
+    warehouse(
+        tmp_path / "shop.duckdb",
+        "CREATE TYPE good AS ENUM ('zest', 'ale', 'SECRETLY')",
+        "CREATE TABLE t AS SELECT ['zest', 'ale']::good[] AS goods FROM range(500)",
+    )
+    given = spec(
+        tmp_path,
+        source='database = "shop.duckdb"\ntable = "t"',
+        mechanism='kind = "setvalued"\nepsilon = 1\nuniverse = "data"',
+        release='name = "shop"\nto = "out.duckdb"',
+    )
+    succeeded("publish", given)
+    assert b"SECRETLY" not in (tmp_path / "out.duckdb").read_bytes()
+    assert rows(tmp_path / "out.duckdb", "SELECT item FROM privsql_universe") == [("ale",), ("zest",)]
+
+
+def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
+    path = place / "spec.toml"
+    path.write_text(path.read_text(encoding="utf-8") + "[ledger]\nepsilon = 5.5\n", encoding="utf-8")
+    for _ in range(2):
+        succeeded("publish", path, "--replace")
+    before = (place / "shop.duckdb").read_bytes()
+    done = run("publish", path, "--replace", "--json")
+    assert (done.code, done.json["left"], done.json["spent"]) == (3, "1.5", "4")
+    refused(run("publish", path, "--replace"), 3, "epsilon 2", "1.5 is left", "5.5")
+    assert (place / "shop.duckdb").read_bytes() == before
+    cheaper = path.read_text(encoding="utf-8").replace("epsilon = 2", "epsilon = 1.5")
+    path.write_text(cheaper, encoding="utf-8")
+    succeeded("publish", path, "--replace")
+    releases = succeeded("ledger", path, "--json").json["releases"]
+    assert [one["composes"] for one in releases] == [
+        "epsilon 2; all together 2", "epsilon 2; all together 4", "epsilon 1.5; all together 5.5",
+    ]  # fmt: skip
+    assert "all together 5.5" in " ".join(succeeded("ledger", path).out.split())
+    assert (place / "shop.ledger.duckdb").stat().st_mode & 0o077 == 0
+
+
+def test_plan_and_init(place: Path) -> None:
+    shown = succeeded("plan", place / "spec.toml", "--json").json
+    assert (shown["items"], shown["inner_nodes"], shown["first_budget"]) == (7, 3, "1/3")
+    toml = succeeded("init", place / "shop.parquet", "--kind", "setvalued").out
+    (place / "proposed.toml").write_text(toml, encoding="utf-8")
+    succeeded("publish", place / "proposed.toml", "--to", place / "proposed.duckdb")
+    assert succeeded("verify", place / "proposed.duckdb", "--json").json["ok"]
+    write(place / "flat.parquet", "SELECT 1 AS a")
+    refused(run("init", place / "flat.parquet", "--kind", "setvalued"), 2, "list column")
+
+
+# Queries --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "",
+        "list_contains(goods, 'cheese')",
+        "NOT list_contains(goods, 'cheese')",
+        "list_has_all(goods, ['ale', 'bread'])",
+        "goods @> ['ale', 'bread']",
+        "list_has_any(goods, ['figs', 'ginger'])",
+        "len(goods) >= 3",
+        "len(goods) BETWEEN 1 AND 2 AND NOT list_has_any(goods, ['bread', 'cheese'])",
+        "list_contains(goods, 'ale') AND (list_contains(shop.goods, 'bread') OR len(goods) = 4)",
+        "len(goods) = 0",
+    ],
+)
+@pytest.mark.parametrize("estimator", ["reconstructed", "baseline"])
+def test_conditions_on_items(shop: Path, condition: str, estimator: str) -> None:
+    found = estimated(shop / "shop.duckdb", condition, "--estimator", estimator, "--confidence", "0.999")
+    true = truth(shop, condition.replace("shop.", "") or "TRUE")
+    assert abs(found["estimate"] - true) < 90
+    if estimator == "reconstructed":
+        assert found["low"] <= true <= found["high"]
+
+
+def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
+    rare = "list_has_all(goods, ['dates', 'eggs', 'figs', 'ginger'])"
+    found = estimated(shop / "shop.duckdb", rare, "--confidence", "0.99")
+    assert found["low"] <= truth(shop, rare) <= found["high"]
+    nowhere = estimated(shop / "shop.duckdb", "list_contains(goods, 'nothing of the kind')")
+    assert nowhere["estimate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT goods, COUNT(*) FROM shop GROUP BY goods", ["GROUP"]),
+        ("SELECT COUNT(*), COUNT(*) FROM shop", ["COUNT(*)"]),
+        ("SELECT SUM(1) FROM shop", ["COUNT(*)"]),
+        ("SELECT COUNT(*) FROM shop WHERE goods = ['ale']", ["len(goods)"]),
+        ("SELECT COUNT(*) FROM shop WHERE goods[1] = 'ale'", ["not supported"]),
+        ("SELECT COUNT(*) FROM shop WHERE list_contains(goods, goods[1])", ["not a constant"]),
+        ("SELECT COUNT(*) FROM shop WHERE list_contains(wares, 'ale')", ["'wares'", "goods"]),
+        ("SELECT COUNT(*) FROM shop WHERE list_contains(['ale'], 'ale')", ["goods"]),
+        ("SELECT COUNT(*) FROM shop WHERE list_has_all(goods, goods)", ["list the items"]),
+        ("SELECT COUNT(*) FROM shop WHERE len(goods) > len(goods)", ["len(goods)"]),
+        ("SELECT COUNT(*) FROM shop WHERE len(goods) > (SELECT 1)", ["not a constant"]),
+        ("SELECT COUNT(*) FROM shop WHERE random() < 0.5", ["not supported"]),
+        ("SELECT COUNT(*) FROM shop WHERE weight > 1", ["not supported"]),
+        ("SELECT COUNT(*) FROM shop, shop AS s", ["JOINS"]),
+        ("SELECT COUNT(*) FROM shop LIMIT 1", ["LIMIT"]),
+        ("SELECT COUNT(*) FROM elsewhere", ["elsewhere"]),
+        ("SELECT COUNT(*) FROM shop WHERE list_contains(goods, 'a", ["parsed"]),
+        ("SELECT COUNT(*) FROM shop WHERE len(goods) > 'many'", ["many"]),
+        ("DROP TABLE itemsets", ["SELECT"]),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(shop: Path, query: str, words: list[str]) -> None:
+    refused(run("query", shop / "shop.duckdb", query), 2, *words)
+
+
+def test_explain_prints_sql_that_runs(shop: Path) -> None:
+    query = "SELECT COUNT(*) AS n FROM shop WHERE list_contains(goods, 'ale')"
+    shown = succeeded("query", shop / "shop.duckdb", query, "--explain", "--json").json
+    assert "least squares" in shown["formula"]
+    assert rows(shop / "shop.duckdb", shown["sql"])
+
+
+def test_a_frame_from_the_library(shop: Path) -> None:
+    with privsql.open(shop / "shop.duckdb") as release:
+        frame = release.sql("SELECT COUNT(*) FROM shop WHERE len(goods) > 2")
+        assert list(frame.columns) == ["estimate", "std_error", "low", "high"]
+        with pytest.raises(privsql.errors.UsageError):
+            release.sql("SELECT COUNT(*) FROM shop", estimator="other")
+
+
+# Frequent item sets and evaluation ------------------------------------------------------------------------------------
+
+
+def supports(folder: Path) -> dict[tuple[str, ...], int]:
+    """True support of every item set that occurs."""
+    with duckdb.connect() as db:
+        sets = db.execute(f"SELECT list_sort(goods), count(*) FROM '{folder / 'shop.parquet'}' GROUP BY ALL").fetchall()
+    found: dict[tuple[str, ...], int] = {}
+    for items, records in sets:
+        for size in range(1, len(items) + 1):
+            for chosen in itertools.combinations(items, size):
+                found[chosen] = found.get(chosen, 0) + records
+    return found
+
+
+@pytest.mark.parametrize("estimator", ["reconstructed", "baseline"])
+def test_frequent_item_sets(shop: Path, estimator: str) -> None:
+    shown = succeeded("itemsets", shop / "shop.duckdb", "--top", 12, "--estimator", estimator, "--json").json
+    found = {tuple(sorted(one["items"])): one["records"] for one in shown["itemsets"]}
+    true = supports(shop)
+    assert len(found) == 12
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all(abs(records - true[items]) < 90 for items, records in found.items())
+    top = sorted(true, key=true.__getitem__, reverse=True)[:12]
+    assert len(set(top) & set(found)) >= 10
+    assert "ale" in succeeded("itemsets", shop / "shop.duckdb", "--top", 1).out
+
+
+def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
+    made = tmp_path / "rows.parquet"
+    succeeded("itemsets", shop / "shop.duckdb", "--synthetic", made)
+    release = shop / "shop.duckdb"
+    assert rows(release, f"SELECT typeof(record), typeof(item) FROM '{made}' LIMIT 1") == [("BIGINT", "VARCHAR")]
+    for name in NAMES[:4]:
+        query = f"SELECT count(*), count(DISTINCT record) FROM '{made}' WHERE item = '{name}'"
+        ((number, records),) = rows(release, query)
+        assert number == records
+        assert abs(number - truth(shop, f"list_contains(goods, '{name}')")) < 90
+    refused(run("itemsets", release, "--synthetic", made), 2, "new file")
+
+
+def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", "SELECT i % 5 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
+    flags = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r.duckdb"]
+    succeeded("publish", tmp_path / "people.parquet", *flags)
+    refused(run("itemsets", tmp_path / "r.duckdb"), 2, "no item sets", "bucketize")
+
+
+def test_evaluation_by_length_and_top(shop: Path) -> None:
+    flags = ["--source", shop / "spec.toml", "--queries", 200]
+    shown = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json").json
+    for name in ("baseline", "reconstructed"):
+        assert [one["length_share"] for one in shown[name]["classes"]] == [0.2, 0.4, 0.6, 0.8, 1.0]
+        assert all(one["mean_relative_error"] < 1 for one in shown[name]["classes"])
+        assert set(shown[name]["top"]) == {"20", "50", "100"}
+    assert shown["reconstructed"]["coverage"] > 0.8
+    assert shown["reconstructed"]["top"]["20"] > 0.8
+    assert "length up to" in succeeded("evaluate", shop / "shop.duckdb", *flags).out
+    refused(run("evaluate", shop / "shop.duckdb", *flags, "--workload", "random"), 2, "random")
+
+
+def test_evaluation_with_queries_of_a_file(place: Path) -> None:
+    queries = ["len(goods) > 1", "list_has_all(goods, ['ale', 'dates'])", "list_contains(goods, 'figs')"]
+    (place / "queries.sql").write_text(
+        ";\n".join(f"SELECT COUNT(*) FROM shop WHERE {one}" for one in queries), encoding="utf-8"
+    )
+    flags = ["--source", place / "spec.toml", "--workload", place / "queries.sql", "--json"]
+    shown = succeeded("evaluate", place / "shop.duckdb", *flags).json
+    assert shown["reconstructed"]["queries"] == 3
+    assert shown["reconstructed"]["mean_relative_error"] < 0.2
+
+
+# Damage ---------------------------------------------------------------------------------------------------------------
+
+
+def stating(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    """A change of one entry of the manifest."""
+
+    def apply(db: duckdb.DuckDBPyConnection) -> None:
+        (text,) = db.execute(f"SELECT value FROM {MANIFEST} WHERE key = ?", [key]).fetchall()[0]
+        db.execute(f"UPDATE {MANIFEST} SET value = ? WHERE key = ?", [json.dumps(change(json.loads(text))), key])
+
+    return apply
+
+
+def with_facts(**facts: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    return stating("facts", lambda stated: stated | facts)
+
+
+LEAF = "(SELECT max(part) FROM privsql_tree WHERE node IS NULL)"
+DAMAGE: dict[str, tuple[str, Any]] = {
+    "a larger epsilon was spent": ("every path", stating("parameters", lambda asked: asked | {"epsilon": "1.5"})),
+    "a budget": ("every path", "UPDATE privsql_tree SET budget = '5' WHERE part = 1"),
+    "a budget of one leaf": ("every path", f"UPDATE privsql_tree SET budget = '1/7' WHERE part = {LEAF}"),
+    "a scale": ("scales", "UPDATE privsql_tree SET scale = scale / 2 WHERE part = 2"),
+    "a threshold": ("thresholds", "UPDATE privsql_tree SET threshold = threshold - 1 WHERE part = 1"),
+    "a size below the threshold": ("thresholds", "UPDATE privsql_tree SET size = threshold - 1 WHERE part = 1"),
+    "a mask": ("", f"UPDATE privsql_tree SET mask = 0 WHERE part = {LEAF}"),
+    "an expansion": ("", "UPDATE privsql_tree SET node = 3 - node WHERE part = 1"),
+    "a parent that is not there": ("", "UPDATE privsql_tree SET parent = 99999 WHERE part = 2"),
+    "a circle": ("", "UPDATE privsql_tree SET parent = 2 WHERE part = 2"),
+    "a lost leaf": ("", f"DELETE FROM privsql_tree WHERE part = {LEAF}"),
+    "an item elsewhere": ("", "UPDATE privsql_universe SET node = 1 - node + 2, place = 9 WHERE code = 0"),
+    "an item renamed": ("", "UPDATE privsql_universe SET item = 'arsenic' WHERE code = 0"),
+    "a taxonomy of another shape": ("", "UPDATE privsql_taxonomy SET height = 7 WHERE node = 0"),
+    "a count": ("counts", "UPDATE itemsets SET count = count + 1 WHERE items = (SELECT max(items) FROM itemsets)"),
+    "an item set more": ("counts", "INSERT INTO itemsets VALUES (['zest'], 5)"),
+    "an item set's items": ("", f"UPDATE privsql_sets SET items = ['ale', 'figs', 'eggs'] WHERE part = {LEAF}"),
+    "a weight": ("weights", f"UPDATE privsql_sets SET weight = weight + 10 WHERE part = {LEAF}"),
+    "a set of no part": ("every set", "INSERT INTO privsql_sets VALUES (99999, ['ale'], 1.0)"),
+    "an item twice": ("twice", "UPDATE privsql_sets SET items = list_concat(items, items) WHERE len(items) > 0"),
+    "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE itemsets AS FROM itemsets ORDER BY items DESC"),
+    "another noise": ("facts", with_facts(noise="opendp")),
+    "a number of records": ("weights", with_facts(estimated_records=5000.0)),
+    "a number of item sets": ("facts", with_facts(item_sets=3)),
+    "a version of OpenDP": ("OpenDP", with_facts(opendp="99.1")),
+    "no version of OpenDP": ("OpenDP", with_facts(opendp="newest")),
+    "records without items": ("", with_facts(without_items=17)),
+    "a leak denied": ("facts", with_facts(universe_is_public=False)),
+    "a fact of another kind": ("valid tree", with_facts(items="many")),
+    "a missing table": ("stated tables", "DROP TABLE privsql_taxonomy"),
+    "a table more": ("stated tables", "CREATE TABLE raw AS SELECT 1 AS goods"),
+    "another view": (
+        "stated tables",
+        "CREATE OR REPLACE VIEW shop AS SELECT items AS goods, 1.0 AS weight FROM privsql_sets",
+    ),
+    "no rows in the tree": ("", "DELETE FROM privsql_tree"),
+    "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, mask = NULL, size = NULL, budget = NULL"),
+    "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
+    "a budget of nothing": ("", "UPDATE privsql_tree SET budget = '0' WHERE part = 1"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_found(place: Path, what: str) -> None:
+    words, change = DAMAGE[what]
+    release = place / "shop.duckdb"
+    with duckdb.connect(str(release)) as db:
+        change(db) if callable(change) else db.execute(change)
+    done = run("verify", release)
+    assert done.crash is None, repr(done.crash)
+    assert done.code in {1, 2}
+    assert words.split()[0:1] == [] or words.split()[0] in " ".join((done.out + done.err).split())
+    for arguments in (["inspect", release], ["itemsets", release], ["query", release, "SELECT COUNT(*) FROM shop"]):
+        other = run(*arguments)
+        assert other.crash is None, (what, arguments[0], repr(other.crash))
+
+
+def test_another_source_or_specification(place: Path) -> None:
+    release = place / "shop.duckdb"
+    other = spec(place, mechanism=ASKED.replace("epsilon = 2", "epsilon = 3"), name="other.toml")
+    shown = run("verify", release, "--source", other)
+    assert shown.code == 1
+    assert "epsilon" in shown.out
+    reordered = json.dumps(NAMES[::-1])
+    other = spec(place, mechanism=ASKED.replace(UNIVERSE, reordered), name="other.toml")
+    assert run("verify", release, "--source", other).code == 1
+    write(place / "people.parquet", "SELECT i % 5 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
+    people = 'quasi_identifiers = ["age"]\nsensitive = "disease"'
+    other = specification(place, columns=people, mechanism='threshold = "0.5"', name="people.toml")
+    refused(run("verify", release, "--source", other), 2, "columns")
