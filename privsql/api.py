@@ -33,7 +33,7 @@ from privsql.registry import of
 from privsql.release import MANIFEST, Draft, Manifest
 from privsql.scores import Score, Truth, score
 from privsql.sqlfiles import table, temp
-from privsql.workload import equality, from_file, random
+from privsql.workload import equality, from_file, random, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -322,7 +322,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Workload:
-    """What to evaluate with: ``equality`` or ``random`` predicates, or the queries of ``file``."""
+    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``."""
 
     kind: str = "equality"
     queries: int = 1200
@@ -429,8 +429,12 @@ def _questions(
     if asked.kind == "random":
         shape = (asked.queries, asked.attributes, asked.selectivity)
         return random(db, source.roles, name, shape, noise), asked.queries
+    if asked.kind == "ranges":
+        if len(source.roles.sensitive) != 1:
+            raise UsageError("workload 'ranges' needs one sensitive column")
+        return ranges(db, source.roles, name, asked.queries, noise), asked.queries
     if asked.kind != "equality":
-        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random' nor a file")
+        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
     conditions = max(1, asked.queries // 4)
     return equality(db, source.roles, name, conditions, noise), conditions
 

@@ -57,7 +57,7 @@ Memory = Annotated[
     typer.Option("--memory-limit", help="The engine's memory limit, such as 2GB; beyond it spills."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
-WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, or a file of SQL.")]
+WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, ranges, or a file of SQL.")]
 Queries = Annotated[int, typer.Option(min=1, help="How many queries.")]
 Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
 Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
@@ -87,7 +87,7 @@ def _json(shown: dict[str, Any]) -> None:
 
 
 def _workload(kind: str, queries: int, attributes: int, selectivity: float, seed: int) -> api.Workload:
-    known = kind in ("equality", "random")
+    known = kind in ("equality", "random", "ranges")
     return api.Workload(kind, queries, attributes, selectivity, seed, None if known else Path(kind))
 
 

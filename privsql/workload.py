@@ -40,22 +40,43 @@ def equality(db: Engine, roles: Roles, name: str, conditions: int, noise: np.ran
     ``db`` holds the source as ``records`` and ``domain``.
     """
     values = db.rows(fill("core/values", {"domain": temp("domain"), "columns": roles.sa()}))
-    records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
     shown = [column(f.name) for f in roles.sensitive]
-    for row in _sampled(db, roles, records, conditions * TRIES, noise):
+    for own in _conditions(db, roles, conditions, noise):
+        groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
+        yield Question(_count(name, own, shown), groups)
+
+
+def ranges(db: Engine, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+    """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
+
+    ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
+    """
+    key, field = column(roles.sa_keys[0]), roles.sensitive[0]
+    rows = db.rows(fill("core/values", {"domain": temp("domain"), "columns": [key, column("records")]}))
+    ends = np.cumsum([row[-1] for row in rows])
+    for own in _conditions(db, roles, queries, noise):
+        share = noise.uniform(0.01, 0.5)
+        first = noise.uniform(0, 1 - share)
+        low, high = (rows[int(np.searchsorted(ends, part * ends[-1]))][0] for part in (first, first + share))
+        least, most = (_equals(column(field.name), end, field.type) for end in (low, high))
+        between = exp.Between(this=column(field.name), low=least.expression, high=most.expression)
+        yield Question(_count(name, exp.and_(own, between), []))
+
+
+def _conditions(db: Engine, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+    """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
+    records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
+    for row in _sampled(db, roles, records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
         inner = exp.and_(*(_equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
         selected = int(db.rows(fill("core/matching", {"table": temp("records"), "filter": inner}))[0][0])
         if selected <= LEAST_SHARE * records:
             continue
-        own = exp.and_(
+        yield exp.and_(
             *(_equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
         )
-        groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
-        query = _count(name, own, shown)
-        yield Question(query, groups)
-        conditions -= 1
-        if not conditions:
+        number -= 1
+        if not number:
             return
     raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take --workload random")
 

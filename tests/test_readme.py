@@ -31,7 +31,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     query = (
         "SELECT 20 + i % 60 AS age, 1 + i % 2 AS sex, 1000 + i % 17 AS zip, "
-        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease FROM range(6000) t(i)"
+        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease, "
+        "(i * 37 % 900 * 50)::INTEGER AS income, i AS person_id FROM range(6000) t(i)"
     )
     duckdb.sql(f"COPY ({query}) TO '{folder / 'people.parquet'}'")
     goods = "list_filter(['ale', 'bread', 'figs'], lambda good, k: (i + k) % (k + 1) = 0)"

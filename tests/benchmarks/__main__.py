@@ -7,6 +7,7 @@
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
+    python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
 """
@@ -40,6 +41,7 @@ from privsql.mechanisms.randomize import search as randomization
 from privsql.mechanisms.randomize.balance import initial_groups
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
+from tests.benchmarks import growing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -351,6 +353,21 @@ def setvalued(queries: int = 5_000) -> None:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             rows.append([f"{records:,}", items, took, facts["item_sets"], facts["partitions"], memory])
     show("trips, epsilon 1", ["records", "items", "seconds", "item sets", "parts", "peak memory GiB"], rows)
+
+
+@app.command()
+def grow(rows: int = 1_000_000) -> None:
+    """Growing slices of a real table by each algorithm; the searches; whole releases against a copy."""
+    table = DATA / "acs_occ.parquet"
+    if table.is_file():
+        with tempfile.TemporaryDirectory() as place:
+            columns = ["slice", "algorithm", "records", "groups", "error", "width", "held back", "s", "exposed"]
+            show("income in growing slices, k = 5, e = 5,000", columns, growing.slices(table, Path(place)))
+    columns = ["values", "different", "records", "releases", "algorithm", "groups", "s"]
+    show("search beside earlier releases", columns, growing.searches(rows))
+    with tempfile.TemporaryDirectory() as place:
+        columns = ["release", "records", "groups", "copy s", "publish s", "ratio"]
+        show("publishing with a ledger", columns, growing.against_copy(Path(place), rows))
 
 
 if __name__ == "__main__":

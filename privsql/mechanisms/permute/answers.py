@@ -10,7 +10,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql import posterior
-from privsql.channel import Channel
+from privsql.channel import POWER, Channel, Floats
 from privsql.errors import UsageError
 from privsql.estimates import Estimate
 from privsql.mechanisms.permute import amounts, baseline
@@ -20,7 +20,6 @@ from privsql.question import EXACT, CountQuery, exact_answer, exact_statement, g
 from privsql.sqlfiles import Holes, column, every, fill, named, same, table
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
     from privsql.database import Database
     from privsql.posterior import Seen
     from privsql.roles import Roles
@@ -37,6 +36,21 @@ SPREAD = (
 )
 LARGE = 2**24  # numbers that the channel's matrix may hold
 MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
+
+
+class Groups(Channel):
+    """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
+
+    Within a group they are in proportion to the values' records: neighbours on the axis deviate together, so that a
+    group's records are shared out as in the papers' formula.
+    """
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Shape of the prior's variance, f_i sum_g M_ig s_g^0.5 F, s_g the groups' shares, F = sum s^2 / sum s^1.5."""
+        groups = self.shares @ self.mean
+        shape = self.shares * (self.mean @ groups ** (POWER - 1))
+        return np.asarray(shape * ((groups**2).sum() / shape.sum()))
 
 
 class Answers:
@@ -69,7 +83,7 @@ class Answers:
                 "take the estimator 'baseline'"
             )
         mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
-        return Channel(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
+        return Groups(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""

@@ -23,6 +23,8 @@ from privsql.mechanisms.permute.view import view
 from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.database import Database, Domain
     from privsql.mechanisms.permute.axis import Ints
     from privsql.noise import Key
@@ -74,7 +76,7 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
     roles = source.roles
     shown = np.flatnonzero(groups >= 0)  # the others are held back
-    values, ranks, records = np.unique(codes[shown], return_inverse=True, return_counts=True)
+    values, ranks, records = _published(codes[shown], source.counts)
     given_codes = np.full(len(codes), -1, dtype=np.int32)
     given_codes[shown] = shuffled(groups[shown], ranks, noise)
     db.put("slots", dealt(groups, given_codes))
@@ -94,8 +96,18 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     return _facts(found, groups[shown], codes[shown], None) | {"held_back": held, "left_out": held}
 
 
+def _published(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+    """The values that are published, the rank of every record's value among them, and their records."""
+    if len(codes) == sum(counts):
+        return np.arange(len(counts)), codes, np.array(counts, dtype=np.int64)
+    values, ranks, records = np.unique(codes, return_inverse=True, return_counts=True)
+    return values, ranks, records
+
+
 def grouped(found: Measured, codes: Ints, earlier: Ints, asked: Permute) -> Ints:
     """Group of every record (n,), records by rising value, given their groups in earlier releases (m, n)."""
+    if asked.algorithm == "nested":  # works on values and groups; the order of records is nothing to it
+        return release(History(found.axis, codes, earlier), asked.algorithm)
     order = arranged(codes, earlier)
     groups = np.empty(len(codes), dtype=np.int64)
     groups[order] = release(History(found.axis, codes[order], earlier[:, order]), asked.algorithm)

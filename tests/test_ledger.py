@@ -1,0 +1,337 @@
+"""The publisher's ledger: growing tables, repeats, composition, and what several releases tell together."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+from test_cli import refused, rows, run, specification, succeeded
+from test_tamper import failed
+
+from privsql.mechanisms.permute.axis import axis
+from privsql.mechanisms.permute.breach import closure, pairwise
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST = "(1, 21, 'm', 82), (2, 23, 'm', 84), (3, 52, 'm', 85), (4, 27, 'f', 88), (5, 53, 'm', 89), (6, 37, 'm', 90), "
+SALARIES = (f"{FIRST} (7, 49, 'f', 91)", "(8, 29, 'f', 81), (9, 30, 'f', 80), (10, 23, 'm', 83)",
+            "(11, 40, 'm', 96), (12, 50, 'm', 95), (13, 32, 'f', 94)")  # fmt: skip
+COLUMNS = 'quasi_identifiers = ["age", "gender"]\nsensitive = "salary"'
+
+
+class Office:
+    """A warehouse whose table grows, and its releases."""
+
+    def __init__(self, folder: Path, mechanism: str = 'kind = "permute"\nk = 3\ne = 2', ledger: str = "") -> None:
+        self.folder, self.mechanism, self.ledger = folder, mechanism, ledger
+        self.sql("CREATE TABLE people (id INTEGER, age INTEGER, gender VARCHAR, salary INTEGER)")
+        self.made: list[Path] = []
+
+    def sql(self, statement: str) -> None:
+        """One statement on the source."""
+        with duckdb.connect(str(self.folder / "office.duckdb")) as db:
+            db.execute(statement)
+
+    def hire(self, people: str) -> None:
+        """Add records."""
+        self.sql(f"INSERT INTO people VALUES {people}")
+
+    def spec(self, **parts: str) -> Path:
+        """The specification."""
+        given = {"source": 'database = "office.duckdb"\ntable = "people"\nid = "id"', "columns": COLUMNS}
+        given |= {"release": 'name = "pay"', "mechanism": f"{self.mechanism}\n{self.ledger}"} | parts
+        return specification(self.folder, **given)
+
+    def arguments(self, *flags: object, **parts: str) -> list[object]:
+        """A command that publishes the next release."""
+        self.made.append(self.folder / f"pay{len(self.made)}.duckdb")
+        return ["publish", self.spec(**parts), "--to", self.made[-1], *flags]
+
+    def publish(self, *flags: object, **parts: str) -> dict[str, Any]:
+        """Publish the next release."""
+        return dict(succeeded(*self.arguments(*flags, **parts), "--json").json)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What the ledger lists."""
+        return list(succeeded("ledger", self.spec(), "--json").json["releases"])
+
+    def groups(self, number: int) -> dict[int, int]:
+        """The group of every record of a release, from the ledger."""
+        with duckdb.connect(str(self.folder / "office.ledger.duckdb"), read_only=True) as db:
+            return dict(db.execute(f"FROM groups_{number}").fetchall())
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """An office with the thesis' D0."""
+    made = Office(tmp_path)
+    made.hire(SALARIES[0])
+    return made
+
+
+def grown(folder: Path, algorithm: str) -> Office:
+    """The thesis' three releases."""
+    made = Office(folder, f'kind = "permute"\nk = 3\ne = 2\nalgorithm = "{algorithm}"')
+    for people in SALARIES:
+        made.hire(people)
+        made.publish()
+    return made
+
+
+def groups_of(release: Path) -> list[tuple[int, ...]]:
+    """Salaries of every group of a release."""
+    return [
+        tuple(row[0]) for row in rows(release, "SELECT list(salary ORDER BY salary) FROM st GROUP BY bid ORDER BY bid")
+    ]
+
+
+# Growing --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["nested", "exact", "reapply-all"])
+def test_known_answers_of_the_growing_table(algorithm: str, tmp_path: Path) -> None:
+    office = grown(tmp_path, algorithm)
+    assert groups_of(office.made[0]) == [(82, 84, 85), (88, 89, 90, 91)]
+    assert groups_of(office.made[1]) == [(80, 81, 82, 83, 84, 85), (88, 89, 90, 91)]
+    assert groups_of(office.made[2]) == [(80, 81, 82, 83, 84, 85), (88, 89, 90, 91), (94, 95, 96)]
+    for release in office.made:
+        assert succeeded("verify", release, "--json").json["ok"]
+    done = succeeded("verify", office.made[2], "--against", *office.made[:2], "--source", office.spec(), "--json").json
+    assert done["ok"]
+    assert len([check for check in done["checks"] if "adversary" in check["name"]]) == 6
+    assert any(check["name"] == "records of releases 1, 2, 3: every combination" for check in done["checks"])
+
+
+def test_planted_breaches_of_reapplying_to_the_last_release_are_found(tmp_path: Path) -> None:
+    office = grown(tmp_path, "reapply-last")
+    assert groups_of(office.made[2])[:2] == [(80, 81, 82), (83, 84, 85)]
+    verify = ["verify", office.made[2], "--against", *office.made[:2], "--json"]
+    seen = failed(run(*verify))
+    assert any("earlier minus later, a=0, b=0" in row for found in seen.values() for row in found)
+    named = failed(run(*verify, "--source", office.spec()))
+    assert "a=0, b=0, records=1, values=1, low=82, high=82, id=1" in named["records of releases 1 and 3: intersections"]
+    assert any("id=10" in row for row in named["records of releases 1 and 3: later minus earlier"])
+    assert "records of releases 1, 2, 3: every combination" in named
+    assert "records of releases 1 and 2: intersections" not in named
+    assert "the last release only" in office.entries()[-1]["composes"]
+
+
+def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> None:
+    """A batch that is fine as a whole may still be split between groups so that two earlier groups leave one record."""
+    office = Office(tmp_path, 'kind = "permute"\nk = 3\ne = 2\nalgorithm = "exact"')
+    office.hire("(1, 1, 'f', 1), (2, 2, 'f', 2), (3, 3, 'f', 3), (4, 4, 'f', 7), (5, 5, 'f', 8), (6, 6, 'f', 9)")
+    office.publish()
+    office.hire("(7, 7, 'm', 5), (8, 8, 'm', 41), (9, 9, 'm', 42), (10, 10, 'm', 44)")
+    office.publish()
+    assert groups_of(office.made[1]) == [(1, 2, 3, 5, 7, 8, 9), (41, 42, 44)]
+    wrong = failed(run("verify", office.made[1], "--against", office.made[0], "--source", office.spec(), "--json"))
+    assert wrong["records of releases 1, 2: every combination"] == ["records=1, values=1, low=5, high=5, id=7"]
+    remains = next(rows for name, rows in wrong.items() if "what is left" in name)
+    assert remains == ["b=0, taken=2, records=1, values=1, low=5, high=5"]
+    assert len(wrong) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    office = Office(tmp_path, 'kind = "permute"\nk = 2\ne = 3\nalgorithm = "reapply-last"')
+    number = 0
+    for _ in range(4):
+        people = []
+        for _ in range(int(rng.integers(4, 12))):
+            number += 1
+            people.append(f"({number}, {number}, 'f', {rng.integers(0, 40)})")
+        office.hire(", ".join(people))
+        office.publish()
+    values = dict(rows_of(office, "SELECT id, salary FROM people"))
+    units, ranks = np.unique([values[i + 1] for i in range(number)], return_inverse=True)
+    releases = np.full((4, number), -1)
+    for release in range(4):
+        for record, group in office.groups(release + 1).items():
+            releases[release, record - 1] = group
+    scale = axis(units.tolist(), 2, 3)
+    expected = {
+        (b.releases[0] + 1, b.releases[1] + 1, b.kind, i + 1)
+        for b in pairwise(scale, ranks, releases)
+        for i in b.records
+    }
+    done = run("verify", office.made[3], "--against", *office.made[:3], "--source", office.spec(), "--json").json
+    found = {check["name"]: check["violations"] for check in done["checks"] if check["name"].startswith("records of")}
+    for first in range(1, 4):
+        for second in range(first + 1, 5):
+            for kind in ("earlier minus later", "later minus earlier"):
+                wanted = {e for e in expected if e[:3] == (first, second, kind)}
+                assert (found[f"records of releases {first} and {second}: {kind}"] > 0) == bool(wanted)
+            wanted = {e for e in expected if e[:3] == (first, second, "intersection")}
+            assert found[f"records of releases {first} and {second}: intersections"] == len(wanted)
+    atoms = closure(scale, ranks, releases)
+    assert found["records of releases 1, 2, 3, 4: every combination"] == sum(map(len, atoms))
+
+
+def rows_of(office: Office, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of the source."""
+    with duckdb.connect(str(office.folder / "office.duckdb"), read_only=True) as db:
+        return db.execute(sql).fetchall()
+
+
+def test_new_records_are_held_back_counted_and_released_later(office: Office) -> None:
+    office.publish()
+    office.hire("(11, 40, 'm', 96)")
+    held = office.publish()
+    assert (held["published"], held["held_back"], held["records"]) == (7, 1, 8)
+    assert groups_of(office.made[1]) == groups_of(office.made[0])
+    for table in ("qit", "st", "privsql_values"):
+        assert "96" not in str(rows(office.made[1], f"FROM {table}"))
+    assert succeeded("verify", office.made[1], "--source", office.spec(), "--json").json["ok"]
+    assert "1 new records" in succeeded("inspect", office.made[1]).out
+    office.hire("(12, 50, 'm', 95), (13, 32, 'f', 94)")
+    assert office.publish()["held_back"] == 0
+    assert groups_of(office.made[2])[-1] == (94, 95, 96)
+    assert [(entry["records"], entry["fresh"], entry["held_back"]) for entry in office.entries()] == [
+        (7, 7, 0),
+        (7, 0, 1),
+        (10, 3, 0),
+    ]
+
+
+def test_a_repeat_gives_the_same_release(office: Office) -> None:
+    office.publish()
+    office.publish()
+    for table in ("qit", "st", "privsql_values", "pay"):
+        assert rows(office.made[0], f"FROM {table}") == rows(office.made[1], f"FROM {table}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE people SET salary = 99 WHERE id = 3", ["id 3 (changed)"]),
+        ("UPDATE people SET age = NULL WHERE id = 3", ["id 3 (changed)"]),
+        ("DELETE FROM people WHERE id IN (4, 5)", ["id 4 (deleted), 5 (deleted)"]),
+        ("UPDATE people SET salary = salary + 1", ["1 (changed)", "and 2 more"]),
+    ],
+)
+def test_what_may_only_grow_may_not_change(office: Office, statement: str, words: list[str]) -> None:
+    office.publish()
+    office.sql(statement)
+    refused(run(*office.arguments()), 1, "records of earlier releases may not change", *words, "--allow-composition")
+    assert not office.made[-1].exists()
+    assert len(office.entries()) == 1
+
+
+def test_composition_is_refused_or_recorded(office: Office) -> None:
+    office.publish()
+    refused(run(*office.arguments(mechanism='kind = "permute"\nk = 2\ne = 2')), 1, "no guarantee covers both")
+    bucketized = {"mechanism": 'kind = "bucketize"\nthreshold = 0.5'}
+    refused(run(*office.arguments(**bucketized)), 1, "release 1 (pay, permute)", "--allow-composition")
+    office.publish("--allow-composition", **bucketized)
+    notes = succeeded("verify", office.made[-1], "--json").json["notes"]
+    assert any("composition allowed by the publisher" in note for note in notes)
+    assert "composition allowed" in succeeded("verify", office.made[-1]).out.replace("\n", " ")
+    last = office.entries()[-1]
+    assert (last["mechanism"], last["allowed"], last["number"]) == ("bucketize", True, 2)
+    assert len(set(office.groups(2).values())) > 1
+    # From then on nothing covers what is there, not even a release that nested would cover.
+    office.hire(SALARIES[1])
+    refused(run(*office.arguments()), 1, "no guarantee covers both")
+
+
+def test_other_mechanisms_keep_a_ledger_if_asked(tmp_path: Path) -> None:
+    office = Office(tmp_path, 'kind = "bucketize"\nthreshold = 0.5', ledger='[ledger]\ndatabase = "own.db"')
+    office.hire(SALARIES[0])
+    office.publish()
+    office.publish()
+    assert rows(office.made[0], "FROM qit") == rows(office.made[1], "FROM qit")
+    assert [entry["composes"] for entry in office.entries()] == ["the first release", "a repeat of an earlier release"]
+    refused(run(*office.arguments("--seed", 3)), 1, "no guarantee covers both")
+    office.hire(SALARIES[1])
+    refused(run(*office.arguments()), 1, "no guarantee covers both")
+    assert (tmp_path / "own.db").exists()
+    assert not (tmp_path / "office.ledger.duckdb").exists()
+
+
+def test_without_names_or_a_wish_there_is_no_ledger(tmp_path: Path) -> None:
+    office = Office(tmp_path, 'kind = "bucketize"\nthreshold = 0.5')
+    office.hire(SALARIES[0])
+    office.publish()
+    refused(run("ledger", office.spec()), 2, "there is no ledger")
+    nameless = {"source": 'database = "office.duckdb"\ntable = "people"'}
+    office.publish(mechanism='kind = "permute"\nk = 3\ne = 2', **nameless)
+    assert not list(tmp_path.glob("*ledger*"))
+    wanted = {"mechanism": 'kind = "permute"\nk = 3\ne = 2\n[ledger]'}
+    refused(run(*office.arguments(**nameless, **wanted)), 2, "[ledger] needs source.id")
+
+
+def test_other_subjects_are_another_story(office: Office) -> None:
+    office.publish()
+    office.sql("CREATE TABLE cars AS SELECT id + 100 AS id, age, gender, salary FROM people")
+    cars = {"source": 'database = "office.duckdb"\ntable = "cars"\nid = "id"'}
+    assert office.publish(mechanism='kind = "permute"\nk = 2\ne = 1', **cars)["held_back"] == 0
+    assert [entry["composes"] for entry in office.entries()] == ["the first release"] * 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE people SET id = 1 WHERE id = 2", ["'id' has 1 values that stand more than once"]),
+        ("UPDATE people SET id = NULL WHERE id < 3", ["'id' is NULL in 2 records"]),
+        ("ALTER TABLE people RENAME id TO nr", ["column 'id' is not in the source", "nr"]),
+    ],
+)
+def test_records_need_one_name_each(office: Office, statement: str, words: list[str]) -> None:
+    office.sql(statement)
+    refused(run(*office.arguments()), 2, "source.id", *words)
+
+
+def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
+    office.publish()
+    for name in ("office.ledger.duckdb", "office.ledger.key"):
+        assert stat.S_IMODE((office.folder / name).stat().st_mode) == 0o600
+    secret = (office.folder / "office.ledger.key").read_text().strip()
+    shown = str(rows(office.made[0], "FROM privsql_manifest")) + str(office.entries())
+    assert secret not in shown
+    assert "person" not in shown
+    assert office.entries()[0]["key"].startswith("key-file:")
+    assert {f.name for f in office.folder.iterdir()} >= {"office.ledger.duckdb", "pay0.duckdb"}
+    assert "release" in succeeded("ledger", office.spec()).out
+
+
+def test_a_failed_release_leaves_the_ledger_as_it_was(office: Office) -> None:
+    office.publish()
+    refused(run("publish", office.spec(), "--to", office.made[0]), 2, "--replace")
+    office.hire(SALARIES[1])
+    folder = office.folder / "missing" / "x.duckdb"
+    refused(run("publish", office.spec(), "--to", folder), 4, "missing")
+    assert len(office.entries()) == 1
+
+
+def test_a_damaged_ledger_is_no_traceback(office: Office) -> None:
+    office.publish()
+    with duckdb.connect(str(office.folder / "office.ledger.duckdb")) as db:
+        db.execute("UPDATE release_1 SET value = '{' WHERE key = 'spec'")
+    refused(run("ledger", office.spec()), 4, "ledger is damaged")
+    (office.folder / "office.ledger.duckdb").write_bytes(b"nothing")
+    refused(run("ledger", office.spec()), 4, "office.ledger.duckdb")
+
+
+def test_against_compares_only_what_is_alike(office: Office, tmp_path: Path) -> None:
+    office.publish()
+    other = {"release": 'name = "x"', "columns": COLUMNS.replace('"age", ', "")}
+    office.publish("--allow-composition", **other)
+    refused(run("verify", office.made[0], "--against", office.made[1]), 2, "other columns")
+    office.publish("--allow-composition", mechanism='kind = "bucketize"\nthreshold = 0.5')
+    refused(run("verify", office.made[0], "--against", office.made[2]), 2, "made by bucketize")
+    refused(run("verify", office.made[0], "--against", tmp_path / "none.duckdb"), 4, "no such release")
+    refused(run("verify", office.made[0], office.made[1]), 2, "one release is verified at a time")
+    office.publish("--allow-composition", "--format", "parquet", "--seed", 5)
+    strange = tmp_path / "copy"
+    strange.write_bytes(office.made[0].read_bytes())
+    succeeded("verify", office.made[0], "--against", strange, "--source", office.spec())
+    with duckdb.connect(str(strange)) as db:
+        db.execute("CHECKPOINT")
+        db.execute("CREATE TABLE x AS SELECT 1")
+        db.execute("DROP TABLE x")
+    refused(run("verify", office.made[0], "--against", strange, "--source", office.spec()), 2, "is not in the ledger")
