@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,29 @@ def test_a_slot_belongs_to_one_record() -> None:
     assert found.sum(axis=1) == pytest.approx(np.ones(3))
     assert found[1:, 0] == pytest.approx(np.zeros(2), abs=0.03)
     assert found[1:, 1:] == pytest.approx(np.full((2, 2), 0.5), abs=0.03)
+
+
+@pytest.mark.parametrize(("spare", "error"), [(0, 0.02), (1, 0.02), (2, 0.03)])
+@pytest.mark.parametrize("spread", [0.5, 1, 2])
+def test_beliefs_are_near_the_sum_over_all_assignments(spread: float, spare: int, error: float) -> None:
+    """Six slots; every assignment of records to slots weighs as much as the product of its likelihoods."""
+    noise, slots = np.random.default_rng(2), 6
+    likely = np.exp(noise.normal(0, spread, (100, slots - spare, slots)))
+    every = np.array(list(permutations(range(slots), slots - spare)))
+    weights = np.prod(likely[:, np.arange(slots - spare), every], axis=2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    exact = np.stack([(weights[:, :, None, None] * (every[:, :, None] == np.arange(slots))).sum(axis=1)])[0]
+    rows_ = np.arange(100 * (slots - spare)).reshape(100, -1)
+    codes = np.tile(np.arange(slots), (100, 1))
+    made_ = Block(rows_, codes, np.full((100, 1, slots), 1 / slots), exclusive=True, spare=spare)
+    found = made_.believe(likely)
+    assert np.abs(found - exact).mean() < error
+    assert found.max(axis=2).mean() == pytest.approx(exact.max(axis=2).mean(), rel=0.06)
+    assert (found.argmax(axis=2) == exact.argmax(axis=2)).mean() > 0.95
+
+
+def test_two_records_are_exact() -> None:
+    assert block([[3, 1], [1, 1]]) == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]), abs=1e-3)
 
 
 def test_fakes_take_what_no_record_takes() -> None:
