@@ -58,6 +58,7 @@ def people(folder: Path, *, tied: bool = False) -> Path:
         "age": age,
         "sex": np.where(noise.random(PEOPLE) < 0.5, "F", "M"),
         "job": job if tied else noise.permutation(job),
+        "again": job,
         "copy": DISEASES[disease],
         "disease": DISEASES[disease],
     }
@@ -451,6 +452,19 @@ def test_what_can_be_learnt_is(tied: Path) -> None:
     assert one["standing"] == OUTSIDE
     assert found["linkage"]["standing"] == PROMISED
     assert found["linkage"]["right"] == pytest.approx(0.2, abs=5 * 0.4 / PEOPLE**0.5)
+
+
+def test_columns_that_say_the_same_are_not_believed_twice(tied: Path, tmp_path: Path) -> None:
+    """The power that is fitted: with the job in two columns, beliefs stay as near the truth as with it in one."""
+    shutil.copy(tied / "people.parquet", tmp_path)
+    once, twice = (
+        attacked(made(tmp_path, qi=qi), "--source", tmp_path / "spec.toml")["learning (deFinetti)"]
+        for qi in ('"job", "age"', '"job", "again", "age"')
+    )
+    power = {name: float(one["notes"][0].split()[-1]) for name, one in (("once", once), ("twice", twice))}
+    assert power["twice"] <= power["once"]
+    assert twice["mean"] == pytest.approx(twice["right"], abs=0.1)
+    assert twice["right"] == pytest.approx(once["right"], abs=0.03)
 
 
 def test_learning_from_perturbed_values(tied: Path, tmp_path: Path) -> None:
