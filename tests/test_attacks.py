@@ -555,6 +555,19 @@ def test_learning_sees_through_fakes_in_part(faked: Path, tied: Path, tmp_path: 
     assert hidden["right"] > 0.6
 
 
+def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
+    """Mean and variance over 2,000 random numberings, within 5 standard errors."""
+    noise = np.random.default_rng(4)
+    level = noise.integers(0, 60, 300) ** 2
+    found = []
+    for _ in range(2000):
+        members = noise.permutation(300)
+        classes = [(members[:120].reshape(40, 3), None), (members[120:].reshape(36, 5), None)]
+        found.append(order._deviate(SimpleNamespace(classes=classes), level))  # type: ignore[arg-type]
+    assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
+    assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
+
+
 # The publisher's estimate ---
 
 
