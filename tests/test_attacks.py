@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def people(folder: Path, *, tied: bool = False) -> Path:
         "age": age,
         "sex": np.where(noise.random(PEOPLE) < 0.5, "F", "M"),
         "job": job if tied else noise.permutation(job),
+        "again": job,
         "copy": DISEASES[disease],
         "disease": DISEASES[disease],
     }
@@ -190,6 +192,29 @@ def test_a_slot_belongs_to_one_record() -> None:
     assert found.sum(axis=1) == pytest.approx(np.ones(3))
     assert found[1:, 0] == pytest.approx(np.zeros(2), abs=0.03)
     assert found[1:, 1:] == pytest.approx(np.full((2, 2), 0.5), abs=0.03)
+
+
+@pytest.mark.parametrize(("spare", "error"), [(0, 0.02), (1, 0.02), (2, 0.03)])
+@pytest.mark.parametrize("spread", [0.5, 1, 2])
+def test_beliefs_are_near_the_sum_over_all_assignments(spread: float, spare: int, error: float) -> None:
+    """Six slots; every assignment of records to slots weighs as much as the product of its likelihoods."""
+    noise, slots = np.random.default_rng(2), 6
+    likely = np.exp(noise.normal(0, spread, (100, slots - spare, slots)))
+    every = np.array(list(permutations(range(slots), slots - spare)))
+    weights = np.prod(likely[:, np.arange(slots - spare), every], axis=2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    exact = np.stack([(weights[:, :, None, None] * (every[:, :, None] == np.arange(slots))).sum(axis=1)])[0]
+    rows_ = np.arange(100 * (slots - spare)).reshape(100, -1)
+    codes = np.tile(np.arange(slots), (100, 1))
+    made_ = Block(rows_, codes, np.full((100, 1, slots), 1 / slots), exclusive=True, spare=spare)
+    found = made_.believe(likely)
+    assert np.abs(found - exact).mean() < error
+    assert found.max(axis=2).mean() == pytest.approx(exact.max(axis=2).mean(), rel=0.06)
+    assert (found.argmax(axis=2) == exact.argmax(axis=2)).mean() > 0.95
+
+
+def test_two_records_are_exact() -> None:
+    assert block([[3, 1], [1, 1]]) == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]), abs=1e-3)
 
 
 def test_fakes_take_what_no_record_takes() -> None:
@@ -429,6 +454,19 @@ def test_what_can_be_learnt_is(tied: Path) -> None:
     assert found["linkage"]["right"] == pytest.approx(0.2, abs=5 * 0.4 / PEOPLE**0.5)
 
 
+def test_columns_that_say_the_same_are_not_believed_twice(tied: Path, tmp_path: Path) -> None:
+    """The power that is fitted: with the job in two columns, beliefs stay as near the truth as with it in one."""
+    shutil.copy(tied / "people.parquet", tmp_path)
+    once, twice = (
+        attacked(made(tmp_path, qi=qi), "--source", tmp_path / "spec.toml")["learning (deFinetti)"]
+        for qi in ('"job", "age"', '"job", "again", "age"')
+    )
+    power = {name: float(one["notes"][0].split()[-1]) for name, one in (("once", once), ("twice", twice))}
+    assert power["twice"] <= power["once"]
+    assert twice["mean"] == pytest.approx(twice["right"], abs=0.1)
+    assert twice["right"] == pytest.approx(once["right"], abs=0.03)
+
+
 def test_learning_from_perturbed_values(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
     found = attacked(made(tmp_path, mechanism=UP), "--source", tmp_path / "spec.toml")
@@ -515,6 +553,19 @@ def test_learning_sees_through_fakes_in_part(faked: Path, tied: Path, tmp_path: 
     )
     assert hidden["right"] < bare["right"]
     assert hidden["right"] > 0.6
+
+
+def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
+    """Mean and variance over 2,000 random numberings, within 5 standard errors."""
+    noise = np.random.default_rng(4)
+    level = noise.integers(0, 60, 300) ** 2
+    found = []
+    for _ in range(2000):
+        members = noise.permutation(300)
+        classes = [(members[:120].reshape(40, 3), None), (members[120:].reshape(36, 5), None)]
+        found.append(order._deviate(SimpleNamespace(classes=classes), level))  # type: ignore[arg-type]
+    assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
+    assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
 
 
 # The publisher's estimate ---

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STEPS = 30  # of the scaling at most
+STEPS, AFTER = 30, 5  # of the scaling at most, before and after the correction by minors
 EXACT = 1e-4  # sums of slots that are near enough to 1
 LEAST = 1e-30  # no slot is impossible by rounding
+NEARLY = 1 - 1e-9  # nor certain
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,52 @@ class Block:
     def believe(self, likelihood: Floats) -> Floats:
         """Posterior of the slots (b, r, t) from the likelihoods of their values (b, r, t), at any scale per record.
 
-        Where slots are exclusive, the matrix of a group is scaled until every record has one slot and every slot at
-        most one record (Sinkhorn and Knopp 1967), the fakes being one more record that takes ``spare`` slots: the
-        mean-field approximation of a sum over all assignments.
+        Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
+        likelihoods, approximately (``assigned``); fakes are further records to which all slots are alike.
         """
         weights = np.maximum(self.prior * likelihood, LEAST)
         weights /= weights.sum(axis=2, keepdims=True)
-        return self._scaled(weights) if self.exclusive else weights
-
-    def _scaled(self, weights: Floats) -> Floats:
-        others = np.ones((len(weights), 1, weights.shape[2])) if self.spare else weights[:, :0]
-        for _ in range(STEPS):
-            taken = weights.sum(axis=1, keepdims=True) + others.sum(axis=1, keepdims=True)
-            if np.abs(taken - 1).max(initial=0) < EXACT:
-                break
-            weights, others = weights / taken, others / taken
-            weights /= weights.sum(axis=2, keepdims=True)
-            others = others * (self.spare / others.sum(axis=2, keepdims=True))
-        return weights
+        if not self.exclusive:
+            return np.asarray(weights)
+        records, copies = weights.shape[1], np.ones(weights.shape[1])
+        if self.spare:
+            weights = np.concatenate((weights, np.full_like(weights[:, :1], 1 / weights.shape[2])), axis=1)
+            copies = np.append(copies, self.spare)
+        return assigned(weights, copies)[:, :records]
 
     def of_values(self, slots: Floats) -> Floats:
         """Posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
         return np.asarray(slots * self.times[:, None, :])
+
+
+def assigned(weights: Floats, copies: Floats) -> Floats:
+    """Probability that a row has a column (b, r, t), over all assignments by the products of their weights (b, r, t).
+
+    ``copies`` (r,): how many rows each row stands for; they sum to t. P_rs = A_rs perm(A without r, s)/perm(A), where A
+    is ``weights`` scaled to row and column sums of 1 (Sinkhorn and Knopp 1967), which leaves P as it is. The permanent
+    of a minor is taken for that of the matrix with the minor's row sums 1 - A_is, column sums 1 - A_rj and total
+    t - 2 + A_rs in which rows and columns are independent:
+
+        P_rs ~ A_rs prod_{i != r} (1 - A_is) prod_{j != s} (1 - A_rj) / (t - 2 + A_rs)^(t - 1).
+
+    Exact for t = 2; the scaled matrix itself would be far less certain.
+    """
+    scaled = _scaled(weights, copies, STEPS)
+    size = scaled.shape[2]
+    missing = np.log1p(-np.minimum(scaled, NEARLY))
+    total = np.log(np.maximum(size - 2 + scaled, LEAST))
+    minors = (missing * copies[:, None]).sum(axis=1, keepdims=True) + missing.sum(axis=2, keepdims=True)
+    minors -= 2 * missing + (size - 1) * total
+    found = scaled * np.exp(minors - minors.max(axis=2, keepdims=True))
+    return _scaled(found / found.sum(axis=2, keepdims=True), copies, AFTER)
+
+
+def _scaled(weights: Floats, copies: Floats, steps: int) -> Floats:
+    """Rows that sum to 1, scaled in turns until the columns do, too."""
+    for _ in range(steps):
+        taken = (weights * copies[:, None]).sum(axis=1, keepdims=True)
+        if np.abs(taken - 1).max(initial=0) < EXACT:
+            break
+        weights = weights / taken
+        weights /= weights.sum(axis=2, keepdims=True)
+    return weights
