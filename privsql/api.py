@@ -193,6 +193,18 @@ def _prepared(db: Engine, spec: Spec) -> Prepared | PreparedSets:
     return source
 
 
+def _planned(db: Engine, spec: Spec, source: Prepared) -> dict[str, Any]:
+    """The facts of the next release, beside those that a ledger knows of."""
+    mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
+    if path is None or not path.exists():
+        return mechanism.plan(db, source, spec.mechanism)
+    with ledgers.opened(db, spec, source) as ledger:
+        if ledger is not None:
+            ledger.check(_key(spec), allow=True)
+        notes = {"composition": ledger.composition} if ledger and ledger.composition else {}
+        return mechanism.plan(db, source, spec.mechanism) | notes
+
+
 def _may_write(spec: Spec, *, replace: bool) -> None:
     """``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
     target = spec.target
@@ -213,7 +225,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     clock = time.monotonic()
     with workroom(options) as db:
         source = _prepared(db, spec)
-        facts = of(spec.mechanism.kind).plan(db, source, spec.mechanism)
+        facts = _planned(db, spec, source)
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 

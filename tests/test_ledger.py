@@ -181,7 +181,12 @@ def rows_of(office: Office, sql: str) -> list[tuple[Any, ...]]:
 def test_new_records_are_held_back_counted_and_released_later(office: Office) -> None:
     office.publish()
     office.hire("(11, 40, 'm', 96)")
+    planned = succeeded("plan", office.spec(), "--json").json
     held = office.publish()
+    assert {key: planned[key] for key in ("published", "held_back", "error", "groups")} == {
+        key: held[key] for key in ("published", "held_back", "error", "groups")
+    }
+    assert len(office.entries()) == 2
     assert (held["published"], held["held_back"], held["records"]) == (7, 1, 8)
     assert groups_of(office.made[1]) == groups_of(office.made[0])
     for table in ("qit", "st", "privsql_values"):

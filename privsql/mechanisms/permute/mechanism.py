@@ -42,9 +42,13 @@ __all__ = [
 
 
 def plan(db: Database, source: Domain, asked: Permute) -> dict[str, Any]:
-    """The facts of the static optimum."""
+    """The facts of the next release: of the static optimum, if it is the first one."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
+    if source.releases:
+        source.sort()
+        codes, groups = _assigned(found, source, asked, starts)
+        return _facts(found, groups[groups >= 0], codes[groups >= 0], None) | _held(groups)
     codes = np.arange(len(source.counts), dtype=np.int64)
     return _facts(found, labels(starts, len(codes)), codes, source.counts)
 
@@ -67,12 +71,7 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
     source.sort()
-    codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
-    if source.releases:
-        needed = source.releases if asked.algorithm in ("exact", "reapply-all") else 1
-        groups = grouped(found, codes, source.earlier(needed), asked)
-    else:
-        groups = labels(starts, len(found.axis.units))[codes]
+    codes, groups = _assigned(found, source, asked, starts)
     noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
     roles = source.roles
     shown = np.flatnonzero(groups >= 0)  # the others are held back
@@ -92,8 +91,22 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("permute/values", listed), into="release")
     db.drop("composition", "published")
-    held = len(codes) - len(shown)
-    return _facts(found, groups[shown], codes[shown], None) | {"held_back": held, "left_out": held}
+    return _facts(found, groups[shown], codes[shown], None) | _held(groups)
+
+
+def _assigned(found: Measured, source: Domain, asked: Permute, starts: list[int]) -> tuple[Ints, Ints]:
+    """Value and group of every record (n,); ``starts`` of the static optimum, which the first release takes."""
+    codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
+    if not source.releases:
+        return codes, np.asarray(labels(starts, len(found.axis.units))[codes])
+    needed = source.releases if asked.algorithm in ("exact", "reapply-all") else 1
+    return codes, grouped(found, codes, source.earlier(needed), asked)
+
+
+def _held(groups: Ints) -> dict[str, Any]:
+    """How many records wait, and so are left out."""
+    held = int((groups < 0).sum())
+    return {"held_back": held, "left_out": held}
 
 
 def _published(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
