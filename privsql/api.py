@@ -193,10 +193,10 @@ def _prepared(db: Engine, spec: Spec) -> Prepared | PreparedSets:
     return source
 
 
-def _planned(db: Engine, spec: Spec, source: Prepared) -> dict[str, Any]:
+def _planned(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> dict[str, Any]:
     """The facts of the next release, beside those that a ledger knows of."""
     mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
-    if path is None or not path.exists():
+    if path is None or not path.exists() or isinstance(source, PreparedSets):
         return mechanism.plan(db, source, spec.mechanism)
     with ledgers.opened(db, spec, source) as ledger:
         if ledger is not None:
