@@ -11,10 +11,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql import api, noise
-from privsql.attacks import suite
+from privsql.attacks import intersection, suite
 from privsql.attacks.differential import infer
+from privsql.attacks.finding import Finding
 from privsql.attacks.scene import Given
 from privsql.countquery import read
+from privsql.engine.duck import scratch
 from privsql.errors import GuaranteeError, UsageError
 from privsql.examine import contents
 from privsql.prepare import prepare
@@ -22,14 +24,17 @@ from privsql.reader import opened
 from privsql.sqlfiles import DIALECT, render, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from privsql.api import Options
     from privsql.attacks.differential import Inference
-    from privsql.attacks.finding import Finding
+    from privsql.release import Manifest
     from privsql.spec import Spec
 
 DRAWS = 20_000
+DIFFERENCES = "difference of releases"
+DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects groups whose members it can match"
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,15 @@ class Attacked:
         return {"ok": self.ok, "source": self.source, "adversaries": rows, "seconds": round(self.seconds, 3)}
 
 
-def attack(path: Path, spec: Spec | None = None, *, seed: int = 1, options: Options | None = None) -> Attacked:
-    """Attack a release with every adversary of ``privsql.attacks.suite``.
+def attack(
+    path: Path,
+    spec: Spec | None = None,
+    *,
+    against: Sequence[Path] = (),
+    seed: int = 1,
+    options: Options | None = None,
+) -> Attacked:
+    """Attack a release with every adversary of ``privsql.attacks.suite``; ``against``: other releases of the people.
 
     With the specification of its source, what is believed is compared with what is true. ``seed``: which records a
     corrupting adversary knows. Raises ``GuaranteeError`` if the file does not hold what a release holds.
@@ -66,7 +78,42 @@ def attack(path: Path, spec: Spec | None = None, *, seed: int = 1, options: Opti
     if spec is not None:
         with api.beside(path, spec, manifest, options) as (room, _):
             findings = suite.run(Given(room, manifest, drawn, "release", source=True))
+    for other in against:
+        findings += _together(path, other)
     return Attacked(findings, spec is not None, time.monotonic() - clock)
+
+
+def _together(path: Path, other: Path) -> list[Finding]:
+    """What two releases tell: by intersection, and where groups are to withstand it by difference as well."""
+    manifests = []
+    for one in (path, other):
+        with opened(one) as (db, manifest, _):
+            held = contents(db, manifest, None)[0]
+            if not held.ok:
+                raise GuaranteeError(f"{one}: {held.offending[0]}; verify it")
+            manifests.append(manifest)
+    with scratch() as db:
+        for one, name in ((path, "r0"), (other, "r1")):
+            db.load(one, name) if one.is_dir() else db.attach(one, name, read_only=True)
+        found = intersection.attack(db, (manifests[0], manifests[1]), ("r0", "r1"))
+    if all(manifest.mechanism == "permute" for manifest in manifests):
+        found.append(_differences(path, other, manifests[0]))
+    return found
+
+
+def _differences(path: Path, other: Path, manifest: Manifest) -> Finding:
+    """Differences and intersections of groups (Definition 5), as ``verify --against`` finds them."""
+    checks = [check for check in api.verify(path, against=[other]).checks if other.name in check.name]
+    failed = [check for check in checks if not check.ok]
+    return Finding(
+        DIFFERENCES,
+        DIFFERENCES_KNOW,
+        promised=manifest.algorithm == "nested",
+        attacked=len(checks),
+        unit="ways to combine",
+        leaks=bool(failed),
+        notes=tuple(f"{check.name}: {check.violations}" for check in failed),
+    )
 
 
 @dataclass(frozen=True)

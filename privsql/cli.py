@@ -332,6 +332,9 @@ def attack(
             "--source", metavar="SPEC.toml", help="Specification of the source: compare beliefs with the truth."
         ),
     ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
+    ] = None,
     differential: Annotated[
         bool, typer.Option("--differential", help="What two differentially private counts of the source still tell.")
     ] = False,
@@ -357,7 +360,7 @@ def attack(
             return
         if len(given) != 1:
             raise UsageError("give one release; two conditions go with --differential")
-        found = adversary.attack(Path(given[0]), spec, seed=seed, options=options)
+        found = adversary.attack(Path(given[0]), spec, against=against or (), seed=seed, options=options)
         if plot is not None:
             show.plotted(pictures.attacks, found, plot)
     _json(found.as_json()) if as_json else show.attacked(out, found)

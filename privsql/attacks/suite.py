@@ -1,7 +1,7 @@
 """The adversaries, what each applies to, and the suite that runs them all on one release.
 
-A further adversary is one module and one row of ``ADVERSARIES``. Differencing and intersection of several releases and
-membership for differentially private releases belong here too: each is listed as not applicable until then.
+A further adversary is one module and one row of ``ADVERSARIES``. Those that need more than one release are run by
+``privsql.adversary``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from privsql.attacks import corruption, homogeneity, identifiers, learning, linkage, negative, order
+from privsql.attacks import corruption, homogeneity, identifiers, learning, linkage, membership, negative, order
 from privsql.attacks.association import Column, learned
 from privsql.attacks.buckets import Buckets
 from privsql.attacks.finding import Finding
@@ -108,4 +108,6 @@ def run(given: Given) -> list[Finding]:
             found += one.attack(stage)
         else:
             found.append(Finding(one.name, one.knows, one.promised, applies=False))
-    return found
+    if kind == "setvalued":
+        return found + membership.attack(given)
+    return [*found, Finding(membership.NAME, membership.KNOWS, promised=True, applies=False)]
