@@ -40,6 +40,7 @@ PUBLISH_KEYS = (
     "setting",
     "checks",
     "seconds",
+    "warnings",
 )
 MORE_PUBLISH_KEYS = {"proof", "layout"}
 MANIFEST = "privsql_manifest"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from privsql.release import Manifest
 
 SAMPLE = 50_000  # records that are attacked at most
+MANY = 500  # sensitive values beyond which learning from a release is no quick thing
 WARN = 0.05  # share of records, believed beyond twice their bound, from which on the publisher is warned
 
 ADVICE = {
@@ -67,13 +68,16 @@ def quick_learning_risk(db: Database, manifest: Manifest, database: str | None, 
     One round of ``privsql.attacks.learning`` on about ``sample`` records: for buckets, those in the first ones of each
     size, whose numbers are drawn; for perturbed records, every k-th. What is learnt from fewer
     records is learnt less well, so the whole release shows a little more. None for mechanisms that this adversary does
-    not apply to.
+    not apply to, and where there are more than ``MANY`` sensitive values.
     """
     kind = manifest.mechanism
     if kind not in SCENES:
         return None
     given = Given(db, manifest, seed_key(1).stream("risk"), database, sample=sample)
     scene = SCENES[kind](given)
+    if len(scene.channel.records) > MANY:
+        scene.close()
+        return None
     tally = scene.tally()
     columns = learned(scene, errors=False)
     learning.believed(scene, columns, learning.TYPICAL, tally)

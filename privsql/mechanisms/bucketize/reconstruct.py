@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
+from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.unmask import Listed
 from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.posterior import Asked, Seen, sets
@@ -36,6 +37,8 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
     """``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
     size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     values = int(second.max()) + 1
+    if set(np.unique(size).tolist()) != {int(own) for own in setting}:
+        raise UsageError("the release is damaged: its channel is not one of its bucket sizes")
     found = []
     for own, buckets in setting.items():
         rows = size == int(own)
