@@ -613,7 +613,7 @@ def test_kinds_without_adversaries(plain: Path) -> None:
         other = manifest.model_copy(update={"mechanism": "unheard-of"})
         found = suite.run(Given(db, other, seed_key(1).stream("test")))
         assert risk.quick_learning_risk(db, other, None) is None
-    assert {one.adversary for one in found} == {one.name for one in suite.ADVERSARIES}
+    assert {one.adversary for one in found} == {one.name for one in suite.ADVERSARIES} | {"membership"}
     assert not any(one.applies or one.exceeded for one in found)
 
 

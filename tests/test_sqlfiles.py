@@ -31,11 +31,11 @@ PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 LAYERS = (
-    "__main__", "cli", "show", "plot", "__init__", "adversary", "comparison", "api", "against", "budgets", "ledger",
-    "reader", "scores", "workload", "examine", "propose", "attacks", "itemsource", "prepare", "spec", "registry",
-    "engine", "answer", "itemquery", "mechanisms", "mechanism", "posterior", "countquery", "question", "channel",
-    "estimates", "release", "checks", "slots", "database", "roles", "sqlfiles", "noise", "progress", "exacttypes",
-    "exact", "errors", "_version",
+    "__main__", "cli", "show", "plot", "__init__", "adversary", "comparison", "api", "evaluating", "publishing",
+    "verifying", "workroom", "against", "budgets", "ledger", "reader", "scores", "workload", "examine", "propose",
+    "attacks", "itemsource", "prepare", "spec", "registry", "engine", "answer", "itemquery", "mechanisms", "mechanism",
+    "posterior", "countquery", "question", "channel", "estimates", "release", "checks", "slots", "database", "roles",
+    "sqlfiles", "noise", "progress", "exacttypes", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
