@@ -90,3 +90,15 @@ def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "95% interval" in done.stdout
     assert "verified" in done.stdout
+
+
+def test_the_walk_through_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
+    """Five releases of a smaller table than the one that the README speaks of."""
+    for name in ("make_census.py", "five_ways.py"):
+        (tmp_path / name).write_text((ROOT / "examples" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    subprocess.run([sys.executable, "make_census.py", "--rows", "6000"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "five_ways.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for way in ("anatomy", "optimal", "with fakes", "randomized", "(k,e) on income"):
+        assert way in done.stdout
+    assert (tmp_path / "five_ways.png").stat().st_size > 10_000
