@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.errors import EngineError, UsageError
-from privsql.sqlfiles import column, fill
+from privsql.sqlfiles import Holes, column, fill, named, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from privsql.database import Database
+    from privsql.roles import Roles
 
 MOST = 1000  # offending rows that are counted
 SHOWN = 10  # offending rows that are shown
@@ -90,3 +91,16 @@ def exceed(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Qu
 def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
     """Combinations that two tallies do not hold equally often."""
     return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
+
+
+def values_true(st: exp.Table, values: exp.Table, roles: Roles) -> exp.Query:
+    """Listed values whose rank or records are not those of ST."""
+    holes: Holes = {
+        "st": st,
+        "values": values,
+        "sa": roles.sa(),
+        "sa_order": roles.sa("v"),
+        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
+        "same_value": same("f", "v", roles.sa_keys),
+    }
+    return fill("verify/values_true", holes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ class Given:
         return self.manifest.roles
 
 
-class Scene:
+class Scene(ABC):
     """What is common to all kinds of releases; a kind gives what its tables say."""
 
     records: str  # the table with the quasi-identifiers
@@ -69,27 +70,27 @@ class Scene:
         return exp.true()
 
     @property
+    @abstractmethod
     def shares(self) -> Floats:
         """Overall frequencies f (m,)."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def bounds(self) -> Floats:
         """Promised bounds (m,), 1 where there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def blocks(self) -> Iterator[Block]:
         """All records, block by block."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def channel(self) -> Channel:
         """The channel through which counts per sensitive value are seen."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seen(self, level: Ints) -> Floats:
         """What the channel shows of the records with each level of a quasi-identifier (levels, k)."""
-        raise NotImplementedError
 
     # What follows ---
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, exceed, in_order, tally
+from privsql.checks import Check, differ, exceed, in_order, tally, values_true
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
@@ -58,14 +58,6 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
         "same_threshold": same("w", "t", roles.sa_keys),
         "same_value": same("st", "b", roles.sa_keys),
     }
-    value_holes: Holes = {
-        "st": st,
-        "values": values,
-        "sa": roles.sa(),
-        "sa_order": roles.sa("v"),
-        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
-        "same_value": same("f", "v", roles.sa_keys),
-    }
     channel_holes: Holes = {
         "st": st,
         "sizes": sizes,
@@ -83,7 +75,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
             fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa()}),
         ),
         Check("thresholds follow the stated rule", lambda: _rule(db, manifest)),
-        Check("values and their records are those of ST", fill("verify/values_true", value_holes)),
+        Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
         Check(
             "the channel lists meetings of values",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, exceed, in_order, tally
+from privsql.checks import Check, differ, exceed, in_order, tally, values_true
 from privsql.errors import UsageError
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
-from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.sqlfiles import Holes, column, fill, same, table, temp
 
 if TYPE_CHECKING:
     from privsql.database import Database, Domain
@@ -67,14 +67,6 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     _name_tables(db, manifest, database)
     st, qit, values, sizes = temp("v_st"), temp("v_qit"), temp("v_values"), temp("v_sizes")
     value = column(roles.sa_keys[0])
-    value_holes: Holes = {
-        "st": st,
-        "values": values,
-        "sa": roles.sa(),
-        "sa_order": roles.sa("v"),
-        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
-        "same_value": same("f", "v", roles.sa_keys),
-    }
     fine: Holes = {
         "st": st,
         "value": value,
@@ -84,7 +76,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
     return [
         Check("every group has k sensitive values over a range of e", fill("verify/groups_fine", fine)),
-        Check("values and their records are those of ST", fill("verify/values_true", value_holes)),
+        Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
         Check("QIT and ST agree on every group", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
