@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
+from privsql.exacttypes import Positive
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.mechanisms.setvalued.parameters import Positive, SetValued
+from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.roles import fold
 
 NullPolicy = Literal["value", "suppress", "refuse"]
