@@ -28,6 +28,11 @@ class Universe(BaseModel):
     query: str | None = None
     data: bool = False
 
+    @property
+    def sources(self) -> int:
+        """How many sources are given; one is needed."""
+        return (self.items is not None) + (self.query is not None) + self.data
+
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, given: Any) -> Any:
@@ -39,7 +44,7 @@ class Universe(BaseModel):
 
     @model_validator(mode="after")
     def _one_source(self) -> Universe:
-        if (self.items is not None) + (self.query is not None) + self.data != 1:
+        if self.sources != 1:
             raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
         if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
             raise ValueError("the list of items is empty" if not self.items else "an item stands twice in the list")
