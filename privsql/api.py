@@ -27,7 +27,7 @@ from privsql.mechanisms.setvalued.parameters import PROPOSED
 from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.prepare import Prepared, prepare
 from privsql.progress import Silent
-from privsql.propose import feasible, propose, propose_sets
+from privsql.propose import feasible, propose, propose_cells, propose_sets
 from privsql.reader import Release, inspect, opened, query
 from privsql.registry import of
 from privsql.release import MANIFEST, Draft, Manifest
@@ -465,6 +465,8 @@ def init(
         with _workshop(Path(folder), options) as db:
             if kind == PROPOSED["kind"]:
                 return propose_sets(db, path, table, sensitive)
+            if kind == "contingency":
+                return propose_cells(db, path, table)
             proposed = propose(db, path, table, sensitive)
         with _workshop(Path(folder), options) as db:
             return feasible(db, proposed, kind)

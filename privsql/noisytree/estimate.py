@@ -30,6 +30,7 @@ class Estimator:
     tree: Tree
     fit: Fit
     nodes: int
+    model_error: float = MODEL_ERROR
 
     def baseline(self, shares: Reals) -> tuple[float, float]:
         """The paper's answer, the sum of the noisy sizes of the item sets in question; and the noise's error."""
@@ -41,7 +42,7 @@ class Estimator:
 
         The error is that of the noise, carried through the least squares, and that of the model of what was pruned: of
         the records R_u that were lost at taxonomy node u a share p_u meets the condition, known to
-        MODEL_ERROR * sqrt(p_u (1 - p_u)). That is no theorem: tests measure the coverage.
+        model_error * sqrt(p_u (1 - p_u)). That is no theorem: tests measure the coverage.
         """
         leaf = self.tree.leaf
         estimate, variance = functional(self.tree, self.fit.sizes, np.where(leaf, shares, 0), np.where(leaf, 0, shares))
@@ -55,4 +56,4 @@ class Estimator:
         share = np.divide(met, total, out=np.zeros(self.nodes), where=total > 0)
         least = RARE if met.any() else RARE / 10
         share = share if shares.all() else np.clip(share, least, 1 - least)
-        return float(((MODEL_ERROR * total) ** 2 * share * (1 - share)).sum())
+        return float(((self.model_error * total) ** 2 * share * (1 - share)).sum())

@@ -107,7 +107,7 @@ def _not_covered(source: Domain, asked: Contingency) -> list[str]:
 def _write_cells(
     db: Database, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
 ) -> None:
-    """The tables ``cells`` and ``privsql_cells``; ``made``: tree, sizes fitted to it, and what stands for the pruned."""
+    """The tables ``cells`` and ``privsql_cells``; ``made``: tree, fitted sizes, what stands for the pruned."""
     tree, size, stand_ins = made
     leaves = np.flatnonzero(tree.leaf)
     nodes = positions(tree, domains.taxonomy)[leaves]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.noisytree.pruned import Fit
 
+MODEL_ERROR = 0.5  # as in ``privsql.noisytree.estimate``; larger, as the same marginals serve at every node
+
 
 @dataclass(frozen=True)
 class StandIns:
@@ -40,7 +42,7 @@ def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
     position[taxonomy.children] = np.arange(len(above))
     of_row = np.where(tree.node >= 0, position[tree.node], -1)
     candidates = pruned.Candidates(above, taxonomy.children, taxonomy.starts, of_row)
-    return Estimator(tree, pruned.fit(tree, candidates, lambda _: spread), len(taxonomy))
+    return Estimator(tree, pruned.fit(tree, candidates, lambda _: spread), len(taxonomy), MODEL_ERROR)
 
 
 def imputed(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator) -> StandIns:
