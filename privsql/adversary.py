@@ -153,8 +153,8 @@ def differential(
     """
     if not 0 < epsilon < float("inf"):
         raise UsageError(f"--epsilon {epsilon} must be above 0")
-    if spec.columns.sets:
-        raise UsageError("the conditions of differential inference are on quasi-identifiers; item sets have none")
+    if spec.is_private:
+        raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with api.workroom(options) as db:
         source = prepare(db, spec)
         source.sort()

@@ -12,7 +12,7 @@ from privsql.engine.duck import scratch, unlocked
 from privsql.errors import EngineError, UsageError
 from privsql.evaluating import Evaluated, Workload, evaluate
 from privsql.mechanisms.setvalued.parameters import PROPOSED
-from privsql.propose import feasible, propose, propose_sets
+from privsql.propose import feasible, propose, propose_cells, propose_sets
 from privsql.publishing import Published, plan, publish
 from privsql.reader import Release, inspect, query
 from privsql.registry import of
@@ -78,6 +78,8 @@ def init(
         table = _only_table(path)
     with tempfile.TemporaryDirectory(prefix="privsql-") as folder:
         with workshop_in(Path(folder), options) as db:
+            if kind == "contingency":
+                return propose_cells(db, path, table)
             if kind == PROPOSED["kind"]:
                 return propose_sets(db, path, table, sensitive)
             proposed = propose(db, path, table, sensitive)

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from privsql.itemsource import PreparedSets
     from privsql.ledger import Entry
     from privsql.noise import Key
+    from privsql.prepare import Prepared
     from privsql.spec import Spec
 
-KIND = "setvalued"
+KINDS = ("setvalued", "contingency")
 
 
 def spent(entries: Sequence[Entry]) -> Fraction:
     """The sum of the epsilons of the releases in a ledger."""
-    return sum((Fraction(one.spec["mechanism"]["epsilon"]) for one in entries if one.mechanism == KIND), Fraction(0))
+    return sum((Fraction(one.spec["mechanism"]["epsilon"]) for one in entries if one.mechanism in KINDS), Fraction(0))
 
 
 class Budget:
@@ -38,7 +39,7 @@ class Budget:
 
     composition: tuple[str, ...] = ()
 
-    def __init__(self, db: Engine, spec: Spec, source: PreparedSets) -> None:
+    def __init__(self, db: Engine, spec: Spec, source: Prepared | PreparedSets) -> None:
         self._db, self._spec, self._source = db, spec, source
         self.entries = ledgers.entries(db)
         self._epsilon = Fraction(spec.mechanism.epsilon)  # type: ignore[union-attr]
@@ -83,7 +84,7 @@ class Budget:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec, source: PreparedSets) -> Iterator[Budget | None]:
+def opened(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> Iterator[Budget | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = ledgers.path_of(spec)
     if path is None:

@@ -86,7 +86,7 @@ def evaluate(
             return release.query(sql, confidence=confidence, estimator=estimator)
 
         scores = score(questions, number, answer, truth, report)
-        channel = {} if release.manifest.roles.hold_sets else quality(release.channel)
+        channel = quality(release.channel) if source.roles.quasi_identifiers else {}
         return Evaluated(scores, channel, confidence)
 
 
@@ -120,6 +120,8 @@ def _questions(
     if asked.file is not None:
         questions = from_file(asked.file)
         return questions, len(questions)
+    if not source.roles.quasi_identifiers and asked.kind != "random":
+        raise UsageError(f"workload {asked.kind!r} needs quasi-identifiers; take --workload random, or a file")
     if asked.kind == "random":
         shape = (asked.queries, asked.attributes, asked.selectivity)
         return random(db, source.roles, name, shape, noise), asked.queries

@@ -11,6 +11,10 @@ from privsql.exact import fraction, text
 
 NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 
+POSITIVE = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+LARGEST_EPSILON = 100  # beyond it nothing is protected, and noise of scale 0 would not be noise
+SMALLEST_EPSILON = Fraction(1, 10**6)
+
 
 def _share(value: object) -> Fraction:
     number = fraction(value)
@@ -21,3 +25,23 @@ def _share(value: object) -> Fraction:
 
 Share = Annotated[Fraction, BeforeValidator(_share), PlainSerializer(text), WithJsonSchema(NUMBER)]
 """An exact number in (0, 1]: a threshold, a probability."""
+
+
+def _epsilon(value: object) -> Fraction:
+    number = fraction(value)
+    if not SMALLEST_EPSILON <= number <= LARGEST_EPSILON:
+        raise ValueError(f"epsilon {value} lies outside [{text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]")
+    return number
+
+
+def _positive(value: object) -> Fraction:
+    number = fraction(value)
+    if number <= 0:
+        raise ValueError(f"{value} must be above 0")
+    return number
+
+
+Epsilon = Annotated[Fraction, BeforeValidator(_epsilon), PlainSerializer(text), WithJsonSchema(POSITIVE)]
+"""What a differentially private release spends."""
+Positive = Annotated[Fraction, BeforeValidator(_positive), PlainSerializer(text), WithJsonSchema(POSITIVE)]
+"""An exact number above 0."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from sqlglot import exp
 
 from privsql.errors import UsageError
@@ -14,6 +13,7 @@ from privsql.mechanisms.setvalued.holdings import Holdings
 from privsql.prepare import AS_TEXT, mount
 from privsql.roles import Field, Roles, fold
 from privsql.sqlfiles import DIALECT, Holes, all_rows, column, fill, named, temp
+from privsql.universe import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.duck import Engine
-    from privsql.mechanisms.setvalued.parameters import Universe
     from privsql.spec import Spec
 
 SHOWN = 3  # unknown items that a message names
@@ -86,7 +85,8 @@ def prepare_sets(db: Engine, spec: Spec) -> PreparedSets:
     columns = [_resolved(known, name) for name in spec.columns.sets]
     kind = _kind(columns[-1], is_list=spec.columns.items is not None)
     records, suppressed = _baskets(db, spec, columns, kind)
-    labels = _universe(db, spec.mechanism.universe, kind)  # type: ignore[union-attr]
+    occurring = fill("duckdb/items", {"baskets": temp("baskets")})
+    labels = listed(db, spec.mechanism.universe, kind, occurring)  # type: ignore[union-attr]
     db.make("apart", fill("duckdb/apart", {"baskets": temp("baskets")}))
     _known_items(db, columns[-1].name)
     db.make("contents", fill("setvalued/contents", {"apart": temp("apart"), "universe": temp("universe")}))
@@ -134,30 +134,6 @@ def _baskets(db: Engine, spec: Spec, columns: Sequence[Field], kind: str) -> tup
     db.make("baskets", fill("duckdb/baskets", {"marked": temp("marked")}), title="Counting equal sets")
     db.drop("marked", "gathered")
     return records, missing
-
-
-def _universe(db: Engine, asked: Universe, kind: str) -> tuple[str, ...]:
-    """Make ``universe``(code, item); the text of its items."""
-    cast = exp.cast(column("item"), exp.DataType.build(kind, dialect=DIALECT))
-    if asked.items is not None:
-        db.put("given", pa.table({"code": range(len(asked.items)), "item": list(asked.items)}))
-        db.make("universe", fill("setvalued/listed", {"given": temp("given"), "item": cast}))
-    else:
-        if asked.query is not None:
-            db.own("given", asked.query)
-            first = column(db.fields(temp("given"))[0].name)
-            cast = exp.cast(first, exp.DataType.build(kind, dialect=DIALECT))
-        else:
-            db.make("given", fill("duckdb/items", {"baskets": temp("baskets")}))
-        db.make("universe", fill("setvalued/ranked", {"given": temp("given"), "item": cast}))
-    db.drop("given")
-    holes: Holes = {"domain": temp("universe"), "labels": [exp.cast(column("item"), "VARCHAR")]}
-    labels = tuple(str(row[0]) for row in db.rows(fill("setvalued/labels", holes)))
-    if not labels:
-        raise UsageError("the universe has no items")
-    if len(set(labels)) < len(labels):
-        raise UsageError("an item stands twice in the universe")
-    return labels
 
 
 def _known_items(db: Engine, name: str) -> None:

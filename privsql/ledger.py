@@ -75,7 +75,7 @@ def path_of(spec: Spec) -> Path | None:
 
     ``[ledger]`` asks for one, and so do ``permute`` and a ledger that is there already.
     """
-    if spec.source.id is None and not spec.columns.sets:
+    if spec.source.id is None and not spec.is_private:
         return None
     default = spec.source.path.with_name(f"{spec.source.path.stem}.ledger.duckdb")
     where = spec.ledger.database if spec.ledger is not None and spec.ledger.database is not None else default

@@ -161,6 +161,16 @@ class CountNoise(Protocol):
         """Noisy zero counts, given that they reach ``least`` (>= 1)."""
 
 
+class SelectionNoise(CountNoise, Protocol):
+    """Noise for counts, and the private choice of the best of several."""
+
+    def best(self, scores: Counts, epsilon: Fraction) -> int:
+        """The place of a high score; scores must be monotonic, all up or all down by at most 1 for one record.
+
+        Permute-and-flip: places in uniformly random order, each taken with probability exp(epsilon (score - highest)).
+        """
+
+
 def scale(epsilon: Fraction) -> float:
     """The least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
     nearest = float(1 / epsilon)
@@ -183,6 +193,7 @@ class OpenDPNoise:
 
     def __init__(self) -> None:
         self._mechanisms: dict[float, Callable[[list[int]], list[int]]] = {}
+        self._choices: dict[float, Callable[[list[int]], int]] = {}
 
     def noisy(self, counts: Counts, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
@@ -204,6 +215,13 @@ class OpenDPNoise:
             drawn = self.noisy(np.zeros(2 * (number - len(found)) + 8, dtype=np.int64), epsilon)
             found = np.concatenate((found, drawn[drawn >= 0]))
         return found[:number] + least
+
+    def best(self, scores: Counts, epsilon: Fraction) -> int:
+        """As in ``SelectionNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
+        width = scale(epsilon)
+        if width not in self._choices:
+            self._choices[width] = _noisy_max(width)
+        return int(self._choices[width](scores.tolist()))
 
 
 class SeededNoise:
@@ -228,6 +246,10 @@ class SeededNoise:
         """As in ``CountNoise``."""
         return self._draw.geometric(-math.expm1(-1 / scale(epsilon)), number) - 1 + least
 
+    def best(self, scores: Counts, epsilon: Fraction) -> int:
+        """As in ``SelectionNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
+        return int(np.argmax(scores + self._draw.exponential(scale(epsilon), len(scores))))
+
 
 def _laplace(width: float) -> Callable[[list[int]], list[int]]:
     import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and only this mechanism needs it)
@@ -235,6 +257,18 @@ def _laplace(width: float) -> Callable[[list[int]], list[int]]:
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return dp.m.make_laplace(*space, scale=width)
+
+
+def _noisy_max(width: float) -> Callable[[list[int]], int]:
+    """Permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
+
+    For monotonic scores a scale of 1/epsilon spends epsilon.
+    """
+    import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and only this mechanism needs it)
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
+    return dp.m.make_noisy_max(*space, dp.max_divergence(), scale=width)
 
 
 def _system_bits(number: int) -> Bits:

@@ -199,7 +199,7 @@ def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
 
     columns = spec.columns
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
-    return Roles(quasi, tuple(resolve(name) for name in columns.sensitive)), reading
+    return Roles(quasi, tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))), reading
 
 
 def publishable(field: Field) -> bool:

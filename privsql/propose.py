@@ -112,6 +112,29 @@ def propose_sets(db: Engine, path: Path, table: str | None, items: str | None) -
     return tomlkit.dumps(document)
 
 
+def propose_cells(db: Engine, path: Path, table: str | None) -> str:
+    """TOML of a proposed specification for a contingency table of all columns with few values.
+
+    Raises ``UsageError`` if the source has no such column.
+    """
+    source = {"database": str(path), "table": table} if table else {"file": str(path)}
+    mechanism: dict[str, Any] = {"kind": "contingency", "epsilon": "1", "domains": {"?": "data"}}
+    mount(db, build({"source": source, "columns": {"categories": ["?"]}, "mechanism": mechanism}))
+    fields = [field for field in db.fields(temp("source")) if publishable(field) and fold(field.name) not in RESERVED]
+    profiles = [_profile(db, field.name, field.type) for field in fields]
+    chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _identifies(p)]
+    if not chosen:
+        raise UsageError(f"{path}: no column has 2 to {MOST_QI} values")
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Proposed by privsql init. Privacy is for one record, added or removed. Better than"))
+    document.add(tomlkit.comment("'data' are public lists of values: those that occur are not protected."))
+    nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
+    document["source"] = source
+    document["columns"] = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
+    document["mechanism"] = mechanism | {"domains": {p.name: "data" for p in chosen}}
+    return tomlkit.dumps(document)
+
+
 def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:
     """The proposal with parameters of a mechanism that are feasible."""
     document = tomlkit.parse(toml)

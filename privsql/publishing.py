@@ -113,14 +113,14 @@ def _ledger(
     db: Engine, spec: Spec, source: Prepared | PreparedSets
 ) -> AbstractContextManager[ledgers.Ledger | budgets.Budget | None]:
     """The ledger of a source, open: of records and groups, or of budgets."""
-    if isinstance(source, PreparedSets):
+    if isinstance(source, PreparedSets) or spec.is_private:
         return budgets.opened(db, spec, source)
     return ledgers.opened(db, spec, source)
 
 
 def _key(spec: Spec) -> Key:
     """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
-    ledger = None if spec.columns.sets else ledgers.path_of(spec)
+    ledger = None if spec.is_private else ledgers.path_of(spec)
     return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
@@ -178,7 +178,7 @@ def _manifest(db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key,
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
-        **_stated(source, facts),
+        **_stated(spec, source, facts),
         randomness=key.origin,
         facts=facts,
         sql=sqlfiles.digests(of(spec.mechanism.kind).SQL),
@@ -195,9 +195,9 @@ def _shown(spec: Spec, source: Prepared | PreparedSets, facts: dict[str, Any]) -
     }
 
 
-def _stated(source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
+def _stated(spec: Spec, source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
     """What the manifest says of them: nothing where an exact number would be no part of the guarantee."""
-    return {} if source.roles.hold_sets else _counts(source, facts)
+    return {} if spec.is_private else _counts(source, facts)
 
 
 def _counts(source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, int]:

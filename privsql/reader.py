@@ -64,7 +64,8 @@ class Release:
         self._keys_are_unique(asked)
         found = self._answers.answer(asked, estimator, confidence)
         columns, rows = present(self._db, asked, found)
-        certain = estimator in self._answers.certain or asked.is_exact or asked.measure.side == "sa"
+        exact = asked.is_exact and bool(self.manifest.quasi_identifiers)
+        certain = estimator in self._answers.certain or exact or asked.measure.side == "sa"
         return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
 
     def _read(self, sql: str) -> CountQuery:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import mechanism as bucketize
+from privsql.mechanisms.contingency import mechanism as contingency
 from privsql.mechanisms.permute import mechanism as permute
 from privsql.mechanisms.randomize import mechanism as randomize
 from privsql.mechanisms.setvalued import mechanism as setvalued
@@ -18,6 +19,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "randomize": randomize,
     "permute": permute,
     "setvalued": setvalued,
+    "contingency": contingency,
 }
 RESERVED = {name for made in MECHANISMS.values() for names in made.RESERVED.values() for name in names}
 

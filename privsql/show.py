@@ -276,7 +276,7 @@ def inspected(out: Console, manifest: Manifest) -> None:
     if manifest.quasi_identifiers:
         table.add_row("quasi-identifiers", ", ".join(f"{f.name} ({f.type})" for f in manifest.quasi_identifiers))
     table.add_row(
-        "items" if manifest.roles.hold_sets else "sensitive",
+        "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns",
         ", ".join(f"{f.name} ({f.type})" for f in manifest.sensitive),
     )
     if manifest.records is not None:

@@ -9,20 +9,25 @@ import json
 import tomllib
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from privsql.database import FILE_KINDS
 from privsql.errors import EngineError, UsageError
+from privsql.exacttypes import Positive
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.mechanisms.setvalued.parameters import Positive, SetValued
+from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.roles import fold
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 NullPolicy = Literal["value", "suppress", "refuse"]
-Mechanism = Annotated[Bucketize | Randomize | Permute | SetValued, Field(discriminator="kind")]
+Mechanism = Annotated[Bucketize | Randomize | Permute | SetValued | Contingency, Field(discriminator="kind")]
 DEFAULT_KIND = "bucketize"
 
 
@@ -69,8 +74,9 @@ class Columns(_Part):
     """The roles of the columns and what happens to NULL in each.
 
     A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
-    and ``item``, one row for each item of a record. NULL is ``value`` (a value of its own; the default for
-    quasi-identifiers), ``suppress`` (the record is left out and counted) or ``refuse`` (the default for all others).
+    and ``item``, one row for each item of a record; or ``categories``, the columns of a contingency table. NULL is
+    ``value`` (a value of its own; the default for quasi-identifiers), ``suppress`` (the record is left out and counted)
+    or ``refuse`` (the default for all others).
     """
 
     quasi_identifiers: tuple[str, ...] = Field(default=(), validate_default=False)
@@ -78,6 +84,7 @@ class Columns(_Part):
     items: str | None = None
     record: str | None = None
     item: str | None = None
+    categories: tuple[str, ...] = Field(default=(), validate_default=False)
     nulls: dict[str, NullPolicy] = Field(default_factory=dict)
 
     @field_validator("sensitive", mode="before")
@@ -89,7 +96,7 @@ class Columns(_Part):
     def _roles(self) -> Columns:
         self._one_kind()
         seen: set[str] = set()
-        for name in (*self.quasi_identifiers, *self.sensitive, *self.sets):
+        for name in (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories):
             if fold(name) in seen:
                 raise ValueError(f"column {name!r} has two roles")
             seen.add(fold(name))
@@ -99,8 +106,11 @@ class Columns(_Part):
         return self
 
     def _one_kind(self) -> None:
-        """``ValueError`` unless the columns are those of a table or of item sets."""
-        if not self.sets:
+        """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
+        if self.categories:
+            if self.quasi_identifiers or self.sensitive or self.sets:
+                raise ValueError("categories stand alone: a contingency table has no columns of another role")
+        elif not self.sets:
             for name in ("quasi_identifiers", "sensitive"):
                 if not getattr(self, name):
                     raise ValueError(f"columns.{name} is missing; name at least one column")
@@ -117,7 +127,7 @@ class Columns(_Part):
     def policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
         given = {fold(key): policy for key, policy in self.nulls.items()}
-        sensitive = {fold(column) for column in (*self.sensitive, *self.sets)}
+        sensitive = {fold(column) for column in (*self.sensitive, *self.sets, *self.categories)}
         return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
 
 
@@ -132,7 +142,7 @@ class Release(_Part):
 class Ledger(_Part):
     """The publisher's private record of releases (default: beside the source); it needs ``source.id``.
 
-    For item sets it needs none: ``epsilon`` is what all their releases may spend together.
+    Differentially private releases need none: ``epsilon`` is what all of them may spend together.
     """
 
     database: Path | None = None
@@ -155,18 +165,29 @@ class Spec(_Part):
 
     @model_validator(mode="after")
     def _named_records(self) -> Spec:
-        if self.ledger is not None and self.source.id is None and not self.columns.sets:
+        if self.ledger is not None and self.source.id is None and not self.is_private:
             raise ValueError("[ledger] needs source.id, the column that names the records")
         return self
 
     @model_validator(mode="after")
     def _fitting_columns(self) -> Spec:
-        if isinstance(self.mechanism, SetValued) != bool(self.columns.sets):
-            wanted = "columns.items, or record and item" if not self.columns.sets else "kind = 'setvalued'"
+        columns = self.columns
+        if isinstance(self.mechanism, SetValued) != bool(columns.sets):
+            wanted = "columns.items, or record and item" if not columns.sets else "kind = 'setvalued'"
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
-        if self.columns.sets and "value" in self.columns.nulls.values():
-            raise ValueError("columns.nulls: item sets know 'suppress' and 'refuse'")
+        if isinstance(self.mechanism, Contingency) != bool(columns.categories):
+            wanted = "columns.categories" if not columns.categories else "kind = 'contingency'"
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
+        if isinstance(self.mechanism, Contingency):
+            _same_names(columns.categories, self.mechanism.domains)
+        if self.is_private and "value" in columns.nulls.values():
+            raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
         return self
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the release is differentially private: it spends a budget, and states no exact number."""
+        return isinstance(self.mechanism, SetValued | Contingency)
 
     @property
     def name(self) -> str:
@@ -180,6 +201,16 @@ class Spec(_Part):
         """The file or folder that the release becomes."""
         ending = ".duckdb" if self.release.format == "duckdb" else ""
         return self.release.to or Path(f"{self.name}_release{ending}")
+
+
+def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
+    """``ValueError`` unless every column has its values."""
+    wanted, given = ({fold(name): name for name in names} for names in (categories, domains))
+    for name, shown in (wanted | given).items():
+        if name not in given:
+            raise ValueError(f"mechanism.domains.{shown} is missing; give its values, or 'data'")
+        if name not in wanted:
+            raise ValueError(f"mechanism.domains.{shown} is not one of columns.categories")
 
 
 def load(path: Path) -> Spec:

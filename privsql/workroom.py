@@ -33,7 +33,9 @@ class Options:
 
 def mounted(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
     """The source, mounted and counted."""
-    return prepare_sets(db, spec) if spec.columns.sets else prepare(db, spec, named_records=named_records)
+    if spec.columns.sets:
+        return prepare_sets(db, spec)
+    return prepare(db, spec, named_records=named_records and not spec.is_private)
 
 
 @contextmanager

@@ -20,16 +20,17 @@ from scipy import stats
 from privsql import noise as noises
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.setvalued import basic
-from privsql.mechanisms.setvalued.budget import cutoff, threshold
-from privsql.mechanisms.setvalued.consistent import Remainder, consistent, functional, noise_variance
-from privsql.mechanisms.setvalued.estimate import estimator
+from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.imputed import impute
+from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.records import Baskets, generalize
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
 from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
 from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+from privsql.noisytree.budget import cutoff
+from privsql.noisytree.consistent import Remainder, consistent, functional, noise_variance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

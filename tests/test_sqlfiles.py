@@ -34,8 +34,8 @@ LAYERS = (
     "__main__", "cli", "show", "plot", "__init__", "adversary", "comparison", "api", "evaluating", "publishing",
     "verifying", "workroom", "against", "budgets", "ledger", "reader", "scores", "workload", "examine", "propose",
     "attacks", "itemsource", "prepare", "spec", "registry", "engine", "answer", "itemquery", "mechanisms", "mechanism",
-    "posterior", "countquery", "question", "channel", "estimates", "release", "checks", "slots", "database", "roles",
-    "sqlfiles", "noise", "progress", "exacttypes", "exact", "errors", "_version",
+    "posterior", "countquery", "question", "channel", "estimates", "universe", "noisytree", "release", "checks",
+    "slots", "database", "roles", "sqlfiles", "noise", "progress", "exacttypes", "exact", "errors", "_version",
 )  # fmt: skip
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",

@@ -15,10 +15,10 @@ from sqlglot import exp
 from privsql.channel import interval
 from privsql.errors import UsageError
 from privsql.estimates import Estimate
-from privsql.mechanisms.setvalued.consistent import variance_of
-from privsql.mechanisms.setvalued.estimate import Estimator, estimator
 from privsql.mechanisms.setvalued.holdings import Holdings
+from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
+from privsql.noisytree.consistent import variance_of
 from privsql.sqlfiles import all_rows, column, every, fill, table
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from privsql.channel import Channel
     from privsql.database import Database
-    from privsql.mechanisms.setvalued.consistent import Reals
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.noisytree.consistent import Reals
+    from privsql.noisytree.estimate import Estimator
     from privsql.question import CountQuery
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
@@ -106,9 +107,7 @@ class Answers:
         """Text of the items, in the order of the universe."""
         labels: list[exp.Expr] = [exp.cast(column("item"), "VARCHAR")]
         universe = table("privsql_universe", self._database)
-        return tuple(
-            str(row[0]) for row in self._db.rows(fill("setvalued/labels", {"domain": universe, "labels": labels}))
-        )
+        return tuple(str(row[0]) for row in self._db.rows(fill("core/labels", {"domain": universe, "labels": labels})))
 
     @property
     def holdings(self) -> Holdings:

@@ -8,37 +8,20 @@ item set spends epsilon: the sum of its alphas is epsilon/2 - rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from decimal import Decimal, localcontext
 from math import isqrt
 from typing import TYPE_CHECKING
+
+from privsql.noisytree.budget import cutoff
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.mechanisms.setvalued.parameters import SetValued
 
-PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly rounded, so the same everywhere
-
 
 def portion(epsilon: Fraction, rest: Fraction, inner: int) -> Fraction:
     """What one expansion spends: rest/N, or for the last one epsilon/2 + rest."""
     return rest / inner if inner > 1 else epsilon / 2 + rest
-
-
-@dataclass
-class Budgets:
-    """The distinct budgets of a run: ``values[code]`` is a fraction; equal fractions have one code."""
-
-    values: list[Fraction] = field(default_factory=list)
-    codes: dict[Fraction, int] = field(default_factory=dict)
-
-    def code(self, value: Fraction) -> int:
-        """The code of a fraction, new or known."""
-        if value not in self.codes:
-            self.codes[value] = len(self.values)
-            self.values.append(value)
-        return self.codes[value]
 
 
 def threshold(asked: SetValued, spent: Fraction, *, degree: int, height: int, last: bool, nodes: int) -> int:
@@ -54,20 +37,7 @@ def threshold(asked: SetValued, spent: Fraction, *, degree: int, height: int, la
     return cutoff(2**degree - 1, (asked.tau_sets if last else asked.tau) / nodes, spent)
 
 
-def cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
-    """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
-    with localcontext() as context:
-        context.prec = PRECISION
-        alpha = _decimal(spent)
-        ratio = empty / (_decimal(passing) * (1 + (-alpha).exp()))
-        return max(1, int((ratio.ln() / alpha).to_integral_value(rounding="ROUND_CEILING")))
-
-
 def _ceil_root(square: Fraction) -> int:
     """Least integer t with t^2 >= square."""
     root = isqrt(square.numerator // square.denominator)
     return root if root * root >= square else root + 1
-
-
-def _decimal(value: Fraction) -> Decimal:
-    return Decimal(value.numerator) / Decimal(value.denominator)

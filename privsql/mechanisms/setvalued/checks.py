@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,15 +12,17 @@ from sqlglot import exp
 
 from privsql.checks import Check, differ, in_order, tally
 from privsql.errors import UsageError
+from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
-from privsql.mechanisms.setvalued.pruned import fit
 from privsql.mechanisms.setvalued.tables import TAXONOMY, TREE, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.tree import item_sets
+from privsql.noisytree.checks import as_asked, is_cutoff, known_opendp, wrong_scales
 from privsql.sqlfiles import all_rows, column, fill, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
 
     from privsql.database import Database, Domain
     from privsql.mechanism import Columns
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     TreeCheck = Callable[[Tree, Taxonomy, SetValued], list[str]]
 
 SQL: tuple[str, ...] = ("core/", "setvalued/", "verify/", "duckdb/")
-CLOSE = 1e-9  # relative difference of a threshold that doubles may make
 SAME = 1e-4  # records: sizes are fitted in doubles
 
 
@@ -89,7 +88,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
             Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), [key], strict=True))
             for name, key in orders.items()
         ),
-        Check("made with a known version of OpenDP", partial(_opendp, manifest)),
+        Check("made with a known version of OpenDP", partial(known_opendp, manifest)),
     ]
 
 
@@ -101,7 +100,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
 def source_checks(db: Database, manifest: Manifest, source: Domain, asked: SetValued) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
-        Check("parameters are those of the specification", partial(_as_asked, read(manifest), asked)),
+        Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
         Check("the universe is the specification's", partial(_same_universe, db, source)),
     ]
 
@@ -144,15 +143,13 @@ def _thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued, db: Database) 
 
 
 def _is_least(least: int, spent: Fraction, at: tuple[Taxonomy, int], asked: SetValued, *, last: bool) -> bool:
-    """Whether ``least`` is the least integer >= 1 that meets its bound: exactly, or for a logarithm to ``CLOSE``."""
+    """Whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
     taxonomy, node = at
     if asked.c1 is not None and asked.c2 is not None:
         bound = 2 * ((asked.c1 if last else asked.c2 * int(taxonomy.height[node])) / spent) ** 2
         return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)
-    passing = float((asked.tau_sets if last else asked.tau) / taxonomy.nodes)
-    empty, alpha = 2 ** int(taxonomy.degree[node]) - 1, float(spent)
-    exact = math.log(empty / (passing * (1 + math.exp(-alpha)))) / alpha
-    return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
+    passing = (asked.tau_sets if last else asked.tau) / taxonomy.nodes
+    return is_cutoff(least, 2 ** int(taxonomy.degree[node]) - 1, passing, spent)
 
 
 def _grouped(_tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
@@ -185,15 +182,7 @@ def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: SetValued)
 
 
 def _scales(db: Database, tree: Tree, _taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
-    """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths = db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist()
-    wrong = [] if widths[0] is None else ["part 0 was never counted"]
-    for code, width in sorted(set(zip(tree.spent[1:].tolist(), widths[1:], strict=True)), key=str):
-        budget = tree.budgets[code]
-        enough = width is not None and math.isfinite(width) and width > 0 and Fraction(width) * budget >= 1
-        if not enough or Fraction(math.nextafter(width, 0)) * budget >= 1:
-            wrong.append(f"budget {budget}, scale {width}")
-    return wrong
+    return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
 
 
 def _leaves(db: Database, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
@@ -214,7 +203,7 @@ def _leaves(db: Database, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> 
 def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
     """Parts whose sets do not weigh what the fitted tree has there."""
     rows = db.rows(fill("setvalued/weighed", {"sets": temp("v_sets")}))
-    sizes = fit(tree, taxonomy).sizes
+    sizes = estimator(tree, taxonomy).fit.sizes
     target = np.where(tree.leaf, sizes.size, sizes.remainder)
     records = manifest.facts["estimated_records"]
     estimated = float(sizes.size[0]) + (tree.empty or 0)
@@ -228,20 +217,8 @@ def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _
     return wrong
 
 
-def _opendp(manifest: Manifest) -> list[str]:
-    """A release that was made with a newer OpenDP than the one that is installed, or with an unknown one."""
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
-    known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
-    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
-
-
-def _as_asked(stated: SetValued, asked: SetValued) -> list[str]:
-    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in SetValued.model_fields}
-    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
-
-
 def _same_universe(db: Database, source: Domain) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
-    rows = db.rows(fill("setvalued/labels", {"domain": temp("v_universe"), "labels": labels}))
+    rows = db.rows(fill("core/labels", {"domain": temp("v_universe"), "labels": labels}))
     stated = [row[0] for row in rows]
     return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]

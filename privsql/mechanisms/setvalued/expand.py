@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.mechanisms.setvalued.budget import Budgets, portion, threshold
+from privsql.mechanisms.setvalued.budget import portion, threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.records import Generalized
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.noise import Chooser, CountNoise
+    from privsql.noisytree.budget import Budgets
 
 Flags = NDArray[np.bool_]
 WIDE, MASK = 32, 2**32 - 1  # a key holds a partition above a mask

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.mechanisms.setvalued.consistent import rounds
-from privsql.mechanisms.setvalued.pruned import unkept
 from privsql.mechanisms.setvalued.tree import item_sets
+from privsql.noisytree.consistent import rounds
+from privsql.noisytree.pruned import any_of, copies, unkept_at
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.setvalued.pruned import Fit
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.noisytree.pruned import Fit
 
 Reals = NDArray[np.float64]
-MOST = 100_000  # sets, beyond one for every expanded row
-NOTHING = 1e-6  # records: a row whose masks were all kept has nothing to stand for
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,16 @@ class _Drawing:
 
 def impute(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator) -> Imputed:
     """At least one set for every expanded row that may have lost records, more for those that lost more."""
-    missing, _ = unkept(tree, found.masks, found.frequency)
-    rows = np.flatnonzero(~tree.leaf & (missing > NOTHING))
-    lost = np.maximum(found.sizes.remainder[rows], 0)
-    number = 1 + (lost / max(float(lost.sum()), 1.0) * MOST).astype(np.int64)
+    rows, number, missing = copies(tree, found)
     row = np.repeat(rows, number)
     owner = np.repeat(np.arange(len(rows)), number)
     sets = _Drawing(pending(tree, taxonomy)[row], *_repeated(*item_sets(tree, rows, taxonomy), owner))
-    first = _unkept(tree, found, row, draw.random(len(row)) * missing[row])
-    sets.take(np.arange(len(row)), tree.next[row], found.masks.mask[first], taxonomy)
+    first = unkept_at(tree, found, row, draw.random(len(row)) * missing[row])
+    sets.take(np.arange(len(row)), tree.next[row], found.candidates.sub[first], taxonomy)
     for node in range(taxonomy.nodes):
         at = np.flatnonzero(sets.pending[:, node])
-        chosen = _any(found, node, draw.random(len(at)))
-        sets.take(at, np.full(len(at), node), found.masks.mask[chosen], taxonomy)
+        chosen = any_of(found, node, draw.random(len(at)))
+        sets.take(at, np.full(len(at), node), found.candidates.sub[chosen], taxonomy)
     which, item = np.concatenate(sets.which), np.concatenate(sets.item)
     order = np.lexsort((item, which))
     return Imputed(row, found.sizes.remainder[row] / number[owner], which[order], item[order])
@@ -97,31 +92,3 @@ def _repeated(which: Ints, item: Ints, owner: Ints) -> tuple[list[Ints], list[In
     length = end - first
     start = np.repeat(first - (np.cumsum(length) - length), length)
     return [np.repeat(np.arange(len(owner)), length)], [item[start + np.arange(int(length.sum()))]]
-
-
-def _any(found: Fit, node: int, uniform: Reals) -> Ints:
-    """A candidate of the node for each uniform number, by frequency."""
-    inside = slice(int(found.masks.starts[node]), int(found.masks.starts[node + 1]))
-    edges = np.cumsum(found.frequency[inside])
-    chosen = np.searchsorted(edges, uniform * edges[-1], side="right")
-    candidate: Ints = np.minimum(chosen, len(edges) - 1) + inside.start
-    return candidate
-
-
-def _unkept(tree: Tree, found: Fit, row: Ints, value: Reals) -> Ints:
-    """The candidate at ``value`` on the line of those that a row did not keep, laid end to end by frequency.
-
-    The position is moved past every kept candidate that begins at or before it. All rows are searched at once: row r
-    has the stretch [r, r + 1) times a span that no value reaches.
-    """
-    masks, edges = found.masks, np.append(0.0, np.cumsum(found.frequency))
-    kept, parent = masks.of_row[1:], tree.parent[1:]
-    run = np.append(0.0, np.cumsum(found.frequency[kept]))
-    first = np.searchsorted(parent, np.arange(len(tree)))
-    place = edges[kept] - edges[masks.starts[tree.next[parent]]] - (run[:-1] - run[first[parent]])
-    span = float(edges[-1]) + 1.0
-    passed = np.searchsorted(parent * span + np.clip(place, 0, span - 0.5), row * span + value, side="right")
-    start = masks.starts[tree.next[row]]
-    chosen = np.searchsorted(edges, edges[start] + value + run[passed] - run[first[row]], side="right") - 1
-    candidate: Ints = np.clip(chosen, start, masks.starts[tree.next[row] + 1] - 1)
-    return candidate

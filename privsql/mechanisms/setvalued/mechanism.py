@@ -14,8 +14,8 @@ from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
 from privsql.mechanisms.setvalued.budget import portion, threshold
 from privsql.mechanisms.setvalued.checks import SQL, checks, long_checks, read, source_checks, tables
-from privsql.mechanisms.setvalued.estimate import estimator
 from privsql.mechanisms.setvalued.imputed import impute
+from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.parameters import PROPOSED
 from privsql.mechanisms.setvalued.records import Baskets
 from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, tree_table

@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.exact import fraction, text
+from privsql.exacttypes import Epsilon, Positive
+from privsql.universe import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
-LARGEST_EPSILON = 100  # beyond it nothing is protected, and noise of scale 0 would not be noise
-SMALLEST_EPSILON = Fraction(1, 10**6)
 PROPOSED = {"kind": "setvalued", "epsilon": "1", "universe": "data"}  # what ``init`` writes
 TINY_UNIVERSE = 20  # items for which 'basic' may list every set
-
-
-def _epsilon(value: object) -> Fraction:
-    number = fraction(value)
-    if not SMALLEST_EPSILON <= number <= LARGEST_EPSILON:
-        raise ValueError(f"epsilon {value} lies outside [{text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]")
-    return number
-
-
-def _positive(value: object) -> Fraction:
-    number = fraction(value)
-    if number <= 0:
-        raise ValueError(f"{value} must be above 0")
-    return number
-
-
-_NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
-Epsilon = Annotated[Fraction, BeforeValidator(_epsilon), PlainSerializer(text), WithJsonSchema(_NUMBER)]
-Positive = Annotated[Fraction, BeforeValidator(_positive), PlainSerializer(text), WithJsonSchema(_NUMBER)]
-
-
-class Universe(BaseModel):
-    """The items that a record may hold, in the order in which the taxonomy groups them.
-
-    A public list of ``items``, or a ``query`` whose first column lists them; or ``data``: those that occur, which tells
-    of an item in a single record that it occurs, and is no part of the guarantee.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    items: tuple[str, ...] | None = None
-    query: str | None = None
-    data: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return {"items": tuple(str(item) for item in given)}
-        if given == "data":
-            return {"data": True}
-        return given
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Universe:
-        if (self.items is not None) + (self.query is not None) + self.data != 1:
-            raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
-        if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
-            raise ValueError("the list of items is empty" if not self.items else "an item stands twice in the list")
-        return self
 
 
 class Facts(BaseModel):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from privsql.exact import text
 from privsql.mechanisms.setvalued.budget import threshold
-from privsql.mechanisms.setvalued.parameters import LARGEST_EPSILON
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, rebuilt
 from privsql.mechanisms.setvalued.tree import Tree
-from privsql.noise import scale
+from privsql.noisytree.tables import coded, ints, scales, texts
 
 if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.taxonomy import Ints
 
-SMALLEST_BUDGET = Fraction(1, 10**15)
 WITHOUT = -1  # the part of the records without items, which lie outside the tree
 TREE = [
     ("part", "INTEGER"), ("parent", "INTEGER"), ("mask", "BIGINT"), ("node", "INTEGER"), ("size", "BIGINT"),
@@ -42,8 +38,8 @@ def tree_table(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> pa.Table:
             "mask": pa.array(tree.mask, pa.int64()),
             "node": pa.array(tree.next, pa.int32(), mask=tree.leaf),
             "size": pa.array(tree.size, pa.int64(), mask=~counted),
-            "budget": pa.array([text(tree.budgets[code]) if code >= 0 else None for code in tree.spent], pa.string()),
-            "scale": pa.array([scale(tree.budgets[code]) if code >= 0 else None for code in tree.spent], pa.float64()),
+            "budget": texts(tree.spent, tree.budgets),
+            "scale": scales(tree.spent, tree.budgets),
             "threshold": pa.array([None, *thresholds(tree, taxonomy, asked)], pa.int64()),
         }
     )
@@ -65,22 +61,19 @@ def thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[int | N
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy, empty: int | None) -> Tree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
-    texts = rows["budget"].to_pylist()
-    codes = {one: code for code, one in enumerate(dict.fromkeys(one for one in texts if one is not None))}
+    spent, budgets = coded(rows["budget"].to_pylist())
     tree = Tree(
-        parent=_ints(rows["parent"], -1),
-        mask=_ints(rows["mask"], 0),
-        size=_ints(rows["size"], 0),
-        spent=np.array([codes[one] if one is not None else -1 for one in texts], dtype=np.int64),
+        parent=ints(rows["parent"], -1),
+        mask=ints(rows["mask"], 0),
+        size=ints(rows["size"], 0),
+        spent=spent,
         leaf=rows["node"].is_null().to_numpy(zero_copy_only=False),
-        next=_ints(rows["node"], -1),
-        budgets=tuple(Fraction(one) for one in codes),
+        next=ints(rows["node"], -1),
+        budgets=budgets,
         empty=empty,
     )
-    if not np.array_equal(_ints(rows["part"], -1), np.arange(len(tree))):
+    if not np.array_equal(ints(rows["part"], -1), np.arange(len(tree))):
         raise ValueError("its parts are not numbered 0, 1, ..")
-    if any(not SMALLEST_BUDGET <= budget <= LARGEST_EPSILON for budget in tree.budgets):
-        raise ValueError("a budget is no positive number")
     if not len(tree) or tree.leaf[0] or tree.next[0] != 0 or tree.parent[0] != -1 or (tree.spent[1:] < 0).any():
         raise ValueError("it has no root, or a part without a budget")
     _grown(tree, taxonomy)
@@ -114,15 +107,10 @@ def taxonomy_table(taxonomy: Taxonomy) -> pa.Table:
 def read_taxonomy(nodes: pa.Table, items: pa.Table) -> Taxonomy:
     """A taxonomy from ``privsql_taxonomy`` and ``privsql_universe``; ``ValueError`` if it is not one."""
     return rebuilt(
-        (_ints(items["node"], -1), _ints(items["place"], -1)),
-        (_ints(nodes["parent"], -1), _ints(nodes["place"], -1)),
-        _ints(nodes["height"], 0),
+        (ints(items["node"], -1), ints(items["place"], -1)),
+        (ints(nodes["parent"], -1), ints(nodes["place"], -1)),
+        ints(nodes["height"], 0),
     )
-
-
-def _ints(column: pa.ChunkedArray, missing: int) -> Ints:
-    found: Ints = column.fill_null(missing).to_numpy().astype(np.int64)
-    return found
 
 
 def lists(which: Ints, codes: Ints, number: int, items: pa.Array) -> pa.ListArray:

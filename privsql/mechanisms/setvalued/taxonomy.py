@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.noisytree.grouping import levels
+
 if TYPE_CHECKING:
     from privsql.noise import Shuffler
 
@@ -66,7 +68,7 @@ def grow(items: int, fan_out: int, noise: Shuffler | None) -> Taxonomy:
 
     ``noise`` draws the order of expansion among nodes of equal height and degree; None leaves it as it is.
     """
-    groups = _levels(items, fan_out)
+    groups = levels(items, fan_out)
     ranks = [_ranks(np.bincount(group), noise) for group in groups]
     first = np.cumsum([0, *[len(rank) for rank in ranks[::-1]]])[::-1][1:]  # first number of each level, lowest last
     numbers = [start + rank for start, rank in zip(first, ranks, strict=True)]
@@ -101,17 +103,6 @@ def rebuilt(items: tuple[Ints, Ints], nodes: tuple[Ints, Ints], height: Ints) ->
     if (found.degree == 0).any() or (counted != found.degree * (found.degree - 1) // 2).any():
         raise ValueError("the children of a node are not numbered 0, 1, ..")
     return found
-
-
-def _levels(items: int, fan_out: int) -> list[Ints]:
-    """For every level from the items up, the group (at the next level) of each of its members."""
-    groups: list[Ints] = []
-    members = items
-    while members > 1 or not groups:
-        number = -(-members // fan_out)
-        groups.append(np.arange(members, dtype=np.int64) // fan_out)
-        members = number
-    return groups
 
 
 def _ranks(degrees: Ints, noise: Shuffler | None) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.setvalued.taxonomy import Ints
+    from privsql.noisytree.consistent import Ints
 
 Reals = NDArray[np.float64]
 TAIL = 1.0  # exponent of the prior's tail

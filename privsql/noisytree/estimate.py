@@ -1,4 +1,4 @@
-"""Answers to counting questions about items from a published tree, with intervals."""
+"""Answers to counting questions from a published tree, with intervals."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.mechanisms.setvalued.consistent import functional, noise_variance
-from privsql.mechanisms.setvalued.pruned import fit
+from privsql.noisytree.consistent import functional, noise_variance
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.setvalued.pruned import Fit
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.noisytree.consistent import Tree
+    from privsql.noisytree.pruned import Fit
 
 Reals = NDArray[np.float64]
 MODEL_ERROR = 0.35  # standard error of a share p of a node's pruned records, as a part of sqrt(p(1 - p))
@@ -25,13 +23,14 @@ RARE = 1 / 2_000  # no share is known to be smaller
 class Estimator:
     """A tree with the sizes fitted to it.
 
-    A question is an array of ``shares`` (T,): of a leaf 1 if its item set meets the condition, else 0; of a row that
-    was expanded the share of its pruned records that do, as its imputed sets have it.
+    A question is an array of ``shares`` (T,): of a leaf 1 if its records meet the condition, else 0; of a row that
+    was expanded the share of its pruned records that do, as what stands for them has it.
     """
 
     tree: Tree
     fit: Fit
     nodes: int
+    model_error: float = MODEL_ERROR
 
     def baseline(self, shares: Reals) -> tuple[float, float]:
         """The paper's answer, the sum of the noisy sizes of the item sets in question; and the noise's error."""
@@ -43,7 +42,7 @@ class Estimator:
 
         The error is that of the noise, carried through the least squares, and that of the model of what was pruned: of
         the records R_u that were lost at taxonomy node u a share p_u meets the condition, known to
-        MODEL_ERROR * sqrt(p_u (1 - p_u)). That is no theorem: tests measure the coverage.
+        model_error * sqrt(p_u (1 - p_u)). That is no theorem: tests measure the coverage.
         """
         leaf = self.tree.leaf
         estimate, variance = functional(self.tree, self.fit.sizes, np.where(leaf, shares, 0), np.where(leaf, 0, shares))
@@ -57,9 +56,4 @@ class Estimator:
         share = np.divide(met, total, out=np.zeros(self.nodes), where=total > 0)
         least = RARE if met.any() else RARE / 10
         share = share if shares.all() else np.clip(share, least, 1 - least)
-        return float(((MODEL_ERROR * total) ** 2 * share * (1 - share)).sum())
-
-
-def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
-    """Fit sizes and model to a tree."""
-    return Estimator(tree, fit(tree, taxonomy), taxonomy.nodes)
+        return float(((self.model_error * total) ** 2 * share * (1 - share)).sum())

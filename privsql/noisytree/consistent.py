@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,37 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from privsql.mechanisms.setvalued.taxonomy import Ints
-    from privsql.mechanisms.setvalued.tree import Tree
-
+Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 UNKNOWN = 1e18  # variance of a size that was not counted
+
+
+class Tree(Protocol):
+    """A tree of T partitions with noisy sizes; row 0 is the root, which was not counted. All arrays are (T,).
+
+    ``parent``: row of the partition that was expanded, ascending, -1 for the root. ``next``: the taxonomy node at which
+    the row itself is expanded, -1 for a leaf. ``size``: the noisy size. ``spent``: code of its budget in ``budgets``.
+    """
+
+    @property
+    def parent(self) -> Ints: ...
+
+    @property
+    def next(self) -> Ints: ...
+
+    @property
+    def size(self) -> Ints: ...
+
+    @property
+    def spent(self) -> Ints: ...
+
+    @property
+    def leaf(self) -> NDArray[np.bool_]: ...
+
+    @property
+    def budgets(self) -> tuple[Fraction, ...]: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,224 @@
+"""The checks of a contingency table. They rest on the published tables alone: exact fractions, integers and SQL."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import ValidationError
+from sqlglot import exp
+
+from privsql.checks import Check, differ, in_order, tally
+from privsql.errors import UsageError
+from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contingency.model import estimator
+from privsql.mechanisms.contingency.parameters import Contingency, Facts
+from privsql.mechanisms.contingency.paths import violations
+from privsql.mechanisms.contingency.tables import TAXONOMY, TREE, read_taxonomy, read_tree, taxonomy_table
+from privsql.mechanisms.contingency.taxonomy import grouped
+from privsql.mechanisms.contingency.tree import positions
+from privsql.noisytree.checks import as_asked, is_cutoff, known_opendp, wrong_scales
+from privsql.roles import fold
+from privsql.sqlfiles import all_rows, column, fill, table, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from privsql.database import Database, Domain
+    from privsql.mechanism import Columns
+    from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.contingency.tree import Tree
+    from privsql.release import Manifest
+
+    TreeCheck = Callable[[Tree, Taxonomy, Contingency], list[str]]
+
+SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
+SAME = 1e-4  # records: sizes are fitted in doubles
+
+
+def read(manifest: Manifest) -> Contingency:
+    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    try:
+        Facts.model_validate(manifest.facts)
+        found = Contingency.model_validate(manifest.parameters)
+    except (ValidationError, RecursionError) as error:
+        raise UsageError("its manifest states no valid tree") from error
+    names = {fold(field.name) for field in manifest.sensitive}
+    if not names or manifest.roles.hold_sets or manifest.quasi_identifiers or names != set(map(fold, found.domains)):
+        raise UsageError("its manifest states other columns than those of its domains")
+    return found
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    own = [(field.name, field.type) for field in manifest.sensitive]
+    return {
+        "cells": [*own, ("count", "BIGINT")],
+        "privsql_cells": [("part", "INTEGER"), *own, ("weight", "DOUBLE")],
+        "privsql_tree": TREE,
+        "privsql_taxonomy": TAXONOMY,
+    }
+
+
+def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+    """The checks that need the release alone; its tables are read from ``database``."""
+    for view, name in (("counts", "cells"), ("cells", "privsql_cells")):
+        db.view(f"v_{view}", all_rows(table(name, database)))
+    for name in ("tree", "taxonomy"):
+        db.view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
+    of_tree: dict[str, TreeCheck] = {
+        "choices and counts of every path spend at most epsilon": _paths,
+        "sizes reach thresholds that depend on no data": partial(_thresholds, db),
+        "scales are those of the budgets": partial(_scales, db),
+        "taxonomies are stated, or group their values by fan-out": partial(_grouped, db, manifest),
+        "facts are those of the tree": partial(_facts, manifest),
+        "cells are leaves of the tree, or stand for what a part lost": partial(_cells, db, manifest),
+        "weights are those of the fitted tree": partial(_weights, db, manifest),
+    }
+    cells, tree = temp("v_cells"), temp("v_tree")
+    names = [field.name for field in manifest.sensitive]
+    own: list[exp.Expr] = [column(name, "c") for name in names]
+    db.view("v_leaf_cells", fill("contingency/leaf_cells", {"cells": cells, "tree": tree, "columns": own}))
+    columns: list[exp.Expr] = [column(name) for name in (*names, "count")]
+    published, leaves = tally(temp("v_counts"), columns), tally(temp("v_leaf_cells"), columns)
+    orders = {"tree": ["part"], "taxonomy": ["node"], "counts": names}
+    return [
+        *(Check(name, partial(_with_tree, db, manifest, check)) for name, check in of_tree.items()),
+        Check("counts are those of the tree", differ(columns, published, leaves)),
+        Check("cells lie in order", in_order(cells, ["part", *names, "weight"], strict=False)),
+        *(
+            Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), keys, strict=True))
+            for name, keys in orders.items()
+        ),
+        Check("made with a known version of OpenDP", partial(known_opendp, manifest)),
+    ]
+
+
+def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
+    """Nothing takes longer than what publishing checks."""
+    return []
+
+
+def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Contingency) -> list[Check]:
+    """The checks against the source: of its records a private release tells nothing that could be checked."""
+    return [
+        Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
+        Check("taxonomies are the specification's", partial(_same_taxonomies, db, source, asked)),
+    ]
+
+
+def _with_tree(db: Database, manifest: Manifest, check: TreeCheck) -> list[str]:
+    try:
+        taxonomy = read_taxonomy(db.arrow(all_rows(temp("v_taxonomy"))))
+        if len(taxonomy.roots) != len(manifest.sensitive):
+            raise ValueError("there is not one taxonomy for each column")
+        return check(read_tree(db.arrow(all_rows(temp("v_tree"))), taxonomy), taxonomy, read(manifest))
+    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
+        return [f"the tree can't be read: {error}"]
+
+
+def _paths(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+    return [f"part {row} {what}" for row, what in violations(tree, taxonomy, asked)]
+
+
+def _thresholds(db: Database, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+    """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
+    least = db.arrow(all_rows(temp("v_tree")))["threshold"].to_pylist()
+    wrong = [] if least[0] is None else ["part 0 was never counted"]
+    degree = taxonomy.degree[tree.next[tree.parent]]
+    for row in range(1, len(tree)):
+        passing = asked.tau_cells if tree.leaf[row] else asked.tau
+        stated, budget = least[row], tree.budgets[tree.spent[row]]
+        if stated is None or tree.size[row] < stated or not is_cutoff(stated, int(degree[row]), passing, budget):
+            wrong.append(f"part {row}: threshold {stated}, size {tree.size[row]}")
+    return wrong
+
+
+def _scales(db: Database, tree: Tree, _taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+    return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
+
+
+def _grouped(db: Database, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+    """Columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
+    names, wrong = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist(), []
+    for number, field in enumerate(manifest.sensitive):
+        domain, nodes = asked.domain(field.name), np.flatnonzero(taxonomy.column == number)
+        values = taxonomy.values(number)
+        named = [names[node] is not None for node in nodes.tolist()]
+        if domain is not None and domain.taxonomy is not None:
+            right = all(named)
+        else:
+            expected = grouped(len(values), asked.fan_out)
+            shifted = np.where(expected < 0, -1, expected + nodes[0])
+            right = np.array_equal(shifted, taxonomy.parent[nodes]) and sum(named) == len(values)
+        texts = [names[node] for node in values.tolist()]
+        if not right or None in texts or len(set(texts)) < len(texts):
+            wrong.append(f"column {field.name}")
+    return wrong
+
+
+def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+    facts = manifest.facts
+    domains = {field.name: asked.domain(field.name) for field in manifest.sensitive}
+    found = {
+        "values": int((taxonomy.height == 0).sum()),
+        "partitions": len(tree) - 1,
+        "cells": int(tree.leaf.sum()),
+        "not_covered": [name for name, values in domains.items() if values is None or values.data],
+        "noise": "seed" if manifest.randomness == "seed" else "opendp",
+    }
+    wrong = [f"{name}: stated {facts[name]}, found {value}" for name, value in found.items() if facts[name] != value]
+    return wrong if manifest.algorithm == asked.algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
+
+
+def _nodes(db: Database, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
+    """Part and value nodes of every row of ``privsql_cells``: (n,), (n, d); ``KeyError`` for a value without a node."""
+    names = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist()
+    texts = [exp.cast(column(field.name), "VARCHAR") for field in manifest.sensitive]
+    rows = db.rows(exp.select(column("part"), *texts).from_(temp("v_cells")))
+    known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
+    nodes = [[one[value] for one, value in zip(known, row[1:], strict=True)] for row in rows]
+    return np.array([row[0] for row in rows], dtype=np.int64), np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
+
+
+def _cells(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+    """Cells that are not their leaf's, or lie outside of the part for which they stand, or in one that it kept."""
+    part, nodes = _nodes(db, manifest, taxonomy)
+    at = positions(tree, taxonomy)
+    if len(part) and not 0 <= part.min() <= part.max() < len(tree):
+        return ["a cell belongs to no part of the tree"]
+    inside = (taxonomy.path[nodes, taxonomy.depth[at[part]]] == at[part]).all(axis=1)
+    kept = set(zip(tree.parent.tolist(), tree.node.tolist(), strict=True))
+    expanded = np.maximum(tree.next[part], 0)
+    own = nodes[np.arange(len(part)), taxonomy.column[expanded]]
+    child = taxonomy.path[own, taxonomy.depth[expanded] + 1]
+    again = np.array([pair in kept for pair in zip(part.tolist(), child.tolist(), strict=True)], dtype=bool)
+    wrong = ~inside | (again & ~tree.leaf[part])
+    number = np.bincount(part, minlength=len(tree))
+    return [
+        *(f"a cell of part {row}" for row in sorted(set(part[wrong].tolist()))),
+        *(f"part {row}: {number[row]} cells" for row in np.flatnonzero(tree.leaf & (number != 1)).tolist()),
+    ]
+
+
+def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+    """Parts whose cells do not weigh what the fitted tree has there."""
+    sizes = estimator(tree, taxonomy).fit.sizes
+    target = np.where(tree.leaf, sizes.size, sizes.remainder)
+    stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0])
+    wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
+    for part, _, weight in db.rows(fill("contingency/numbers", {"cells": temp("v_cells")})):
+        fitted = float(target[part]) if part is not None and 0 <= part < len(tree) else math.nan
+        if not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
+            wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
+    return wrong
+
+
+def _same_taxonomies(db: Database, source: Domain, asked: Contingency) -> list[str]:
+    found = domains.read(db, source, asked)
+    domains.cells(db, source, found)
+    expected = taxonomy_table(found.taxonomy, found.names).to_pylist()
+    stated = db.arrow(all_rows(temp("v_taxonomy"))).to_pylist()
+    return [] if stated == expected else [f"stated {len(stated)} nodes, the specification has {len(expected)}"]

@@ -1,0 +1,156 @@
+"""Differentially private contingency tables as a mechanism (``privsql.mechanism``): DiffPart's relational extension."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.errors import UsageError
+from privsql.exact import text
+from privsql.mechanisms.contingency.answers import Answers
+from privsql.mechanisms.contingency.budget import shares
+from privsql.mechanisms.contingency.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.contingency.domains import cells
+from privsql.mechanisms.contingency.domains import read as read_domains
+from privsql.mechanisms.contingency.model import estimator, imputed
+from privsql.mechanisms.contingency.tables import taxonomy_table, tree_table
+from privsql.mechanisms.contingency.tree import partition, positions
+from privsql.mechanisms.contingency.view import view
+from privsql.noise import OpenDPNoise, SeededNoise
+from privsql.sqlfiles import Holes, all_rows, column, fill, temp
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from privsql.database import Database, Domain
+    from privsql.mechanisms.contingency.domains import Domains
+    from privsql.mechanisms.contingency.model import StandIns
+    from privsql.mechanisms.contingency.parameters import Contingency
+    from privsql.mechanisms.contingency.taxonomy import Ints
+    from privsql.mechanisms.contingency.tree import Tree
+    from privsql.noise import Key, SelectionNoise
+    from privsql.release import Manifest
+
+RESERVED = {"sensitive": {"weight", "part", "count"}}
+TABLES: tuple[str, ...] = ("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy")
+
+__all__ = [
+    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
+    "publish", "read", "source_checks", "tables", "view",
+]  # fmt: skip
+
+
+def plan(db: Database, source: Domain, asked: Contingency) -> dict[str, Any]:
+    """What is known without looking at the records: values, expansions and the budget of the first one."""
+    domains = read_domains(db, source, asked)
+    cells(db, source, domains)
+    height = domains.taxonomy.height[domains.taxonomy.roots]
+    first = shares(asked, asked.epsilon / 2, int(height.sum()), several=len(height) > 1)
+    return {
+        "epsilon": text(asked.epsilon),
+        "values": sum(len(one.labels) for one in domains.columns),
+        "expansions": int(height.sum()),
+        "first_choice": text(first.choice),
+        "first_budget": text(first.inner),
+        "not_covered": _not_covered(source, asked),
+    }
+
+
+def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+    """An epsilon of 1, the values that occur as the domains."""
+    return {"kind": "contingency", "epsilon": "1", "domains": {f.name: "data" for f in source.roles.sensitive}}
+
+
+def publish(db: Database, source: Domain, asked: Contingency, key: Key) -> dict[str, Any]:
+    """Make the tables of a release in database ``release``; returns the facts.
+
+    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
+    file is refused. A seed takes other noise, which is not private, and the release says so.
+    """
+    if key.origin == "key-file":
+        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
+    noise: SelectionNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    domains = read_domains(db, source, asked)
+    tree = partition(cells(db, source, domains), domains.taxonomy, asked, noise)
+    fitted = estimator(tree, domains.taxonomy)
+    stand_ins = imputed(tree, domains.taxonomy, fitted.fit, key.stream("contingency", text(asked.epsilon)))
+    names = [field.name for field in source.roles.sensitive]
+    _write_cells(db, names, domains, (tree, fitted.fit.sizes.size, stand_ins))
+    for name, data in (
+        ("tree", tree_table(tree, domains.taxonomy, asked)),
+        ("taxonomy", taxonomy_table(domains.taxonomy, domains.names)),
+    ):
+        db.put("given", data)
+        db.make(f"privsql_{name}", all_rows(temp("given")), into="release")
+        db.drop("given")
+    return {
+        "values": sum(len(one.labels) for one in domains.columns),
+        "partitions": len(tree) - 1,
+        "cells": int(tree.leaf.sum()),
+        "imputed": len(stand_ins.row),
+        "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
+        "not_covered": _not_covered(source, asked),
+        "noise": noise.origin,
+        "opendp": version("opendp"),
+    }
+
+
+def _not_covered(source: Domain, asked: Contingency) -> list[str]:
+    """Columns whose values are those that occur, which the guarantee does not cover."""
+    stated = {field.name: asked.domain(field.name) for field in source.roles.sensitive}
+    return [name for name, values in stated.items() if values is None or values.data]
+
+
+def _write_cells(
+    db: Database, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
+) -> None:
+    """The tables ``cells`` and ``privsql_cells``; ``made``: tree, fitted sizes, what stands for the pruned."""
+    tree, size, stand_ins = made
+    leaves = np.flatnonzero(tree.leaf)
+    nodes = positions(tree, domains.taxonomy)[leaves]
+    own = [column(name) for name in names]
+    holes: Holes = {"given": temp("given"), "columns": own, "order": own}
+    counted = _typed(domains, names, nodes) | {"count": pa.array(tree.size[leaves], pa.int64())}
+    weights = np.concatenate((size[leaves], stand_ins.weight))
+    parts = {"part": pa.array(np.concatenate((leaves, stand_ins.row)), pa.int32())}
+    weighted = parts | _typed(domains, names, np.concatenate((nodes, stand_ins.nodes))) | {"weight": pa.array(weights)}
+    for name, file, given in (("cells", "cells", counted), ("privsql_cells", "stand_ins", weighted)):
+        db.put("given", pa.table(given))
+        db.make(name, fill(f"contingency/{file}", holes), into="release", title="Writing the cells")
+        db.drop("given")
+
+
+def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Array]:
+    """The values of nodes (n, d) in the columns' own types; a column's values are its first nodes."""
+    taxonomy = domains.taxonomy
+    first = [int(taxonomy.values(number)[0]) for number in range(len(names))]
+    return {
+        name: one.values.take(pa.array(nodes[:, number] - first[number]))
+        for number, (name, one) in enumerate(zip(names, domains.columns, strict=True))
+    }
+
+
+def answers(db: Database, manifest: Manifest) -> Answers:  # noqa: ARG001 (all mechanisms take it)
+    """The release, open in ``db``, as one that answers."""
+    return Answers(db)
+
+
+def promise(asked: Contingency) -> str:
+    """Differential privacy, for one record added or removed."""
+    return f"epsilon = {text(asked.epsilon)}"
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a plan or a release says of itself."""
+    leak = ", ".join(facts["not_covered"])
+    covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
+    shown = [("values", f"{facts['values']:,}, {covered}")]
+    if "partitions" not in facts:
+        first = f"choice {facts['first_choice']}, counts {facts['first_budget']} of at most {facts['expansions']}"
+        return [*shown, ("first expansion", first)]
+    made = f"{facts['cells']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
+    noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
+    return [*shown, ("cells", made), ("noise", noise)]

@@ -1,0 +1,80 @@
+"""What a publisher asks of a contingency table: frozen, validated, exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from privsql.exacttypes import Epsilon, Positive, Share
+from privsql.roles import fold
+from privsql.universe import Universe
+
+
+class Values(Universe):
+    """The values that a column may hold, and how they are grouped.
+
+    A public list, a ``query`` or ``data`` as in ``Universe``, grouped by the fan-out; or ``taxonomy``: a query for the
+    pairs (value, parent) of a tree, whose leaves are the values.
+    """
+
+    taxonomy: str | None = None
+
+    @property
+    def sources(self) -> int:
+        """How many sources are given; one is needed."""
+        return super().sources + (self.taxonomy is not None)
+
+
+class Facts(BaseModel):
+    """What a release's manifest states of its tree: nothing but what follows from the published tables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    values: int = Field(ge=1)
+    partitions: int = Field(ge=0)
+    cells: int = Field(ge=0)
+    imputed: int = Field(ge=0)
+    estimated_records: float
+    not_covered: list[str]
+    noise: Literal["opendp", "seed"]
+    opendp: str
+
+
+class Contingency(BaseModel):
+    """A differentially private contingency table: one record changes no probability by more than e^epsilon.
+
+    ``domains``: by column, its values. ``choice``: what the choice of the column takes of an expansion's budget.
+    Thresholds are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty
+    sub-partitions of an expansion pass.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["contingency"] = "contingency"
+    algorithm: Literal["diffpart"] = "diffpart"
+    epsilon: Epsilon
+    domains: dict[str, Values]
+    fan_out: int = Field(default=10, ge=2)
+    choice: Share = Fraction(1, 4)
+    tau: Positive = Fraction(1, 10)
+    tau_cells: Positive = Fraction(1, 4)
+
+    @field_validator("choice")
+    @classmethod
+    def _leaves_something(cls, given: Fraction) -> Fraction:
+        if given == 1:
+            raise ValueError("1 leaves nothing for the counts; choose a share below it")
+        return given
+
+    @field_validator("domains")
+    @classmethod
+    def _named_once(cls, given: dict[str, Values]) -> dict[str, Values]:
+        if len({fold(name) for name in given}) < len(given):
+            raise ValueError("a column stands twice")
+        return given
+
+    def domain(self, name: str) -> Values | None:
+        """The values of a column; None where they are not stated."""
+        return {fold(key): values for key, values in self.domains.items()}.get(fold(name))

@@ -1,0 +1,6 @@
+-- the release's own view: cells with weights whose sums are estimates of counts.
+--   columns   the columns, weight
+--   reads     __cells__(part, the columns, weight);  hole __columns__: cells.columns
+--   source    cells of the tree with their consistent sizes, and cells that stand for what was pruned
+SELECT __columns__, cells.weight
+FROM __cells__ AS cells

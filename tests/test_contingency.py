@@ -1,0 +1,535 @@
+"""Contingency tables: budgets along paths, exact likelihood ratios, taxonomies, and releases from the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from test_cli import manifest, refused, rows, run, specification, succeeded, write
+from test_setvalued import Enumeration, chi_square, worst_ratio
+from test_setvalued_cli import stating, with_facts
+
+from privsql.errors import InfeasibleError, UsageError
+from privsql.mechanisms.contingency import tree as trees
+from privsql.mechanisms.contingency.budget import shares
+from privsql.mechanisms.contingency.model import estimator, imputed
+from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.contingency.paths import violations
+from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
+from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions
+from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+Record = tuple[int, ...]
+
+
+def asked(epsilon: object = 1, **options: Any) -> Contingency:
+    return Contingency(epsilon=epsilon, domains={}, **options)
+
+
+def joined(*parents: Sequence[int]) -> Taxonomy:
+    """Taxonomies of several columns, each from the parents of its nodes."""
+    sizes = [len(one) for one in parents]
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    above = np.concatenate([np.asarray(one) for one in parents])
+    return assembled(np.repeat(np.arange(len(sizes)), sizes), np.where(above < 0, -1, above + first))
+
+
+def table(records: Iterable[Record], taxonomy: Taxonomy) -> Cells:
+    """Records as numbers of values, counted."""
+    found: dict[Record, int] = defaultdict(int)
+    for record in records:
+        found[record] += 1
+    values = [taxonomy.values(column) for column in range(len(taxonomy.roots))]
+    nodes = [[int(values[c][v]) for c, v in enumerate(record)] for record in found]
+    shape = (-1, len(values))
+    return Cells(np.array(nodes, dtype=np.int64).reshape(shape), np.array(list(found.values()), dtype=np.int64))
+
+
+UNEVEN = [3, 3, 4, 4, -1]  # values a, b below one group; c and the group below the root
+PAIR = [2, 2, -1]
+TINY = joined(UNEVEN, PAIR)
+
+
+# Taxonomies and parameters --------------------------------------------------------------------------------------------
+
+
+def test_an_uneven_taxonomy() -> None:
+    assert TINY.height.tolist() == [0, 0, 0, 1, 2, 0, 0, 1]
+    assert TINY.depth.tolist() == [2, 2, 1, 1, 0, 1, 1, 0]
+    assert TINY.roots.tolist() == [4, 7]
+    assert TINY.below.tolist() == [1, 1, 1, 2, 3, 1, 1, 2]
+    assert [TINY.children[a:b].tolist() for a, b in itertools.pairwise(TINY.starts)][4] == [2, 3]
+    assert TINY.path[0].tolist() == [4, 3, 0, 0]
+    assert TINY.values(1).tolist() == [5, 6]
+
+
+@given(st.integers(1, 200), st.integers(2, 9))
+def test_a_context_free_taxonomy_groups_by_fan_out(values: int, fan_out: int) -> None:
+    found = joined(grouped(values, fan_out))
+    assert found.values(0).tolist() == list(range(values))
+    assert found.degree.max() <= fan_out
+    assert int(found.below[found.roots[0]]) == values
+    assert found.height[found.roots[0]] == max(1, math.ceil(round(math.log(values, fan_out), 9)))
+
+
+@pytest.mark.parametrize("parents", [[-1], [1, -1, -1], [1, 0], [2, 2, 1], [9, -1], []])
+def test_what_is_no_taxonomy_is_refused(parents: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"root|parent"):
+        assembled(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64))
+
+
+def test_a_stated_taxonomy() -> None:
+    pairs = [("all", None), ("x", "all"), ("a", "x"), ("b", "x"), ("c", "all")]
+    values, inner, parents = stated(pairs, "race")
+    assert (values, inner) == (["a", "b", "c"], ["x", "all"])
+    assert parents.tolist() == [3, 3, 4, 4, -1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("a", "x"), ("b", "y")], "one root, above all others; it has 'x', 'y'"),
+        ([("a", "b"), ("b", "a")], "one root"),
+        ([("a", "b"), ("b", "a"), ("c", "d")], "circle"),
+        ([("a", "x"), ("a", "y"), ("x", "y")], "two parents"),
+        ([], "it has none"),
+        ([("a", None)], "one root"),
+    ],
+)
+def test_pairs_that_make_no_tree_are_refused(pairs: list[tuple[str, str | None]], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        stated(pairs, "race")
+
+
+@pytest.mark.parametrize("options", [{"choice": 1}, {"choice": 0}, {"fan_out": 1}, {"tau": 0}, {"c1": 1}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        asked(**options)
+
+
+# Budgets --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_shares_of_an_expansion() -> None:
+    request = asked(1, choice="1/4")
+    first = shares(request, Fraction(1, 2), 3, several=True)
+    assert (first.choice, first.inner, first.rest) == (Fraction(1, 24), Fraction(1, 8), Fraction(1, 3))
+    assert first.choice + first.cell == 1
+    last = shares(request, Fraction(1, 6), 1, several=False)
+    assert (last.choice, last.cell) == (0, Fraction(2, 3))
+
+
+def totals(tree: Tree) -> dict[int, Fraction]:
+    """What choices and counts above and at every row have spent."""
+    found = {0: Fraction(0)}
+    for row in range(1, len(tree)):
+        parent = int(tree.parent[row])
+        choice = tree.budgets[tree.choice[parent]] if tree.choice[parent] >= 0 else 0
+        found[row] = found[parent] + choice + tree.budgets[tree.spent[row]]
+    return found
+
+
+def random_tree(seed: int, request: Contingency, number: int = 400) -> tuple[Tree, Taxonomy]:
+    rng = seed_key(seed).stream("test")
+    taxonomy = joined(UNEVEN, grouped(7, 3), PAIR)
+    records = zip(rng.binomial(2, 0.3, number), rng.binomial(6, 0.4, number), rng.integers(0, 2, number), strict=True)
+    cells = table([tuple(map(int, record)) for record in records], taxonomy)
+    return partition(cells, taxonomy, request, SeededNoise(rng)), taxonomy
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 300), st.sampled_from(["0.7", "1/3", "2"]))
+def test_every_path_spends_epsilon_on_choices_and_counts(seed: int, number: int, epsilon: str) -> None:
+    request = asked(epsilon, tau=1, tau_cells=1)
+    tree, taxonomy = random_tree(seed, request, number)
+    assert list(violations(tree, taxonomy, request)) == []
+    spent = totals(tree)
+    assert all(spent[row] == request.epsilon for row in np.flatnonzero(tree.leaf).tolist())
+    assert all(spent[row] < request.epsilon for row in np.flatnonzero(~tree.leaf).tolist())
+
+
+def test_a_budget_that_was_tampered_with_is_found() -> None:
+    request = asked(1)
+    tree, taxonomy = random_tree(1, request)
+    assert list(violations(tree, taxonomy, request)) == []
+    more = replace(tree, budgets=tuple(budget * 2 for budget in tree.budgets))
+    assert any("more than 1" in what for _, what in violations(more, taxonomy, request))
+    free = replace(tree, choice=np.full(len(tree), -1))
+    assert any("chose a column for 0" in what for _, what in violations(free, taxonomy, request))
+    assert list(violations(tree, taxonomy, asked(1, choice="1/3")))
+    elsewhere = replace(tree, next=np.where(tree.leaf, -1, 0))
+    assert list(violations(elsewhere, taxonomy, request))
+
+
+def test_too_many_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "LARGEST_TREE", 10)
+    with pytest.raises(InfeasibleError, match="more than 10 partitions"):
+        random_tree(1, asked(2))
+    monkeypatch.setattr(trees, "LARGEST_ROUND", 1)
+    with pytest.raises(InfeasibleError, match="would have to be counted"):
+        random_tree(1, asked(2))
+
+
+# Choices, and exact likelihood ratios ---------------------------------------------------------------------------------
+
+
+def flipped(scores: Sequence[int], epsilon: float) -> list[float]:
+    """Permute-and-flip: the probability of each place."""
+    found, orders = [0.0] * len(scores), list(itertools.permutations(range(len(scores))))
+    for order in orders:
+        left = 1 / len(orders)
+        for place in order:
+            taken = math.exp(epsilon * (scores[place] - max(scores)))
+            found[place] += left * taken
+            left *= 1 - taken
+    return found
+
+
+@pytest.mark.parametrize("source", [OpenDPNoise, lambda: SeededNoise(np.random.default_rng(4))])
+@pytest.mark.parametrize("scores", [[3, 5, 4], [0, 0, 0], [7, 7]])
+def test_the_choice_is_permute_and_flip(source: Callable[[], Any], scores: list[int]) -> None:
+    # false alarm 1e-6 each (chi_square)
+    noise, epsilon = source(), Fraction(1, 2)
+    drawn = [noise.best(np.array(scores, dtype=np.int64), epsilon) for _ in range(4_000)]
+    chi_square(np.bincount(drawn, minlength=len(scores)).tolist(), np.array(flipped(scores, 0.5)))
+
+
+class Choosing(Enumeration):
+    """The enumeration, with choices; ``careless`` makes these spend many times their budget."""
+
+    careless = 1
+
+    def best(self, scores: Any, epsilon: Fraction) -> int:
+        return self._draw(flipped(scores.tolist(), float(epsilon) * self.careless))
+
+
+class Careless(Choosing):
+    careless = 100
+
+
+def law_of(records: Sequence[Record], most: int, noise: type[Choosing]) -> dict[Any, float]:
+    """Exact distribution of the published tree."""
+    request = asked("1.5", choice="1/2", tau=1000, tau_cells=1000)  # all thresholds are 1
+    cells, found, made = table(records, TINY), defaultdict(float), noise(most)
+
+    def program() -> Any:
+        tree = partition(cells, TINY, request, made)
+        return tuple(zip(*(getattr(tree, n).tolist() for n in ("parent", "node", "next", "size")), strict=True))
+
+    for result, chance in made.runs(program):
+        found[result] += chance
+    assert math.isclose(sum(found.values()), 1)
+    return found
+
+
+RECORDS = list(itertools.product(range(3), range(2)))
+
+
+def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> float:
+    """The largest likelihood ratio of any output, between any of the tables and itself with one more record."""
+    laws: dict[tuple[Record, ...], dict[Any, float]] = {}
+    worst = 0.0
+    for one, added in itertools.product(tables, RECORDS):
+        more = tuple(sorted((*one, added)))
+        for records in (one, more):
+            if records not in laws:
+                laws[records] = law_of(records, 1, noise)
+        worst = max(worst, worst_ratio(laws[one], laws[more]))
+    return worst
+
+
+def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
+    tables = [(), *((record,) for record in RECORDS), (RECORDS[0], RECORDS[3])]
+    worst = worst_over(tables, Choosing)
+    assert math.exp(0.75) < worst <= math.exp(1.5) * (1 + 1e-9)
+
+
+def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
+    assert worst_over([(RECORDS[0],), (RECORDS[0], RECORDS[3])], Careless) > math.exp(1.5) * 1.5
+
+
+# Estimates ------------------------------------------------------------------------------------------------------------
+
+
+def test_stand_ins_lie_in_pruned_partitions_alone() -> None:
+    tree, taxonomy = random_tree(3, asked("0.3"), 4_000)
+    found = estimator(tree, taxonomy)
+    made = imputed(tree, taxonomy, found.fit, np.random.default_rng(1))
+    assert len(made.row) > 0
+    at, kept = positions(tree, taxonomy), set(zip(tree.parent.tolist(), tree.node.tolist(), strict=True))
+    assert (taxonomy.height[made.nodes] == 0).all()
+    for row, nodes in zip(made.row.tolist(), made.nodes, strict=True):
+        assert (taxonomy.path[nodes, taxonomy.depth[at[row]]] == at[row]).all()
+        node = int(tree.next[row])
+        child = int(taxonomy.path[nodes[taxonomy.column[node]], taxonomy.depth[node] + 1])
+        assert (row, child) not in kept
+    whole = found.fit.sizes.size[tree.leaf].sum() + made.weight.sum()
+    assert whole == pytest.approx(found.fit.sizes.size[0], abs=1)
+
+
+# From the command line ------------------------------------------------------------------------------------------------
+
+# 9,000 records; job depends on sex and region; 'west' is rare
+PEOPLE = (
+    "SELECT CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex, "
+    "CASE WHEN i % 100 = 7 THEN 'west' WHEN i % 5 < 2 THEN 'north' WHEN i % 5 = 2 THEN 'south' ELSE 'east' END "
+    "AS region, CAST((i * i) % 11 AS INTEGER) AS job FROM range(9000) t(i)"
+)
+TREE = (
+    "SELECT * FROM (VALUES ('north', 'up'), ('south', 'up'), ('east', 'side'), ('west', 'side'), "
+    "('up', 'any'), ('side', 'any')) t(value, parent)"
+)
+COLUMNS = 'categories = ["sex", "region", "job"]'
+ASKED = (
+    'kind = "contingency"\nepsilon = {epsilon}\nfan_out = 4\n[mechanism.domains]\nsex = ["F", "M"]\n'
+    f'region = {{{{ taxonomy = "{TREE}" }}}}\njob = {{{{ query = "SELECT i FROM range(11) t(i)" }}}}'
+)
+
+
+def spec(folder: Path, *, columns: str = COLUMNS, mechanism: str = ASKED.format(epsilon=1), **parts: str) -> Path:
+    given = {"source": 'file = "people.parquet"', "release": 'name = "people"\nto = "people.duckdb"'} | parts
+    return specification(folder, columns=columns, mechanism=mechanism, **given)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source, a specification, and a release made with a seed; read only."""
+    folder = tmp_path_factory.mktemp("town")
+    write(folder / "people.parquet", PEOPLE)
+    succeeded("publish", spec(folder), "--seed", 7)
+    return folder
+
+
+@pytest.fixture
+def place(town: Path, tmp_path: Path) -> Path:
+    """A copy of the folder."""
+    return shutil.copytree(town, tmp_path / "place")
+
+
+def truth(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as db:
+        return db.execute(sql.replace("people", f"'{folder / 'people.parquet'}'")).fetchall()
+
+
+def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
+    release = town / "people.duckdb"
+    assert succeeded("verify", release, "--source", town / "spec.toml", "--json").json["ok"]
+    columns = rows(release, "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'cells'")
+    assert columns == [("sex", "VARCHAR"), ("region", "VARCHAR"), ("job", "INTEGER"), ("count", "BIGINT")]
+    stated = manifest(release)
+    assert (stated["records"], stated["published"], stated["suppressed"]) == (None, None, None)
+    assert "9000" not in json.dumps(stated)
+    assert abs(stated["facts"]["estimated_records"] - 9000) < 100
+    assert abs(rows(release, "SELECT sum(weight) FROM people WHERE sex = 'F'")[0][0] - 3000) < 100
+    shown = succeeded("inspect", release).out
+    assert "NOT private" in shown
+    assert "columns" in shown
+
+
+def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
+    succeeded("publish", place / "spec.toml", "--replace")
+    assert manifest(place / "people.duckdb")["facts"]["noise"] == "opendp"
+    assert succeeded("verify", place / "people.duckdb", "--source", place / "spec.toml", "--json").json["ok"]
+    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
+
+
+def test_a_seed_repeats_a_release_and_parquet_holds_the_same(place: Path) -> None:
+    other = spec(place, name="again.toml", release='name = "people"\nto = "again"\nformat = "parquet"')
+    succeeded("publish", other, "--seed", 7)
+    for name in ("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"):
+        with duckdb.connect() as db:
+            found = db.execute(f"FROM '{place / 'again' / name}.parquet'").fetchall()
+        assert found == rows(place / "people.duckdb", f"FROM {name}")
+    assert succeeded("verify", place / "again", "--json").json["ok"]
+    assert succeeded("query", place / "again", "SELECT COUNT(*) FROM people", "--json").json["rows"]
+
+
+@pytest.mark.parametrize("estimator", ["reconstructed", "baseline"])
+@pytest.mark.parametrize(
+    "condition",
+    ["TRUE", "sex = 'F'", "region IN ('north', 'east') AND NOT job < 4", "job = 4 OR (sex = 'M' AND job = 1)"],
+)
+def test_conditions_on_columns(town: Path, condition: str, estimator: str) -> None:
+    query = f"SELECT COUNT(*) FROM people WHERE {condition}"
+    shown = succeeded("query", town / "people.duckdb", query, "--estimator", estimator, "--json").json
+    assert shown["confidence"] == 0.95
+    (row,) = shown["rows"]
+    exact = truth(town, query)[0][0]
+    assert abs(row["estimate"] - exact) <= 0.05 * exact + 60
+    assert row["low"] <= row["estimate"] <= row["high"]
+    assert row["std_error"] > 0
+
+
+def test_groups_with_order_and_limit(town: Path) -> None:
+    query = "SELECT region, sex, COUNT(*) AS n FROM people WHERE job < 9 GROUP BY region, sex ORDER BY n DESC LIMIT 4"
+    found = succeeded("query", town / "people.duckdb", query, "--json").json["rows"]
+    exact = {row[:2]: row[2] for row in truth(town, query.replace("LIMIT 4", ""))}
+    assert len(found) == 4
+    assert all(abs(row["estimate"] - exact[row["region"], row["sex"]]) < 80 for row in found)
+    assert [row["estimate"] for row in found] == sorted((row["estimate"] for row in found), reverse=True)
+
+
+def test_what_was_pruned_is_in_the_estimate_and_the_interval(place: Path) -> None:
+    # epsilon 0.2 prunes much; of 40 conditions, all on one release, the intervals of 95 % hold for at least 32
+    low = spec(place, mechanism=ASKED.format(epsilon="0.2"), name="low.toml")
+    succeeded("publish", low, "--seed", 3, "--replace")
+    release = place / "people.duckdb"
+    assert manifest(release)["facts"]["imputed"] > 0
+    held = []
+    for sex, job in itertools.product(("sex = 'F'", "sex = 'M'", "region = 'north'", "TRUE"), range(1, 11)):
+        query = f"SELECT COUNT(*) FROM people WHERE {sex} AND job < {job}"
+        (row,) = succeeded("query", release, query, "--json").json["rows"]
+        held.append(row["low"] <= truth(place, query)[0][0] <= row["high"])
+    assert sum(held) >= 32
+    every = succeeded("query", release, "SELECT COUNT(*) FROM people", "--json").json["rows"][0]
+    assert abs(every["estimate"] - 9000) < 900
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT SUM(job) FROM people", ["only quasi-identifiers"]),
+        ("SELECT COUNT(*) FROM people WHERE age = 1", ["age", "it has sex, region, job"]),
+        ("SELECT COUNT(*) FROM people WHERE length(sex) = 1", ["not supported"]),
+        ("SELECT COUNT(*) FROM people JOIN other ON other.sex = people.sex", ["other"]),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(town: Path, query: str, words: list[str]) -> None:
+    refused(run("query", town / "people.duckdb", query), 2, *words)
+
+
+def test_evaluation(town: Path) -> None:
+    release, path = town / "people.duckdb", town / "spec.toml"
+    flags = ("--workload", "random", "--queries", 40, "--seed", 1, "--json")
+    found = succeeded("evaluate", release, "--source", path, *flags).json["reconstructed"]
+    assert found["queries"] == 40
+    assert found["coverage"] >= 0.8
+    refused(run("evaluate", release, "--source", path), 2, "--workload random")
+
+
+def test_plan_init_and_data_domains(place: Path) -> None:
+    leaky = spec(
+        place, mechanism='kind = "contingency"\nepsilon = 1\ndomains = { sex = "data" }', columns='categories = ["sex"]'
+    )
+    shown = succeeded("plan", leaky, "--json").json
+    assert (shown["values"], shown["not_covered"], shown["first_choice"]) == (2, ["sex"], "0")
+    toml = succeeded("init", place / "people.parquet", "--kind", "contingency").out
+    (place / "proposed.toml").write_text(toml, encoding="utf-8")
+    succeeded("publish", place / "proposed.toml", "--to", place / "proposed.duckdb")
+    assert succeeded("verify", place / "proposed.duckdb", "--source", place / "proposed.toml", "--json").json["ok"]
+    succeeded("publish", leaky, "--replace")
+    assert manifest(place / "people.duckdb")["facts"]["not_covered"] == ["sex"]
+    assert "not covered by the guarantee" in " ".join(succeeded("inspect", place / "people.duckdb").out.split())
+
+
+def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
+    path = place / "spec.toml"
+    path.write_text(path.read_text(encoding="utf-8") + "\n[ledger]\nepsilon = 1.5\n", encoding="utf-8")
+    succeeded("publish", path, "--replace")
+    refused(run("publish", path, "--replace"), 3, "epsilon 1", "0.5 is left", "1.5")
+
+
+DOMAINS = 'kind = "contingency"\nepsilon = 1\n[mechanism.domains]\n'
+
+
+@pytest.mark.parametrize(
+    ("columns", "mechanism", "words"),
+    [
+        (COLUMNS, DOMAINS + 'sex = "data"\nregion = "data"', ["domains.job is missing"]),
+        (COLUMNS, DOMAINS + 'sex = "data"\nregion = "data"\njob = "data"\nage = "data"', ["domains.age", "categories"]),
+        ('categories = ["sex"]', DOMAINS + 'sex = ["F"]', ["sex", "'M'", "mechanism.domains.sex"]),
+        ('categories = ["sex"]', DOMAINS + 'sex = ["F", "F"]', ["stands twice"]),
+        ('categories = ["sex"]', DOMAINS + 'sex = { taxonomy = "SELECT 1 AS a" }', ["two columns"]),
+        ('categories = ["sex"]', DOMAINS + 'sex = { taxonomy = "SELECT 1", data = true }', ["data"]),
+        ('categories = ["sex"]', 'kind = "contingency"\nepsilon = 0\ndomains = { sex = "data" }', ["epsilon 0"]),
+        ('categories = ["age"]', DOMAINS + 'age = "data"', ["'age' is not in the source"]),
+        ('categories = ["sex"]\nquasi_identifiers = ["job"]', DOMAINS + 'sex = "data"', ["categories stand alone"]),
+        ('categories = ["sex"]\nnulls = { sex = "value" }', DOMAINS + 'sex = "data"', ["suppress"]),
+        ('categories = ["sex"]', 'threshold = "1/4"', ["kind = 'contingency'"]),
+        ('quasi_identifiers = ["sex"]\nsensitive = "job"', DOMAINS + 'sex = "data"', ["columns.categories"]),
+    ],
+)
+def test_a_wrong_specification_is_refused_in_one_line(
+    place: Path, columns: str, mechanism: str, words: list[str]
+) -> None:
+    refused(run("publish", spec(place, columns=columns, mechanism=mechanism), "--replace"), 2, *words)
+
+
+def test_null_is_refused_or_left_out(place: Path) -> None:
+    write(
+        place / "people.parquet", f"SELECT CASE WHEN job = 4 THEN NULL ELSE sex END AS sex, region, job FROM ({PEOPLE})"
+    )
+    refused(run("publish", spec(place), "--replace"), 2, "'sex' is NULL")
+    succeeded("publish", spec(place, columns=COLUMNS + '\nnulls = { sex = "suppress" }'), "--replace")
+    assert manifest(place / "people.duckdb")["suppressed"] is None
+
+
+LEAF = "(SELECT max(part) FROM privsql_tree WHERE expanded IS NULL)"
+DAMAGE: dict[str, tuple[str, Any]] = {
+    "a larger epsilon was spent": ("every path", stating("parameters", lambda asked: asked | {"epsilon": "1.5"})),
+    "another share of choices": ("every path", stating("parameters", lambda asked: asked | {"choice": "1/3"})),
+    "a budget": ("every path", "UPDATE privsql_tree SET budget = '5' WHERE part = 1"),
+    "a choice": ("every path", "UPDATE privsql_tree SET choice = '1/7' WHERE part = 0"),
+    "a choice denied": ("every path", "UPDATE privsql_tree SET choice = NULL WHERE part = 0"),
+    "a scale": ("scales", "UPDATE privsql_tree SET scale = scale / 2 WHERE part = 2"),
+    "a threshold": ("thresholds", "UPDATE privsql_tree SET threshold = threshold - 1 WHERE part = 1"),
+    "a size below the threshold": ("thresholds", "UPDATE privsql_tree SET size = threshold - 1 WHERE part = 1"),
+    "an expansion": ("", "UPDATE privsql_tree SET expanded = 0 WHERE part = 0"),
+    "a node": ("", "UPDATE privsql_tree SET node = 99 WHERE part = 1"),
+    "a parent that is not there": ("", "UPDATE privsql_tree SET parent = 99999 WHERE part = 2"),
+    "a lost leaf": ("", f"DELETE FROM privsql_tree WHERE part = {LEAF}"),
+    "a value renamed": ("", "UPDATE privsql_taxonomy SET value = 'X' WHERE value = 'F'"),
+    "a taxonomy of another shape": ("", "UPDATE privsql_taxonomy SET parent = 0 WHERE node = 1"),
+    "an unnamed group": ("taxonomies", "UPDATE privsql_taxonomy SET value = NULL WHERE value = 'side'"),
+    "a count": ("counts", "UPDATE cells SET count = count + 1 WHERE job = 4 AND sex = 'F' AND region = 'north'"),
+    "a cell's value": ("", f"UPDATE privsql_cells SET job = 10 - job WHERE part = {LEAF}"),
+    "a cell of no part": ("", "INSERT INTO privsql_cells VALUES (99999, 'F', 'north', 1, 1.0)"),
+    "a weight": ("weights", f"UPDATE privsql_cells SET weight = weight + 10 WHERE part = {LEAF}"),
+    "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE cells AS FROM cells ORDER BY job"),
+    "another noise": ("facts", with_facts(noise="opendp")),
+    "a leak denied": ("facts", stating("parameters", lambda a: a | {"domains": a["domains"] | {"sex": "data"}})),
+    "a number of records": ("weights", with_facts(estimated_records=5000.0)),
+    "a version of OpenDP": ("OpenDP", with_facts(opendp="99.1")),
+    "a fact of another kind": ("valid tree", with_facts(cells="many")),
+    "a table more": ("stated tables", "CREATE TABLE raw AS SELECT 1 AS sex"),
+    "no rows in the tree": ("", "DELETE FROM privsql_tree"),
+    "no taxonomy": ("", "DELETE FROM privsql_taxonomy"),
+    "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, node = NULL, size = NULL, budget = NULL"),
+    "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_found(place: Path, what: str) -> None:
+    words, change = DAMAGE[what]
+    release = place / "people.duckdb"
+    with duckdb.connect(str(release)) as db:
+        change(db) if callable(change) else db.execute(change)
+    done = run("verify", release)
+    assert done.crash is None, repr(done.crash)
+    assert done.code in {1, 2}
+    assert words.split()[0:1] == [] or words.split()[0] in " ".join((done.out + done.err).split())
+    for arguments in (["inspect", release], ["query", release, "SELECT COUNT(*) FROM people"]):
+        other = run(*arguments)
+        assert other.crash is None, (what, arguments[0], repr(other.crash))
+
+
+def test_another_specification(place: Path) -> None:
+    other = spec(place, mechanism=ASKED.format(epsilon=2), name="other.toml")
+    assert run("verify", place / "people.duckdb", "--source", other).code == 1
