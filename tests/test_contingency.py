@@ -254,6 +254,7 @@ def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> f
     return worst
 
 
+@pytest.mark.slow
 def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
     tables = [(), *((record,) for record in RECORDS), (RECORDS[0], RECORDS[3])]
     worst = worst_over(tables, Choosing)

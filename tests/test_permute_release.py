@@ -351,6 +351,7 @@ def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
     refused(run("query", firm / "b.duckdb", "SELECT SUM(salary) FROM b"), 2, "only quasi-identifiers")
 
 
+@pytest.mark.slow
 def test_evaluate_covers(firm: Path) -> None:
     shown = succeeded(
         "evaluate", firm / "ill.duckdb", "--source", asked(firm), "--workload", "random", "--queries", 40, "--json"

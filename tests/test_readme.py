@@ -46,6 +46,7 @@ def test_the_first_commands_are_the_two_that_set_up_everything() -> None:
     assert "sh examples/quickstart.sh" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_command_runs(place: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     ran = 0
@@ -92,6 +93,7 @@ def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
     assert "verified" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_walk_through_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
     """Five releases of a smaller table than the one that the README speaks of."""
     for name in ("make_census.py", "five_ways.py"):

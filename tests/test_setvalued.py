@@ -460,6 +460,7 @@ def worst_over(tables: Sequence[tuple[frozenset[int], ...]], most: int, request:
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
