@@ -70,7 +70,9 @@ def test_the_specification_is_valid() -> None:
     assert spec.mechanism.algorithm == "optimal"
 
 
+@pytest.mark.slow
 def test_the_python_example_runs(place: Path) -> None:
+    """In the folder where the commands have run."""
     text = next(text for kind, text in BLOCKS if kind == "python")
     done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
