@@ -13,6 +13,8 @@ from privsql.sqlfiles import Holes, column, fill, named, same
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pydantic import BaseModel
+
     from privsql.database import Database
     from privsql.roles import Roles
 
@@ -66,6 +68,12 @@ def _run(db: Database | None, check: Check) -> Result:
         return Result(check.name, 1, (f"can't be evaluated: {error}",))
     shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
     return Result(check.name, len(rows), tuple(shown))
+
+
+def as_asked(stated: BaseModel, asked: BaseModel) -> list[str]:
+    """Parameters of a release that are not those of the specification."""
+    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in type(stated).model_fields}
+    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
 
 
 # Queries that several mechanisms check with ---

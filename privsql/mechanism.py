@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from privsql.errors import UsageError
 from privsql.release import MANIFEST
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, DuckDB type)
+
+
+Parameters = TypeVar("Parameters", bound=BaseModel)
 
 
 class Answers(Protocol):
@@ -104,3 +109,12 @@ def refuse_collisions(roles: Roles, name: str, mechanism: Mechanism) -> None:
                 )
     if fold(name) in {*mechanism.TABLES, MANIFEST}:
         raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
+
+
+def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[Parameters], what: str) -> Parameters:
+    """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
+    try:
+        facts.model_validate(manifest.facts)
+        return parameters.model_validate(manifest.parameters)
+    except (ValidationError, RecursionError) as error:
+        raise UsageError(f"its manifest states no valid {what}") from error

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
-    from pydantic import BaseModel
-
     from privsql.noisytree.consistent import Tree
     from privsql.release import Manifest
 
@@ -42,9 +40,3 @@ def known_opendp(manifest: Manifest) -> list[str]:
     stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
     return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
-
-
-def as_asked(stated: BaseModel, asked: BaseModel) -> list[str]:
-    """Parameters of a release that are not those of the specification."""
-    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in type(stated).model_fields}
-    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]

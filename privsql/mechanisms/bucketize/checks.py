@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.checks import Check, differ, exceed, in_order, tally, values_true
-from privsql.errors import UsageError
+from privsql.mechanism import stated
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.roles import label
@@ -189,11 +188,7 @@ def _claimed(facts: dict[str, Any]) -> pa.Table:
 
 def read(manifest: Manifest) -> Bucketize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a bucketized release states."""
-    try:
-        Facts.model_validate(manifest.facts)
-        return Bucketize.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
-        raise UsageError("its manifest states no valid plan") from error
+    return stated(manifest, Facts, Bucketize, "plan")
 
 
 def _rule(db: Database, manifest: Manifest) -> list[str]:

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, in_order, tally
+from privsql.checks import Check, as_asked, differ, in_order, tally
 from privsql.errors import UsageError
+from privsql.mechanism import stated
 from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.model import estimator
 from privsql.mechanisms.contingency.parameters import Contingency, Facts
@@ -19,7 +19,7 @@ from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.tables import TAXONOMY, TREE, read_taxonomy, read_tree, taxonomy_table
 from privsql.mechanisms.contingency.taxonomy import grouped
 from privsql.mechanisms.contingency.tree import positions
-from privsql.noisytree.checks import as_asked, is_cutoff, known_opendp, wrong_scales
+from privsql.noisytree.checks import is_cutoff, known_opendp, wrong_scales
 from privsql.roles import fold
 from privsql.sqlfiles import all_rows, column, fill, table, temp
 
@@ -40,11 +40,7 @@ SAME = 1e-4  # records: sizes are fitted in doubles
 
 def read(manifest: Manifest) -> Contingency:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    try:
-        Facts.model_validate(manifest.facts)
-        found = Contingency.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
-        raise UsageError("its manifest states no valid tree") from error
+    found = stated(manifest, Facts, Contingency, "tree")
     names = {fold(field.name) for field in manifest.sensitive}
     if not names or manifest.roles.hold_sets or manifest.quasi_identifiers or names != set(map(fold, found.domains)):
         raise UsageError("its manifest states other columns than those of its domains")

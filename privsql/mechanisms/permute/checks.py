@@ -7,11 +7,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
 from privsql.checks import Check, differ, exceed, in_order, tally, values_true
-from privsql.errors import UsageError
+from privsql.mechanism import stated
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
 from privsql.sqlfiles import Holes, column, fill, same, table, temp
@@ -41,11 +41,7 @@ class Facts(BaseModel):
 
 def read(manifest: Manifest) -> Permute:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    try:
-        Facts.model_validate(manifest.facts)
-        asked = Permute.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
-        raise UsageError("its manifest states no valid groups") from error
+    asked = stated(manifest, Facts, Permute, "groups")
     scale(manifest.sensitive, asked.e)
     return asked
 

@@ -9,11 +9,11 @@ from math import isclose, log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, in_order, tally
+from privsql.checks import Check, as_asked, differ, in_order, tally
 from privsql.errors import UsageError
+from privsql.mechanism import stated
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public, public
@@ -31,11 +31,7 @@ FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_den
 
 def read(manifest: Manifest) -> Randomize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a randomized release states."""
-    try:
-        Facts.model_validate(manifest.facts)
-        return Randomize.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
-        raise UsageError("its manifest states no valid partition") from error
+    return stated(manifest, Facts, Randomize, "partition")
 
 
 def tables(manifest: Manifest) -> Columns:
@@ -118,7 +114,7 @@ def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Rando
     roles = manifest.roles
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
     return [
-        Check("parameters are those of the specification", lambda: _as_asked(manifest, asked)),
+        Check("parameters are those of the specification", lambda: as_asked(read(manifest), asked)),
         Check("bound and retention of the whole table are as stated", lambda: _whole(manifest, source, asked)),
         Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
         Check("quasi-identifiers are the source's", quasi),
@@ -192,15 +188,6 @@ def _claims(db: Database, manifest: Manifest) -> list[str]:
         f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
     }
     return [wrong for wrong, holds in claims.items() if not holds]
-
-
-def _as_asked(manifest: Manifest, asked: Randomize) -> list[str]:
-    stated = read(manifest)
-    pairs = {
-        name: (getattr(stated, name), getattr(asked, name))
-        for name in ("algorithm", "rho1", "rho2", "delta", "objective")
-    }
-    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
 
 
 def _whole(manifest: Manifest, source: Domain, asked: Randomize) -> list[str]:

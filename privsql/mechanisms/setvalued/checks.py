@@ -7,17 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.checks import Check, differ, in_order, tally
+from privsql.checks import Check, as_asked, differ, in_order, tally
 from privsql.errors import UsageError
+from privsql.mechanism import stated
 from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.tables import TAXONOMY, TREE, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.tree import item_sets
-from privsql.noisytree.checks import as_asked, is_cutoff, known_opendp, wrong_scales
+from privsql.noisytree.checks import is_cutoff, known_opendp, wrong_scales
 from privsql.sqlfiles import all_rows, column, fill, table, temp
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ SAME = 1e-4  # records: sizes are fitted in doubles
 
 def read(manifest: Manifest) -> SetValued:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    try:
-        Facts.model_validate(manifest.facts)
-        found = SetValued.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
-        raise UsageError("its manifest states no valid tree") from error
+    found = stated(manifest, Facts, SetValued, "tree")
     if len(manifest.sensitive) != 1 or not manifest.roles.hold_sets or manifest.quasi_identifiers:
         raise UsageError("its manifest states other columns than one of items")
     return found
