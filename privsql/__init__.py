@@ -6,42 +6,46 @@ from typing import TYPE_CHECKING, Any
 from privsql._version import __version__
 
 if TYPE_CHECKING:
-    from privsql.adversary import attack, differential
-    from privsql.api import Release, Workload, evaluate, inspect, plan, publish, query, verify
-    from privsql.api import Release as open  # noqa: A004, N813
-    from privsql.comparison import compare
-    from privsql.spec import build, load
+    from privsql.engine.progress import Options
+    from privsql.errors import PrivsqlError
+    from privsql.releases.opened import Release, inspect, query
+    from privsql.releases.opened import Release as open  # noqa: A004, N813
+    from privsql.source.spec import Spec, build, load, schema
+    from privsql.verbs.attack import attack, differential
+    from privsql.verbs.compare import compare
+    from privsql.verbs.evaluate import Workload, evaluate
+    from privsql.verbs.init import init
+    from privsql.verbs.itemsets import itemsets, synthesize
+    from privsql.verbs.ledger import ledger
+    from privsql.verbs.publish import plan, publish
+    from privsql.verbs.verify import verify
 
 __all__ = [
-    "Release",
-    "Workload",
-    "__version__",
-    "attack",
-    "build",
-    "compare",
-    "differential",
-    "evaluate",
-    "inspect",
-    "load",
-    "open",
-    "plan",
-    "publish",
-    "query",
-    "verify",
-]
+    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "attack", "build", "compare",
+    "differential", "evaluate", "init", "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query",
+    "schema", "synthesize", "verify",
+]  # fmt: skip
 
 _HOMES = {
-    "attack": "adversary",
-    "build": "spec",
-    "compare": "comparison",
-    "differential": "adversary",
-    "load": "spec",
+    "engine.progress": ("Options",),
+    "errors": ("PrivsqlError",),
+    "releases.opened": ("Release", "inspect", "query"),
+    "source.spec": ("Spec", "build", "load", "schema"),
+    "verbs.attack": ("attack", "differential"),
+    "verbs.compare": ("compare",),
+    "verbs.evaluate": ("Workload", "evaluate"),
+    "verbs.init": ("init",),
+    "verbs.itemsets": ("itemsets", "synthesize"),
+    "verbs.ledger": ("ledger",),
+    "verbs.publish": ("plan", "publish"),
+    "verbs.verify": ("verify",),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names} | {"open": "releases.opened"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: the command line and its interruption should not wait for all of it."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'privsql' has no attribute {name!r}")
-    home = import_module(f"privsql.{_HOMES.get(name, 'api')}")
+    home = import_module(f"privsql.{_HOME[name]}")
     return getattr(home, "Release" if name == "open" else name)

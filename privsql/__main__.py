@@ -9,7 +9,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line. After Ctrl-C all is cleaned up; the process then ends without waiting for the engine."""
     try:
-        from privsql.cli import app  # noqa: PLC0415 (an interruption of the imports is one like any other)
+        from privsql.cli.app import app  # noqa: PLC0415 (an interruption of the imports is one like any other)
 
         app()
     except KeyboardInterrupt:

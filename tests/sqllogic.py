@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import sqlfiles
+from privsql.engine import sqlfiles
 from privsql.engine.duck import HARDENED
 
 if TYPE_CHECKING:

@@ -20,17 +20,18 @@ import pytest
 from test_cli import refused, rows, run, specification, succeeded
 
 import privsql
-from privsql import adversary
-from privsql.attacks import association, corruption, differential, learning, negative, order, risk, suite
+from privsql.attacks import association, differential, learning, negative, order, risk, suite
 from privsql.attacks.block import Block
-from privsql.attacks.buckets import Buckets
 from privsql.attacks.finding import OUTSIDE, PROMISED, Finding
 from privsql.attacks.scene import Given
 from privsql.attacks.tally import Tally, Truth
 from privsql.errors import GuaranteeError, UsageError
+from privsql.mechanisms.bucketize import corruption
+from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.noise import laplace, seed_key
-from privsql.reader import opened
-from privsql.spec import load
+from privsql.releases.opened import opened
+from privsql.source.spec import load
+from privsql.verbs import attack as adversary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import privsql
-from privsql.cli import app
+from privsql.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -127,6 +127,6 @@ def test_suppression_needs_a_constant_threshold(skewed: Path) -> None:
 
 def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
     given = [(name, privsql.load(skewed / f"{name}.toml")) for name in ("up", "pp")]
-    found = privsql.compare(given, privsql.api.Workload(queries=40), seed=1)
+    found = privsql.compare(given, privsql.Workload(queries=40), seed=1)
     errors = {one.name: one.evaluated.scores["baseline"].summary()["mean_relative_error"] for one in found}
     assert errors["pp"] <= errors["up"] * 1.5

@@ -1,4 +1,4 @@
-"""privsql.countquery: a query is taken apart into sides, or refused by name; never read as something else."""
+"""privsql.answers.parse: a query is taken apart into sides, or refused by name; never read as something else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.countquery import COUNT, CountQuery, read
+from privsql.answers.parse import COUNT, CountQuery, read
+from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
-from privsql.roles import Field, Roles
 
 FEW = settings(max_examples=300, deadline=None, derandomize=True)
 ROLES = Roles(

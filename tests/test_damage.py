@@ -24,7 +24,7 @@ from test_cli import PEOPLE, ROLES, left_over, refused, rows, run, specification
 import privsql
 from privsql.engine.duck import locked
 from privsql.errors import PrivsqlError
-from privsql.release import Draft
+from privsql.releases.draft import Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

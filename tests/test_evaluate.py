@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 import privsql
-from privsql import api
-from privsql.cli import app
+import privsql as api
+from privsql.cli.app import app
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.noise import seed_key
-from privsql.spec import Spec, build
+from privsql.source.spec import Spec, build
 
 REPOSITORY = Path(__file__).parent.parent
 REAL = Path(os.environ.get("PRIVSQL_DATA", REPOSITORY.parent / "shared" / "data"))

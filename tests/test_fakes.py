@@ -207,7 +207,7 @@ def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
     found = {}
     for name in ("plain", "two"):
         spec = privsql.load(ward / f"{name}.toml")
-        scores = privsql.evaluate(ward / f"{name}.duckdb", spec, privsql.api.Workload(queries=200)).scores
+        scores = privsql.evaluate(ward / f"{name}.duckdb", spec, privsql.Workload(queries=200)).scores
         found[name] = {estimator: score.summary() for estimator, score in scores.items()}
         assert found[name]["baseline"]["coverage"] == 1
         assert found[name]["reconstructed"]["coverage"] >= 0.9

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from test_cli import refused, rows, run, specification, succeeded, write
 from test_tamper import fact, failed, parameter
 
+from privsql.engine.roles import Field
 from privsql.mechanisms.permute import amounts
 from privsql.mechanisms.permute.amounts import Held, Met
 from privsql.mechanisms.permute.parameters import extent
 from privsql.mechanisms.permute.scale import scale
-from privsql.roles import Field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""privsql.api.query: answers are those of the release's own weighted view, and their bounds hold."""
+"""privsql.query: answers are those of the release's own weighted view, and their bounds hold."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql import api
+import privsql as api
 from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
-from privsql.spec import build
+from privsql.source.spec import build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.answer import Answer
+    from privsql.answers.answer import Answer
 
 RELATIVE = 1e-9
 COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)

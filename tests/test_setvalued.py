@@ -19,6 +19,8 @@ from scipy import stats
 
 from privsql import noise as noises
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.noisytree.budget import cutoff
+from privsql.mechanisms.noisytree.consistent import Remainder, consistent, functional, noise_variance
 from privsql.mechanisms.setvalued import basic
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.imputed import impute
@@ -29,8 +31,6 @@ from privsql.mechanisms.setvalued.records import Baskets, generalize
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
 from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
 from privsql.noise import OpenDPNoise, SeededNoise, seed_key
-from privsql.noisytree.budget import cutoff
-from privsql.noisytree.consistent import Remainder, consistent, functional, noise_variance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import privsql
-import privsql.spec
+import privsql.source.spec
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
@@ -32,4 +32,4 @@ def test_examples_in_docstrings(name: str) -> None:
 
 def test_the_shipped_schema_is_the_models() -> None:
     shipped = (ROOT / "privsql" / "spec.schema.json").read_text(encoding="utf-8")
-    assert shipped == privsql.spec.schema()
+    assert shipped == privsql.source.spec.schema()

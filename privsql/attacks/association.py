@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.channel import Observation, reconstruct, within
+from privsql.answers.channel import Observation, reconstruct, within
 
 if TYPE_CHECKING:
+    from privsql.answers.channel import Channel
     from privsql.attacks.block import Block, Floats, Ints
     from privsql.attacks.scene import Scene
-    from privsql.channel import Channel
 
 PSEUDO = 5.0  # records with the overall frequencies that are added to those of every value of a quasi-identifier
 

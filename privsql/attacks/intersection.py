@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.attacks.finding import Finding
+from privsql.engine.sqlfiles import Holes, column, fill, same, table
 from privsql.errors import UsageError
-from privsql.sqlfiles import Holes, column, fill, same, table
 
 if TYPE_CHECKING:
-    from privsql.database import Database
-    from privsql.release import Manifest
+    from privsql.engine.database import Database
+    from privsql.model.manifest import Manifest
 
 NAME = "intersection of releases"
 KNOWS = "another release of the same people, and the quasi-identifiers of someone who is alone with them in both"

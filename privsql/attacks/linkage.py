@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.attacks.buckets import Buckets
 from privsql.attacks.finding import Finding
-from privsql.attacks.perturbed import Perturbed
+from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.mechanisms.randomize.scene import Perturbed
 
 if TYPE_CHECKING:
     from privsql.attacks.scene import Scene

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import erfc
 from sqlglot import exp
 
-from privsql.attacks.buckets import Buckets
 from privsql.attacks.finding import Finding
-from privsql.checks import in_order
-from privsql.sqlfiles import column, fill, named, table, temp
+from privsql.engine.sqlfiles import column, fill, named, table, temp
+from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
     from privsql.attacks.block import Ints

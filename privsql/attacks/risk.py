@@ -12,8 +12,8 @@ from privsql.attacks.suite import SCENES
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
-    from privsql.database import Database
-    from privsql.release import Manifest
+    from privsql.engine.database import Database
+    from privsql.model.manifest import Manifest
 
 SAMPLE = 50_000  # records that are attacked at most
 MANY = 500  # sensitive values beyond which learning from a release is no quick thing

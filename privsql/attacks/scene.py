@@ -11,16 +11,16 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.attacks.tally import Tally, Truth
-from privsql.sqlfiles import Holes, all_rows, column, fill, named, same, table, temp
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, same, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.answers.channel import Channel
     from privsql.attacks.block import Block, Floats, Ints
-    from privsql.channel import Channel
-    from privsql.database import Database
-    from privsql.release import Manifest
-    from privsql.roles import Roles
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
+    from privsql.model.manifest import Manifest
 
 CHUNK = 2**21  # numbers that a block's arrays may hold
 

@@ -1,7 +1,7 @@
 """The adversaries, what each applies to, and the suite that runs them all on one release.
 
 A further adversary is one module and one row of ``ADVERSARIES``. Those that need more than one release are run by
-``privsql.adversary``.
+``privsql.verbs.attack``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from privsql.attacks import corruption, homogeneity, identifiers, learning, linkage, membership, negative, order
+from privsql.attacks import identifiers, learning, linkage, negative, order
 from privsql.attacks.association import Column, learned
-from privsql.attacks.buckets import Buckets
 from privsql.attacks.finding import Finding
-from privsql.attacks.perturbed import Perturbed
+from privsql.mechanisms.bucketize import corruption, homogeneity
+from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.mechanisms.noisytree import membership
+from privsql.mechanisms.randomize.scene import Perturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.database import FILE_KINDS
+from privsql.engine.database import FILE_KINDS
+from privsql.engine.progress import Silent
+from privsql.engine.roles import Field
+from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
 from privsql.errors import EngineError, UsageError
-from privsql.progress import Silent
-from privsql.roles import Field
-from privsql.sqlfiles import PREFIX, fill, render, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.progress import Reporter
+    from privsql.engine.progress import Reporter
 
 MISTAKES = (
     duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,

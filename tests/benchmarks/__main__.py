@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import privsql
-from privsql.api import Options, Workload
+from privsql.engine.progress import Options
 from privsql.mechanisms.bucketize import optimal, twosize
 from privsql.mechanisms.bucketize.model import Problem
 from privsql.mechanisms.randomize import merge
@@ -41,12 +41,13 @@ from privsql.mechanisms.randomize import search as randomization
 from privsql.mechanisms.randomize.balance import initial_groups
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
+from privsql.verbs.evaluate import Workload
 from tests.benchmarks import growing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.spec import Spec
+    from privsql.source.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("PRIVSQL_DATA", ROOT.parent / "shared" / "data"))
@@ -134,7 +135,7 @@ def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int =
         ):
             spec = specification(folder, {"database": str(source), "table": "t"}, "occupation", mechanism)
 
-            def release(spec: privsql.spec.Spec = spec) -> None:
+            def release(spec: privsql.Spec = spec) -> None:
                 privsql.publish(spec, key=seed_key(1), replace=True, options=Options(memory_limit=memory_limit))
 
             plain, whole = seconds(copy, runs), seconds(release, runs)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from privsql import posterior
+from privsql.answers import posterior
+from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
+from privsql.engine.sqlfiles import table
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import baseline, reconstruct
 from privsql.mechanisms.bucketize.unmask import channel
-from privsql.question import EXACT, CountQuery, exact_answer, exact_statement
-from privsql.sqlfiles import table
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from privsql.channel import Channel
-    from privsql.database import Database
-    from privsql.estimates import Estimate
+    from privsql.answers.channel import Channel
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.unmask import Listed
-    from privsql.roles import Roles
+    from privsql.model.estimate import Estimate
 
 ESTIMATORS = ("reconstructed", "baseline")
 

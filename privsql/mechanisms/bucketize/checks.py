@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.checks import Check, differ, exceed, in_order, tally, values_true
-from privsql.mechanism import stated
+from privsql.engine.roles import label
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
-from privsql.roles import label
-from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.mechanisms.contract import stated
+from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.database import Database, Domain
-    from privsql.mechanism import Columns
-    from privsql.release import Manifest
+    from privsql.engine.database import Database, Domain
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
 
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]

@@ -18,19 +18,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.channel import LARGE, Channel, counting, reconstruct
+from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.bucketize.view import size_of_bucket
-from privsql.sqlfiles import Holes, column, fill, named, same, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.database import Database
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.arrays import Composition
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.noise import Shuffler
-    from privsql.roles import Roles
 
 RARE = 0.1
 SURE = 2.0

@@ -1,4 +1,4 @@
-"""Bucketization as a mechanism (``privsql.mechanism``): plan over counts, publish through SQL."""
+"""Bucketization as a mechanism (``privsql.mechanisms.contract``): plan over counts, publish through SQL."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.slots import slots
+from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.answers import Answers
@@ -23,15 +25,13 @@ from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.unmask import channel
 from privsql.mechanisms.bucketize.view import view
-from privsql.slots import slots
-from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
+    from privsql.model.manifest import Manifest
     from privsql.noise import Key, Shuffler
-    from privsql.release import Manifest
 
 RESERVED = {
     "quasi_identifiers": {"bid", "weight"},

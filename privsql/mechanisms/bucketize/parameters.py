@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from privsql.exact import Linear, linear
-from privsql.exacttypes import NUMBER, Share
+from privsql.model.exacttypes import NUMBER, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Answers from a bucketized release through its channel (see ``privsql.channel`` for the algebra).
+"""Answers from a bucketized release through its channel (see ``privsql.answers.channel`` for the algebra).
 
 A record of value i sits in a uniformly random slot of that value, so e_x = sum over the matching records of
 count(g, x)/|g| has E[e] = M^T n with M_ix = G_ix / o_i, G = sum_g count(g) count(g)^T / |g|: public, from ST alone. The
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
+from privsql.answers.posterior import Asked, Seen, sets
+from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.unmask import Listed
 from privsql.mechanisms.bucketize.view import size_of_bucket
-from privsql.posterior import Asked, Seen, sets
-from privsql.question import CountQuery, group_terms, select_terms
-from privsql.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.channel import Channel, Floats
-    from privsql.database import Database
-    from privsql.roles import Roles
+    from privsql.answers.channel import Channel, Floats
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given e = sum over the matching records "

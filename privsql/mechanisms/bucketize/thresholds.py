@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from privsql.engine.sqlfiles import column, fill, named, same, temp
 from privsql.errors import UsageError
 from privsql.exact import fraction
-from privsql.sqlfiles import column, fill, named, same, temp
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.bucketize.parameters import Threshold
 
 EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")

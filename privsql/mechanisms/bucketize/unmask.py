@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.channel import Channel
+from privsql.answers.channel import Channel
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
+    from privsql.answers.channel import Floats
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.sqlfiles import Holes, column, fill, named, table
+from privsql.engine.sqlfiles import Holes, column, fill, named, table
 
 if TYPE_CHECKING:
-    from privsql.release import Manifest
+    from privsql.model.manifest import Manifest
 
 
 def view(manifest: Manifest) -> exp.Query:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsql.channel import interval
+from privsql.answers.channel import interval
+from privsql.answers.question import group_terms, select_terms
+from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError
-from privsql.estimates import Estimate, same_nan
 from privsql.mechanisms.contingency.model import estimator
 from privsql.mechanisms.contingency.tables import read_taxonomy, read_tree
-from privsql.question import group_terms, select_terms
-from privsql.sqlfiles import all_rows, column, every, fill, table
+from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
-    from privsql.channel import Channel
-    from privsql.database import Database
-    from privsql.noisytree.estimate import Estimator
-    from privsql.question import CountQuery
+    from privsql.answers.channel import Channel
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Database
+    from privsql.mechanisms.noisytree.estimate import Estimator
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
 ESTIMATORS = ("reconstructed", "baseline")

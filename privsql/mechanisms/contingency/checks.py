@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.checks import Check, as_asked, differ, in_order, tally
+from privsql.engine.roles import fold
+from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
-from privsql.mechanism import stated
 from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.model import estimator
 from privsql.mechanisms.contingency.parameters import Contingency, Facts
@@ -19,18 +19,18 @@ from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.tables import TAXONOMY, TREE, read_taxonomy, read_tree, taxonomy_table
 from privsql.mechanisms.contingency.taxonomy import grouped
 from privsql.mechanisms.contingency.tree import positions
-from privsql.noisytree.checks import is_cutoff, known_opendp, wrong_scales
-from privsql.roles import fold
-from privsql.sqlfiles import all_rows, column, fill, table, temp
+from privsql.mechanisms.contract import stated
+from privsql.mechanisms.noisytree.checks import is_cutoff, known_opendp, wrong_scales
+from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.database import Database, Domain
-    from privsql.mechanism import Columns
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
-    from privsql.release import Manifest
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
 
     TreeCheck = Callable[[Tree, Taxonomy, Contingency], list[str]]
 

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency.parameters import Values
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
 from privsql.mechanisms.contingency.tree import Cells
-from privsql.sqlfiles import all_rows, column, fill, named, temp
-from privsql.universe import listed
+from privsql.model.universe import listed
 
 if TYPE_CHECKING:
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
+    from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints
-    from privsql.roles import Field
 
 SHOWN = 3  # unknown values that a message names
 

@@ -1,4 +1,4 @@
-"""Differentially private contingency tables as a mechanism (``privsql.mechanism``): DiffPart's relational extension."""
+"""Differentially private contingency tables as a mechanism (``contract``): DiffPart's relational extension."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
@@ -20,19 +21,18 @@ from privsql.mechanisms.contingency.tables import taxonomy_table, tree_table
 from privsql.mechanisms.contingency.tree import partition, positions
 from privsql.mechanisms.contingency.view import view
 from privsql.noise import OpenDPNoise, SeededNoise
-from privsql.sqlfiles import Holes, all_rows, column, fill, temp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contingency.model import StandIns
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints
     from privsql.mechanisms.contingency.tree import Tree
+    from privsql.model.manifest import Manifest
     from privsql.noise import Key, SelectionNoise
-    from privsql.release import Manifest
 
 RESERVED = {"sensitive": {"weight", "part", "count"}}
 TABLES: tuple[str, ...] = ("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy")

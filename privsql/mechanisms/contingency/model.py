@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.mechanisms.contingency.tree import positions
-from privsql.noisytree import pruned
-from privsql.noisytree.estimate import Estimator
+from privsql.mechanisms.noisytree import pruned
+from privsql.mechanisms.noisytree.estimate import Estimator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
-    from privsql.noisytree.pruned import Fit
+    from privsql.mechanisms.noisytree.pruned import Fit
 
-MODEL_ERROR = 0.5  # as in ``privsql.noisytree.estimate``; larger, as the same marginals serve at every node
+MODEL_ERROR = 0.5  # as in ``privsql.mechanisms.noisytree.estimate``; larger, as the same marginals serve at every node
 
 
 @dataclass(frozen=True)

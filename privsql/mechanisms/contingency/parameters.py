@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from privsql.exacttypes import Epsilon, Positive, Share
-from privsql.roles import fold
-from privsql.universe import Universe
+from privsql.engine.roles import fold
+from privsql.model.exacttypes import Epsilon, Positive, Share
+from privsql.model.universe import Universe
 
 
 class Values(Universe):

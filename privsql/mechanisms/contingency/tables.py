@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled
 from privsql.mechanisms.contingency.tree import Tree, threshold
-from privsql.noisytree.tables import coded, ints, scales, texts
+from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

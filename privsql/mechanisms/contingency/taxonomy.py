@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.errors import UsageError
-from privsql.noisytree.grouping import levels
+from privsql.mechanisms.noisytree.grouping import levels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency.budget import Shares, shares
-from privsql.noisytree.budget import Budgets, cutoff
-from privsql.noisytree.consistent import rounds
+from privsql.mechanisms.noisytree.budget import Budgets, cutoff
+from privsql.mechanisms.noisytree.consistent import rounds
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import gammaln
 
-from privsql.channel import Floats
+from privsql.answers.channel import Floats
 
 if TYPE_CHECKING:
     from privsql.mechanisms.permute.axis import Ints

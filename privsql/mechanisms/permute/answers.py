@@ -1,4 +1,4 @@
-"""Answers from a (k,e)-anonymous release: exactly, by the papers' formula, or through ``privsql.channel``."""
+"""Answers from a (k,e)-anonymous release: exactly, by the papers' formula, or through ``privsql.answers.channel``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql import posterior
-from privsql.channel import POWER, Channel, Floats
+from privsql.answers import posterior
+from privsql.answers.channel import POWER, Channel, Floats
+from privsql.answers.posterior import Asked
+from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
 from privsql.errors import UsageError
-from privsql.estimates import Estimate
 from privsql.mechanisms.permute import amounts, baseline
 from privsql.mechanisms.permute.baseline import Contents
-from privsql.posterior import Asked
-from privsql.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
-from privsql.sqlfiles import Holes, column, every, fill, named, same, table
+from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from privsql.database import Database
-    from privsql.posterior import Seen
-    from privsql.roles import Roles
+    from privsql.answers.posterior import Seen
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
 
 ESTIMATORS = ("reconstructed", "baseline")
 FORMULA = (

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
-from privsql.checks import Check, differ, exceed, in_order, tally, values_true
-from privsql.mechanism import stated
+from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.mechanisms.contract import stated
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
-from privsql.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
-    from privsql.database import Database, Domain
-    from privsql.mechanism import Columns
-    from privsql.release import Manifest
+    from privsql.engine.database import Database, Domain
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
 
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/", "bucketize/st")  # what makes and checks a release
 

@@ -1,4 +1,4 @@
-"""(k,e)-anonymity as a mechanism (``privsql.mechanism``): group over distinct values, shuffle, publish through SQL.
+"""(k,e)-anonymity as a mechanism (``contract``): group over distinct values, shuffle, publish through SQL.
 
 US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
@@ -20,15 +21,14 @@ from privsql.mechanisms.permute.parameters import Permute, extent
 from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
 from privsql.mechanisms.permute.sweep import static
 from privsql.mechanisms.permute.view import view
-from privsql.sqlfiles import Holes, fill, temp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.permute.axis import Ints
+    from privsql.model.manifest import Manifest
     from privsql.noise import Key
-    from privsql.release import Manifest
 
 RESERVED = {"quasi_identifiers": {"bid", "code", "weight"}, "sensitive": {"bid", "count", "code", "records", "weight"}}
 TABLES: tuple[str, ...] = ("qit", "st", "privsql_values")

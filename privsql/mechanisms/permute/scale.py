@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.engine.sqlfiles import column, fill, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.permute.axis import axis, doubles, float_above, whole
-from privsql.sqlfiles import column, fill, temp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
+    from privsql.engine.roles import Field
     from privsql.mechanisms.permute.axis import Axis
     from privsql.mechanisms.permute.parameters import Extent
-    from privsql.roles import Field
 
 INTEGERS = re.compile(r"U?(TINY|SMALL|BIG)INT|U?INTEGER")
 DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.sqlfiles import Holes, column, fill, named, table
+from privsql.engine.sqlfiles import Holes, column, fill, named, table
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from privsql.release import Manifest
+    from privsql.model.manifest import Manifest
 
 
 def view(manifest: Manifest) -> exp.Query:

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import maximum_flow
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
+    from privsql.answers.channel import Floats
     from privsql.mechanisms.randomize.public import Ints, Public
 
 SIGNIFICANCE = 1e-6  # probability that a sound release fails one of the tests

@@ -1,4 +1,4 @@
-"""Answers from a randomized release: exactly, by the papers' formula, or through the channel (``privsql.channel``)."""
+"""Answers from a randomized release: exactly, by the papers' formula, or through the channel (``answers.channel``)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql import posterior
+from privsql.answers import posterior
+from privsql.answers.posterior import Asked
+from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.randomize import baseline
 from privsql.mechanisms.randomize.public import Public, public
-from privsql.posterior import Asked
-from privsql.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
-from privsql.sqlfiles import Holes, column, every, fill, named, same, table
 
 if TYPE_CHECKING:
-    from privsql.channel import Channel
-    from privsql.database import Database
-    from privsql.estimates import Estimate
-    from privsql.roles import Roles
+    from privsql.answers.channel import Channel
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
+    from privsql.model.estimate import Estimate
 
 ESTIMATORS = ("reconstructed", "baseline")
 FORMULA = (

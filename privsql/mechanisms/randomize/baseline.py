@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.posterior import Level, Parts, chosen, collected, nothing
+from privsql.answers.posterior import Level, Parts, chosen, collected, nothing
 
 if TYPE_CHECKING:
-    from privsql.channel import Floats
-    from privsql.estimates import Estimate
+    from privsql.answers.channel import Floats
+    from privsql.answers.posterior import Asked, Seen
     from privsql.mechanisms.randomize.public import Public
-    from privsql.posterior import Asked, Seen
+    from privsql.model.estimate import Estimate
 
 FORMULA = "estimate = sum over sub-tables of (o - |Res| s q)/p (equation 7), s values asked for, o records with them"
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.checks import Check, as_asked, differ, in_order, tally
+from privsql.engine.roles import label
+from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.errors import UsageError
-from privsql.mechanism import stated
+from privsql.mechanisms.contract import stated
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public, public
-from privsql.roles import label
-from privsql.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
-    from privsql.database import Database, Domain
-    from privsql.mechanism import Columns
-    from privsql.release import Manifest
+    from privsql.engine.database import Database, Domain
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
 
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
 FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")

@@ -1,4 +1,4 @@
-"""Randomization as a mechanism (``privsql.mechanism``): partition over counts, perturb and publish through SQL."""
+"""Randomization as a mechanism (``mechanisms.contract``): partition over counts, perturb and publish through SQL."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.slots import slots
+from privsql.engine.sqlfiles import Holes, fill, same, temp
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
 from privsql.mechanisms.randomize.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.randomize.draw import drawn, moves_table
 from privsql.mechanisms.randomize.view import view
-from privsql.slots import slots
-from privsql.sqlfiles import Holes, fill, same, temp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
     from privsql.mechanisms.randomize.parameters import Randomize
+    from privsql.model.manifest import Manifest
     from privsql.noise import Key
-    from privsql.release import Manifest
 
 RESERVED = {"quasi_identifiers": {"sub_table", "weight"}, "sensitive": {"sub_table", "weight", "code", "protected"}}
 TABLES: tuple[str, ...] = ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values")

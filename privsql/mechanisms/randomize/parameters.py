@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.exacttypes import Share
+from privsql.model.exacttypes import Share
 
 
 class Randomize(BaseModel):

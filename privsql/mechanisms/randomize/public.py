@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.channel import Channel, Floats, Observation, reconstruct, within
+from privsql.answers.channel import Channel, Floats, Observation, reconstruct, within
+from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import UsageError
-from privsql.sqlfiles import all_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from privsql.database import Database
+    from privsql.engine.database import Database
 
 Ints = NDArray[np.int64]
 TABLES = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))

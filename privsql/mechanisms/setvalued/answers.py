@@ -12,26 +12,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.channel import interval
+from privsql.answers.channel import interval
+from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError
-from privsql.estimates import Estimate
+from privsql.mechanisms.noisytree.consistent import variance_of
 from privsql.mechanisms.setvalued.holdings import Holdings
 from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
-from privsql.noisytree.consistent import variance_of
-from privsql.sqlfiles import all_rows, column, every, fill, table
+from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from fractions import Fraction
 
-    from privsql.channel import Channel
-    from privsql.database import Database
+    from privsql.answers.channel import Channel
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Database
+    from privsql.mechanisms.noisytree.consistent import Reals
+    from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
-    from privsql.noisytree.consistent import Reals
-    from privsql.noisytree.estimate import Estimator
-    from privsql.question import CountQuery
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
 ESTIMATORS = ("reconstructed", "baseline")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import TYPE_CHECKING
 
-from privsql.noisytree.budget import cutoff
+from privsql.mechanisms.noisytree.budget import cutoff
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.checks import Check, as_asked, differ, in_order, tally
+from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
-from privsql.mechanism import stated
+from privsql.mechanisms.contract import stated
+from privsql.mechanisms.noisytree.checks import is_cutoff, known_opendp, wrong_scales
 from privsql.mechanisms.setvalued.masks import estimator
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.tables import TAXONOMY, TREE, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.tree import item_sets
-from privsql.noisytree.checks import is_cutoff, known_opendp, wrong_scales
-from privsql.sqlfiles import all_rows, column, fill, table, temp
+from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from privsql.database import Database, Domain
-    from privsql.mechanism import Columns
+    from privsql.engine.database import Database, Domain
+    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
-    from privsql.release import Manifest
+    from privsql.model.manifest import Manifest
 
     TreeCheck = Callable[[Tree, Taxonomy, SetValued], list[str]]
 

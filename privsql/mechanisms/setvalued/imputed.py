@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.mechanisms.noisytree.consistent import rounds
+from privsql.mechanisms.noisytree.pruned import any_of, copies, unkept_at
 from privsql.mechanisms.setvalued.tree import item_sets
-from privsql.noisytree.consistent import rounds
-from privsql.noisytree.pruned import any_of, copies, unkept_at
 
 if TYPE_CHECKING:
+    from privsql.mechanisms.noisytree.pruned import Fit
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
-    from privsql.noisytree.pruned import Fit
 
 Reals = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The model of pruned records for item sets: which masks it knows of (``privsql.noisytree.pruned``)."""
+"""The model of pruned records for item sets: which masks it knows of (``privsql.mechanisms.noisytree.pruned``)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.noisytree import pruned
-from privsql.noisytree.estimate import Estimator
-from privsql.noisytree.pruned import Candidates
+from privsql.mechanisms.noisytree import pruned
+from privsql.mechanisms.noisytree.estimate import Estimator
+from privsql.mechanisms.noisytree.pruned import Candidates
 
 if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy

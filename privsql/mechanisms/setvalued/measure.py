@@ -9,8 +9,8 @@ import numpy as np
 from privsql.mechanisms.setvalued.holdings import utility
 
 if TYPE_CHECKING:
-    from privsql.estimates import Estimate
     from privsql.mechanisms.setvalued.holdings import Holdings
+    from privsql.model.estimate import Estimate
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of queries: lengths up to this share of the longest record
 SANITY = 0.001  # share of the records below which a true answer counts as that

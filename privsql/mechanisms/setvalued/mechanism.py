@@ -1,4 +1,4 @@
-"""Differentially private item sets as a mechanism (``privsql.mechanism``): DiffPart over arrays, in tables."""
+"""Differentially private item sets as a mechanism (``contract``): DiffPart over arrays, in tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.sqlfiles import all_rows, fill, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.setvalued.answers import Answers
@@ -23,16 +24,15 @@ from privsql.mechanisms.setvalued.taxonomy import grow
 from privsql.mechanisms.setvalued.tree import item_sets, partition
 from privsql.mechanisms.setvalued.view import view
 from privsql.noise import OpenDPNoise, SeededNoise
-from privsql.sqlfiles import all_rows, fill, temp
 
 if TYPE_CHECKING:
-    from privsql.database import Database, Domain
+    from privsql.engine.database import Database, Domain
     from privsql.mechanisms.setvalued.imputed import Imputed
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.model.manifest import Manifest
     from privsql.noise import CountNoise, Key, Shuffler
-    from privsql.release import Manifest
 
 RESERVED = {"sensitive": {"weight", "part", "count"}}
 TABLES: tuple[str, ...] = ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets")
@@ -103,7 +103,7 @@ def _taxonomy(items: int, asked: SetValued, noise: Shuffler | None) -> Taxonomy:
 
 
 def _baskets(db: Database) -> Baskets:
-    """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.itemsource``."""
+    """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.sets``."""
     contents = db.arrow(all_rows(temp("contents")))
     weights = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
     length = np.bincount(contents["basket"].to_numpy(), minlength=len(weights))

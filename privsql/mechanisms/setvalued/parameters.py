@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.exacttypes import Epsilon, Positive
-from privsql.universe import Universe
+from privsql.model.exacttypes import Epsilon, Positive
+from privsql.model.universe import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
 PROPOSED = {"kind": "setvalued", "epsilon": "1", "universe": "data"}  # what ``init`` writes

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, rebuilt
 from privsql.mechanisms.setvalued.tree import Tree
-from privsql.noisytree.tables import coded, ints, scales, texts
 
 if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.parameters import SetValued

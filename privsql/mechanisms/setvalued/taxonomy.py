@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.noisytree.grouping import levels
+from privsql.mechanisms.noisytree.grouping import levels
 
 if TYPE_CHECKING:
     from privsql.noise import Shuffler

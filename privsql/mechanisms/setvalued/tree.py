@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.noisytree.budget import Budgets
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.expand import Children, Front, Run, expand
 from privsql.mechanisms.setvalued.records import generalize
-from privsql.noisytree.budget import Budgets
 
 if TYPE_CHECKING:
     from fractions import Fraction

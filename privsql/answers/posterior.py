@@ -1,0 +1,286 @@
+"""From what a question saw of a release to the rows of its answer, whatever mechanism made the release.
+
+The posterior of ``privsql.answers.channel`` gives counts per sensitive value for each set of records that the question
+distinguishes; they are moved to where counts can be, summed over the values and sets of each row of the answer, and
+get an interval.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.answers.channel import Channel, Observation, Posterior, interval, reconstruct, widened, within
+from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.engine.sqlfiles import Holes, every, fill, table, temp
+from privsql.model.estimate import Estimate, same_nan
+
+if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
+    from privsql.engine.database import Database
+
+FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
+
+
+@dataclass(frozen=True)
+class Level:
+    """The confidence asked for, and the degrees of freedom behind a standard error."""
+
+    confidence: float
+    degrees: float = np.inf
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The sets of records that a question distinguishes.
+
+    ``keys`` (G,): values of the groups' and terms' expressions; ``observed`` (G, k): e; ``amounts`` (G, k): e weighted
+    by what is to be added up.
+    """
+
+    keys: list[tuple[Any, ...]]
+    observed: Floats
+    amounts: Floats
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to an open release.
+
+    ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
+    independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
+    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates.
+    """
+
+    db: Database
+    query: CountQuery
+    records: exp.Table
+    through: Channel
+    independent: bool = False
+    most: Floats | None = None
+    uncertain: Floats | None = None
+
+    @property
+    def ceiling(self) -> Floats:
+        """Records that each value can have at most (m,)."""
+        return self.through.records if self.most is None else self.most
+
+    def noise(self, share: Floats) -> Floats:
+        """Weight of the noise for a share of all records (``privsql.answers.channel``)."""
+        return share if self.independent else share * (1 - share)
+
+
+def sets(asked: Asked, rows: pa.Table, scale: Floats) -> Seen:
+    """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
+    ranks = rows["set"].to_numpy()
+    number = int(ranks.max(initial=-1)) + 1
+    shape = (number, asked.through.mean.shape[1])
+    observed, amounts = np.zeros(shape), np.zeros(shape)
+    at = (ranks, rows["place"].to_numpy())
+    np.add.at(observed, at, rows["pairs"].to_numpy().astype(np.float64) * scale)
+    if asked.query.measure.amount is not None:
+        np.add.at(amounts, at, rows["amounts"].to_numpy().astype(np.float64) * scale)
+    names = [name for name, _ in group_terms(asked.query, "qi")]
+    _, first = np.unique(ranks, return_index=True)
+    taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
+    return Seen([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
+
+
+def estimate(asked: Asked, seen: Seen, confidence: float) -> list[Estimate]:
+    """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
+    through, query = asked.through, asked.query
+    outputs, functionals = chosen(asked.db, query, seen, len(through.records))
+    if not seen.keys or not outputs:
+        return nothing(query)
+    totals = seen.observed.sum(axis=1)
+    noise = asked.noise(totals / through.records.sum())
+    counts = Observation(seen.observed, totals, totals, totals, noise)
+    found = _within(asked, counts, reconstruct(through, counts, functionals))
+    parts = _counted(asked, found, functionals, totals)
+    level = Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
+    return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
+
+
+def collected(asked: Asked, seen: Seen, outputs: list[tuple[Any, ...]], parts: Parts, level: Level) -> list[Estimate]:
+    """Rows from estimates that come from elsewhere."""
+    return _collect(asked.query, seen, outputs, (parts, None), level)
+
+
+def nothing(query: CountQuery) -> list[Estimate]:
+    """The answer where no record can match."""
+    return [Estimate((), *query.measure.nothing)] if not query.groups else []
+
+
+def chosen(db: Database, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
+    """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
+    terms = group_terms(query, "sa")
+    holes: Holes = {
+        "values": table("privsql_values"),
+        "terms": select_terms(query, "sa"),
+        "filter": every(query.filters["sa"]),
+    }
+    listed = fill("query/chosen_values", holes)
+    rows = [tuple(map(same_nan, row)) for row in db.rows(listed)]
+    groups = len(terms) - len(query.terms["sa"])
+    outputs = list(dict.fromkeys(row[1 : 1 + groups] for row in rows))
+    rank = {output: f for f, output in enumerate(outputs)}
+    place = {int(row[0]): rank[row[1 : 1 + groups]] for row in rows}
+    if query.predicate is None:
+        functionals = np.zeros((values, len(outputs)))
+        for code, output in place.items():
+            functionals[code, output] = 1
+        return outputs, functionals
+    names = [name for name, _ in group_terms(query, "qi")]
+    columns = {name: pa.array([key[i] for key in seen.keys]) for i, name in enumerate(names) if name.startswith("q_")}
+    db.put("sets", pa.table({"set": pa.array(range(len(seen.keys)), pa.int32()), **columns}))
+    holes = {"sets": temp("sets"), "chosen": listed.subquery("chosen"), "predicate": query.predicate}
+    cells = np.array(db.rows(fill("query/cells", holes)), dtype=np.int64).reshape(-1, 2)
+    db.drop("sets")
+    functionals = np.zeros((len(seen.keys), values, len(outputs)))
+    functionals[cells[:, 0], cells[:, 1], [place[int(code)] for code in cells[:, 1]]] = 1
+    return outputs, functionals
+
+
+def _within(asked: Asked, seen: Observation, found: Posterior) -> Posterior:
+    """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
+    through = asked.through
+    caps = np.minimum(asked.ceiling, seen.total[:, None])
+    values = within(found.values, seen.total, caps, through.spread + through.shares)
+    return replace(found, values=values)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
+
+    mean: Floats
+    variance: Floats
+    least: Floats
+    most: Floats
+
+
+def _counted(asked: Asked, found: Posterior, functionals: Floats, totals: Floats) -> Parts:
+    """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
+    held, others = _held(asked.ceiling, found.values.shape, functionals)
+    most = np.minimum(totals[:, None], held)
+    variance = found.std_error**2
+    if asked.uncertain is not None:
+        share = totals / asked.through.records.sum()
+        variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
+    return Parts(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
+
+
+def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
+    """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
+    spread = np.broadcast_to(values, shape)
+    return dotted(spread, functionals), dotted(spread, 1 - functionals)
+
+
+def dotted(values: Floats, functionals: Floats) -> Floats:
+    """x^T n for values (G, m): (G, f)."""
+    if functionals.ndim == 2:
+        return np.asarray(values @ functionals)
+    return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
+
+
+@dataclass(frozen=True)
+class _Amounts:
+    """For SUM and AVG of a: a centre per set (G,), the sum of a - centre per functional, and the range of a (G,)."""
+
+    centre: Floats
+    mean: Floats
+    variance: Floats
+    least: Floats
+    most: Floats
+
+
+def _amounts(asked: Asked, seen: Seen, functionals: Floats) -> _Amounts | None:
+    """Reconstruct the sums of a - centre, the centre being the mean of a over the sets of one group of the answer."""
+    query, through = asked.query, asked.through
+    if query.measure.amount is None:
+        return None
+    holes: Holes = {
+        "qit": query.records(asked.records),
+        "terms": select_terms(query, "qi"),
+        "keys": [expression for _, expression in group_terms(query, "qi")],
+        "filter": every(query.filters["qi"]),
+        "amount": exp.cast(query.measure.amount, "DOUBLE"),
+    }
+    moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in asked.db.rows(fill("query/moments", holes))}
+    size, total, squares, least, most = np.array([moments[key] for key in seen.keys], dtype=np.float64).T
+    own = sum(group.side == "qi" for group in query.groups)
+    rank: dict[tuple[Any, ...], int] = {}
+    member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
+    centre = (np.bincount(member, total) / np.bincount(member, size))[member]
+    second = (squares - 2 * centre * total + centre**2 * size).clip(0)
+    # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
+    weight = second / through.records.sum()
+    deviations = seen.amounts - centre[:, None] * seen.observed
+    sums = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
+    found = reconstruct(through, sums, functionals)
+    return _Amounts(centre, dotted(found.values, functionals), found.std_error**2, least, most)
+
+
+def _collect(
+    query: CountQuery,
+    seen: Seen,
+    outputs: list[tuple[Any, ...]],
+    answered: tuple[Parts, _Amounts | None],
+    level: Level,
+) -> list[Estimate]:
+    """Sum the sets that fall into one group of the answer; their errors are independent."""
+    counts, amounts = answered
+    cells = places(query, seen, outputs, counts.most)
+    if not query.groups and not cells:
+        return [Estimate((), *query.measure.nothing)]
+    measured = _count if amounts is None else _amount
+    return [Estimate(group, *measured(query, counts, amounts, at, level)) for group, at in cells.items()]
+
+
+Figures = tuple[float, float, float, float]
+Cells = tuple[NDArray[np.intp], ...]
+
+
+def places(query: CountQuery, seen: Seen, outputs: list[tuple[Any, ...]], most: Floats) -> dict[tuple[Any, ...], Cells]:
+    """Sets and functionals (where ``most`` (G, F) allows any record) of every group of the answer."""
+    sides = [group.side for group in query.groups]
+    own = sides.count("qi")
+    cells: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for g, f in np.argwhere(most > 0).tolist():
+        left, right = iter(seen.keys[g][:own]), iter(outputs[f])
+        cells[tuple(next(left) if side == "qi" else next(right) for side in sides)].append((g, f))
+    return {group: tuple(np.array(found).T) for group, found in cells.items()}
+
+
+def _count(_query: CountQuery, counts: Parts, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
+    mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
+    error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
+    mean = min(max(mean, least), most)
+    low, high = interval(mean, error, level.confidence, level.degrees)
+    return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
+
+
+def _amount(query: CountQuery, counts: Parts, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
+    if amounts is None:
+        raise ValueError("amounts are needed")
+    centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
+    spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
+    counted = float(counts.variance[at].sum())
+    least, most = float(amounts.least[at[0]].min()), float(amounts.most[at[0]].max())
+    if query.measure.kind == "sum":
+        mean, variance = centre * number + above, centre**2 * counted + spread
+        room = float(counts.most[at].sum())
+        least, most = min(least * room, 0.0), max(most * room, 0.0)
+    else:
+        mean = centre + above / number
+        variance = spread / number**2 + (above / number**2) ** 2 * counted
+    error = float(np.sqrt(variance))
+    width = widened((1 - level.confidence) / 2, level.degrees) * error
+    mean = min(max(mean, least), most)
+    return mean, error, max(mean - width, least), min(mean + width, most)

@@ -1,0 +1,146 @@
+"""A count query taken apart: what is asked, and how each side of the release contributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import column, every, fill, named, table
+from privsql.model.estimate import Estimate, exactly
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Database
+
+Side = Literal["qi", "sa"]
+EXACT = "the release holds the exact answer"
+COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A grouping column: which side it is on, its own name, and the name that it has in the answer."""
+
+    side: Side
+    column: str
+    output: str
+    type: str = "VARCHAR"
+
+    @property
+    def expression(self) -> exp.Expr:
+        """The column; points in time as text, because Python knows neither infinity nor all years of SQL."""
+        own = column(self.column)
+        return exp.cast(own, "VARCHAR") if self.type.startswith(("DATE", "TIME")) else own
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is asked for: ``count``, ``sum`` or ``avg`` of a numeric quasi-identifier, or, where the release can tell,
+    ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column.
+    """
+
+    kind: Literal["count", "sum", "avg", "min", "max"] = "count"
+    column: str | None = None
+    side: Side = "qi"
+
+    @property
+    def amount(self) -> exp.Expr | None:
+        """The quasi-identifier to add up; None for a count."""
+        return column(self.column) if self.column is not None and self.side == "qi" else None
+
+    @property
+    def nothing(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """Estimate, std_error, low and high where no record can match: 0 for a count, NULL else, as in SQL."""
+        return (0.0, 0.0, 0.0, 0.0) if self.kind == "count" else (None, None, None, None)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A table of the analyst's own, joined to the release on quasi-identifiers: (its column, the release's column)."""
+
+    table: str
+    alias: str
+    keys: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+
+    def inside(self, name: str) -> str:
+        """The name of a column of the lookup beside those of the release."""
+        return f"{self.alias}.{name}"
+
+
+@dataclass(frozen=True)
+class CountQuery:
+    """A count query taken apart.
+
+    ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
+    ``predicate``: the rest over the terms' names, None if there is none. ``shown``: the answer's columns in order,
+    (group or None for the measure, output name). ``having``, ``order``, ``limit``, ``offset`` are over the answer.
+    """
+
+    groups: tuple[Group, ...]
+    filters: dict[Side, list[exp.Expr]]
+    terms: dict[Side, list[tuple[str, exp.Expr]]]
+    predicate: exp.Expr | None
+    shown: tuple[tuple[Group | None, str], ...]
+    measure: Measure = Measure()
+    lookups: tuple[Lookup, ...] = ()
+    having: exp.Expr | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no sensitive column is involved, so that the release holds the true answer."""
+        return self.measure.side == "qi" and not (
+            self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
+        )
+
+    def records(self, qit: exp.Table) -> exp.Expr:
+        """QIT, with the columns of the lookups beside its own."""
+        if not self.lookups:
+            return qit
+        joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
+        for lookup in self.lookups:
+            joined = joined.select(*(named(column(c, lookup.alias), lookup.inside(c)) for c in lookup.columns))
+            on = [column(theirs, lookup.alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
+            joined = joined.join(
+                table(lookup.table, "temp").as_(lookup.alias, quoted=True), on=exp.and_(*on), join_type="inner"
+            )
+        return joined.subquery("qit")
+
+
+def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
+    """Grouping columns and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
+    groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
+    return [*groups, *query.terms[side]]
+
+
+def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
+    """``group_terms`` as items of a SELECT list."""
+    return [named(expression.copy(), name) for name, expression in group_terms(query, side)]
+
+
+def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
+    """The SQL of an answer that ``records``, the published table, holds exactly."""
+    amount = query.measure.amount
+    kinds: dict[str, type[exp.AggFunc]] = {"count": exp.Count, "sum": exp.Sum, "avg": exp.Avg}
+    measure = kinds[query.measure.kind](this=exp.Star() if amount is None else amount)
+    condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
+    return fill(
+        "query/exact",
+        {
+            "qit": query.records(records),
+            "terms": select_terms(query, "qi"),
+            "keys": [expression for _, expression in group_terms(query, "qi")],
+            "filter": every(condition),
+            "measure": [named(measure, "n")],
+        },
+    )
+
+
+def exact_answer(db: Database, query: CountQuery, records: exp.Table) -> list[Estimate]:
+    """Its rows."""
+    rows = db.rows(exact_statement(query, records))
+    return [exactly(tuple(row[:-1]), None if row[-1] is None else float(row[-1])) for row in rows]

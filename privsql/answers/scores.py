@@ -1,0 +1,80 @@
+"""How good a release's answers are: relative error and coverage of the intervals, by size of the true answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from privsql.answers.answer import Answer
+    from privsql.answers.workload import Question
+    from privsql.engine.progress import Reporter
+
+BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
+Truth = dict[tuple[Any, ...], float]
+
+
+@dataclass
+class Score:
+    """True answers, estimates and bounds of one estimator, one entry per query and group."""
+
+    truth: list[float] = field(default_factory=list)
+    estimate: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+    def add(self, truth: float, figures: tuple[float, float, float]) -> None:
+        """One answer: estimate, low, high."""
+        self.truth.append(truth)
+        for values, value in zip((self.estimate, self.low, self.high), figures, strict=True):
+            values.append(value)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of ``--json``; true answers of 0 are left out of relative errors."""
+        every = self._band(-np.inf, np.inf)
+        bands = [self._band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
+        shown = [
+            {**band, "high": None if band["high"] == np.inf else band["high"]} for band in bands if band["queries"]
+        ]
+        return {**every, "bands": shown}
+
+    def _band(self, low: float, high: float) -> dict[str, Any]:
+        truth, estimate = np.array(self.truth), np.array(self.estimate)
+        inside = (truth >= low) & (truth < high)
+        covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
+        known = inside & (truth != 0)
+        errors = np.abs(estimate[known] - truth[known]) / np.abs(truth[known])
+        return {
+            "queries": int(inside.sum()),
+            "mean_relative_error": float(errors.mean()) if len(errors) else None,
+            "median_relative_error": float(np.median(errors)) if len(errors) else None,
+            "coverage": float(covered[inside].mean()) if inside.any() else None,
+        }
+
+
+def score(
+    questions: Iterable[Question],
+    number: int,
+    answer: Callable[[str, str], Answer],
+    truth: Callable[[str], Truth],
+    report: Reporter,
+) -> dict[str, Score]:
+    """Ask every question of both estimators and of the source; ``number`` of them, for the progress bar."""
+    scores: dict[str, Score] = defaultdict(Score)
+    report.step("Answering the workload")
+    for done, question in enumerate(questions):
+        true = truth(question.sql)
+        for estimator in ("baseline", "reconstructed"):
+            found = answer(question.sql, estimator)
+            given = {row[:-4]: (row[-4], row[-2], row[-1]) for row in found.rows}
+            groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *given)))
+            for group in groups:
+                scores[estimator].add(true.get(group, 0.0), given.get(group, (0.0, 0.0, 0.0)))
+        report.update(100 * (done + 1) / number)
+    return scores

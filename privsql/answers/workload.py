@@ -1,0 +1,154 @@
+"""Workloads to measure a release by: queries as SQL text, answered by the release and by the source alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from privsql.engine.duck import Engine
+    from privsql.engine.roles import Roles
+
+LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
+TRIES = 200  # conditions drawn for one that selects enough
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, and the groups of its answer that count (None: all that either side has)."""
+
+    sql: str
+    groups: tuple[tuple[Any, ...], ...] | None = None
+
+
+def equality(db: Engine, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+    """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
+
+    After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
+    ``db`` holds the source as ``records`` and ``domain``.
+    """
+    values = db.rows(fill("core/values", {"domain": temp("domain"), "columns": roles.sa()}))
+    shown = [column(f.name) for f in roles.sensitive]
+    for own in _conditions(db, roles, conditions, noise):
+        groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
+        yield Question(_count(name, own, shown), groups)
+
+
+def ranges(db: Engine, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+    """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
+
+    ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
+    """
+    key, field = column(roles.sa_keys[0]), roles.sensitive[0]
+    rows = db.rows(fill("core/values", {"domain": temp("domain"), "columns": [key, column("records")]}))
+    ends = np.cumsum([row[-1] for row in rows])
+    for own in _conditions(db, roles, queries, noise):
+        share = noise.uniform(0.01, 0.5)
+        first = noise.uniform(0, 1 - share)
+        low, high = (rows[int(np.searchsorted(ends, part * ends[-1]))][0] for part in (first, first + share))
+        least, most = (_equals(column(field.name), end, field.type) for end in (low, high))
+        between = exp.Between(this=column(field.name), low=least.expression, high=most.expression)
+        yield Question(_count(name, exp.and_(own, between), []))
+
+
+def _conditions(db: Engine, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+    """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
+    records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
+    for row in _sampled(db, roles, records, number * TRIES, noise):
+        chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
+        inner = exp.and_(*(_equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
+        selected = int(db.rows(fill("core/matching", {"table": temp("records"), "filter": inner}))[0][0])
+        if selected <= LEAST_SHARE * records:
+            continue
+        yield exp.and_(
+            *(_equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
+        )
+        number -= 1
+        if not number:
+            return
+    raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take --workload random")
+
+
+def random(
+    db: Engine, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+) -> Iterator[Question]:
+    """Predicates of a given expected selectivity s (Anatomy, section 6).
+
+    ``shape``: queries, qd quasi-identifiers in each, s. These and the sensitive columns are each restricted to
+    ceil(|A| s^(1/(qd+1))) random values.
+    """
+    queries, attributes, selectivity = shape
+    domains = {
+        f.name: [row[0] for row in db.rows(fill("core/values", {"domain": _distinct(key), "columns": [column(key)]}))]
+        for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
+    }
+    qd = min(attributes, len(roles.quasi_identifiers))
+    part = selectivity ** (1 / (qd + len(roles.sensitive)))
+    for _ in range(queries):
+        chosen = [roles.quasi_identifiers[i] for i in noise.choice(len(roles.quasi_identifiers), qd, replace=False)]
+        conditions = []
+        for field in (*chosen, *roles.sensitive):
+            domain = domains[field.name]
+            kept = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
+            conditions.append(exp.or_(*(_equals(column(field.name), domain[i], field.type) for i in kept)))
+        yield Question(_count(name, exp.and_(*conditions), []))
+
+
+def from_file(path: Path) -> list[Question]:
+    """The queries of a file of SQL, separated by semicolons."""
+    try:
+        statements = sqlglot.parse(path.read_text(encoding="utf-8"), dialect=DIALECT)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except sqlglot.errors.SqlglotError as error:
+        raise UsageError(f"{path}: {str(error).splitlines()[0]}") from error
+    return [Question(statement.sql(dialect=DIALECT)) for statement in statements if statement is not None]
+
+
+def _sampled(
+    db: Engine, roles: Roles, records: int, number: int, noise: np.random.Generator
+) -> Iterator[Sequence[Any]]:
+    """The quasi-identifiers of random records, with replacement."""
+    size = 1000
+    for _ in range(0, number, size):
+        drawn = noise.integers(0, records, size)
+        db.put("drawn", pa.table({"rank": np.arange(size), "pos": drawn}))
+        holes: Holes = {
+            "records": temp("records"),
+            "drawn": temp("drawn"),
+            "columns": roles.qi("r"),
+            "position": db.position("r"),
+        }
+        rows = db.rows(fill("core/drawn", holes))
+        db.drop("drawn")
+        yield from rows
+
+
+def _count(name: str, condition: exp.Expr, groups: Sequence[exp.Expr]) -> str:
+    """Text of a count query over the release ``name``."""
+    query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name)).where(condition)
+    return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
+
+
+def _distinct(key: str) -> exp.Subquery:
+    return exp.select(column(key)).distinct().from_(temp("records")).subquery("values")
+
+
+def _equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
+    """``left = value`` with the value as a constant of its type; IS NULL for NULL."""
+    if value is None:
+        return exp.Is(this=left, expression=exp.null())
+    literal = exp.Literal.string("true" if value is True else "false" if value is False else str(value))
+    return exp.EQ(this=left, expression=exp.cast(literal, exp.DataType.build(kind, dialect=DIALECT)))

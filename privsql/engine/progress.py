@@ -1,0 +1,89 @@
+"""Progress on stderr: a bar for whatever takes over a second, silent where nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 1.0  # seconds before a bar appears
+
+
+class Reporter(Protocol):
+    """Receives titles of steps and how far they are."""
+
+    watched: bool
+
+    def step(self, title: str) -> None:
+        """A new step begins."""
+
+    def update(self, percent: float) -> None:
+        """The step is ``percent`` done; negative if unknown."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a verb runs, not what it does."""
+
+    memory_limit: str | None = None
+    threads: int | None = None
+    report: Reporter | None = None
+
+
+class Silent:
+    """Reports nothing."""
+
+    watched = False
+
+    def step(self, title: str) -> None:
+        """Ignore."""
+
+    def update(self, percent: float) -> None:
+        """Ignore."""
+
+
+class Bar:
+    """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
+
+    watched = True
+
+    def __init__(self, show: Callable[[], Progress]) -> None:
+        self._show = show
+        self._title = ""
+
+    def step(self, title: str) -> None:
+        """Name the step that begins."""
+        self._title = title
+        self.update(-1)
+
+    def update(self, percent: float) -> None:
+        """Move the bar."""
+        progress = self._show()
+        task = progress.tasks[0].id
+        known = percent >= 0
+        progress.update(task, description=self._title, total=100 if known else None, completed=max(percent, 0))
+        late = (progress.tasks[0].elapsed or 0) > PATIENCE
+        if late and not progress.live.is_started:
+            progress.start()
+
+
+@contextmanager
+def reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
+    """A bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
+    if not (sys.stderr.isatty() if enabled is None else enabled):
+        yield Silent()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.add_task("", total=None)
+    try:
+        yield Bar(lambda: progress)
+    finally:
+        progress.stop()

@@ -1,0 +1,106 @@
+"""The columns of a table by role, and the internal names under which SQL sees them.
+
+Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no name of the publisher's can collide with
+``bid`` or ``count``, need quoting, or meet a keyword. Own names return only in what is published.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privsql.engine.sqlfiles import column, named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlglot import exp
+
+
+UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+SCALAR = re.compile(
+    r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
+    r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A published column: its own name and its DuckDB type."""
+
+    name: str
+    type: str
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the type is one of those that are published, and nothing but a type."""
+        return SCALAR.fullmatch(self.type) is not None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the type is a list of such."""
+        return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a release may have such a column."""
+        return self.is_scalar or self.is_list
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Quasi-identifiers and sensitive columns, in the order of the specification."""
+
+    quasi_identifiers: tuple[Field, ...]
+    sensitive: tuple[Field, ...]
+
+    @property
+    def hold_sets(self) -> bool:
+        """Whether the table has one column, a list of items, in place of quasi-identifiers and sensitive columns."""
+        return any(field.is_list for field in self.sensitive)
+
+    @property
+    def qi_keys(self) -> tuple[str, ...]:
+        """q0, q1, .."""
+        return tuple(f"q{i}" for i in range(len(self.quasi_identifiers)))
+
+    @property
+    def sa_keys(self) -> tuple[str, ...]:
+        """s0, s1, .."""
+        return tuple(f"s{i}" for i in range(len(self.sensitive)))
+
+    def qi(self, table: str | None = None) -> list[exp.Expr]:
+        """q0, q1, .."""
+        return [column(key, table) for key in self.qi_keys]
+
+    def sa(self, table: str | None = None) -> list[exp.Expr]:
+        """s0, s1, .."""
+        return [column(key, table) for key in self.sa_keys]
+
+    def qi_out(self, table: str | None = None) -> list[exp.Expr]:
+        """q0 AS "age", .."""
+        return [named(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+
+    def sa_out(self, table: str | None = None) -> list[exp.Expr]:
+        """s0 AS "occupation", .."""
+        return [named(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+
+    def qi_in(self, table: str | None = None) -> list[exp.Expr]:
+        """Quasi-identifiers under internal names: "age" AS q0, .."""
+        return [named(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+
+    def sa_in(self, table: str | None = None) -> list[exp.Expr]:
+        """Sensitive columns under internal names: "occupation" AS s0, .."""
+        return [named(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+
+
+def label(parts: Sequence[object]) -> str:
+    """Text of a sensitive value for messages and thresholds: as SQL prints it, in brackets where it is compound."""
+    shown = ["NULL" if part is None else str(part) for part in parts]
+    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def fold(name: str) -> str:
+    """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
+    return name.translate(UPPER)

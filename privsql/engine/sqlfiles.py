@@ -1,0 +1,211 @@
+"""The only reader of ``sql/``: one file = one SELECT in DuckDB's dialect, with holes filled on the syntax tree.
+
+``__name__`` holds a table, a predicate or a list of expressions and is replaced by tree nodes, so that a name is
+always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use only the node kinds
+of ``PORTABLE``, because sqlglot translates some others silently wrong; ``sql/duckdb/`` is DuckDB's alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+
+DIALECT = "duckdb"
+PREFIX = "privsql_"
+Hole = exp.Expr | Sequence[exp.Expr]
+Holes = dict[str, Hole]
+
+_NODES = """
+    Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
+    Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min Mul
+    NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Star Sub
+    Subquery Sum Table TableAlias Tuple Union Var Where Window With
+"""
+PORTABLE = frozenset(_NODES.split())
+
+
+@lru_cache(maxsize=1)
+def folder() -> Traversable:
+    """The ``sql`` folder: inside the installed package, or beside it in a checkout."""
+    packaged = files("privsql") / "sql"
+    if packaged.is_dir():
+        return packaged
+    beside = Path(__file__).resolve().parent.parent.parent
+    if (beside / "pyproject.toml").is_file():
+        return beside / "sql"
+    raise FileNotFoundError("the SQL files of privsql are not installed")
+
+
+@lru_cache(maxsize=256)
+def text(name: str) -> str:
+    """The text of ``sql/<name>.sql``."""
+    return folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
+
+
+def names() -> list[str]:
+    """All files, as ``folder/name`` without the ending, sorted."""
+    found = []
+    for part in folder().iterdir():
+        if part.is_dir():
+            found += [f"{part.name}/{file.name[:-4]}" for file in part.iterdir() if file.name.endswith(".sql")]
+    return sorted(found)
+
+
+def digests(prefixes: Sequence[str]) -> dict[str, str]:
+    """SHA-256 of every file whose name starts with one of ``prefixes``."""
+    return {
+        name: hashlib.sha256(text(name).encode()).hexdigest() for name in names() if name.startswith(tuple(prefixes))
+    }
+
+
+def parse(name: str) -> exp.Select | exp.Query:
+    """The syntax tree of a file; raises ``ValueError`` if it is not one portable SELECT."""
+    return _parsed(name, text(name))
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str, content: str) -> exp.Select | exp.Query:
+    """``parse``, once per file: every query fills several."""
+    statements = sqlglot.parse(content, dialect=DIALECT)
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        raise ValueError(f"sql/{name}.sql is not one SELECT")
+    alien = (
+        set() if name.startswith(f"{DIALECT}/") else {type(node).__name__ for node in statements[0].walk()} - PORTABLE
+    )
+    if not name.startswith(f"{DIALECT}/"):
+        alien |= {text for node in statements[0].walk() for text in _foreign(node)}
+    if alien:
+        raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(alien))}")
+    return statements[0]
+
+
+def _foreign(node: exp.Expr) -> Iterator[str]:
+    """Arguments of portable nodes that other engines do not know, or read otherwise."""
+    match node:
+        case exp.Join() if (
+            node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
+        ):
+            yield f"{node.method or node.kind or node.side} JOIN"
+        case exp.Group() if any(value for key, value in node.args.items() if key != "expressions"):
+            yield "GROUP BY with more than expressions"
+        case exp.Ordered() if (
+            isinstance(node.this, exp.Column) and node.name.upper() == "ALL" and not node.this.this.quoted
+        ):
+            yield "ORDER BY ALL"
+        case exp.Distinct() if node.args.get("on"):
+            yield "DISTINCT ON"
+        case exp.SetOperation() if node.args.get("by_name"):
+            yield "UNION BY NAME"
+
+
+def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
+    """The tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
+
+    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty.
+    """
+    tree = parse(name).copy()
+    unused = set(holes)
+    for node in list(tree.find_all(exp.Table, exp.Column)):
+        hole = node.name
+        if not (hole.startswith("__") and hole.endswith("__")):
+            continue
+        key = hole.strip("_")
+        if key not in holes:
+            raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
+        unused.discard(key)
+        _replace(tree, node, holes[key])
+    for clause in list(tree.find_all(exp.Group, exp.Order)):
+        if not clause.expressions and clause.parent is not None:
+            clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
+    if unused:
+        raise ValueError(f"sql/{name}.sql has no holes {sorted(unused)}")
+    return tree
+
+
+def _replace(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
+    if isinstance(filling, exp.Expr):
+        replacement = filling.copy()
+        if isinstance(node, exp.Table) and node.args.get("alias"):
+            replacement.set("alias", node.args["alias"].copy())
+        node.replace(exp.paren(replacement) if _binds_weaker(node, replacement) else replacement)
+        return
+    place = node.parent if isinstance(node.parent, exp.Ordered) else node
+    parent = place.parent or tree
+    siblings = parent.expressions
+    items = []
+    for item in filling:
+        wrapped = place.copy() if place is not node else item.copy()
+        if place is not node:
+            wrapped.set("this", item.copy())
+        items.append(wrapped)
+    position = next(i for i, sibling in enumerate(siblings) if sibling is place)
+    parent.set("expressions", [*siblings[:position], *items, *siblings[position + 1 :]])
+
+
+def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
+    inside = isinstance(node.parent, exp.Binary | exp.Unary) and not isinstance(node.parent, exp.Paren)
+    return inside and isinstance(replacement, exp.Binary | exp.Not)
+
+
+def render(tree: exp.Expr) -> str:
+    """DuckDB SQL of a tree, on several lines."""
+    return tree.sql(dialect=DIALECT, pretty=True, comments=False)
+
+
+# Small builders for hole fillings ---
+
+
+def column(name: str, table: str | None = None) -> exp.Column:
+    """A quoted column."""
+    return exp.column(exp.to_identifier(name, quoted=True), table=table)
+
+
+def named(expression: exp.Expr, name: str) -> exp.Expr:
+    """``expression AS "name"``."""
+    return exp.alias_(expression, exp.to_identifier(name, quoted=True))
+
+
+def table(name: str, database: str | None = None, schema: str | None = None) -> exp.Table:
+    """A quoted table."""
+    parts = {"this": exp.to_identifier(name, quoted=True)}
+    if schema:
+        parts["db"] = exp.to_identifier(schema, quoted=True)
+    if database:
+        parts["catalog"] = exp.to_identifier(database, quoted=True)
+    return exp.Table(**parts)
+
+
+def temp(name: str) -> exp.Table:
+    """A temporary relation of privsql's own; the prefix keeps it apart from tables of the publisher's."""
+    return table(PREFIX + name, "temp")
+
+
+def all_rows(source: exp.Table) -> exp.Select:
+    """Every row of a table."""
+    return exp.select("*").from_(source)
+
+
+def every(conditions: Sequence[exp.Expr]) -> exp.Expr:
+    """The conjunction of conditions; TRUE for none."""
+    return exp.and_(*conditions) if conditions else exp.true()
+
+
+def some(conditions: Sequence[exp.Expr]) -> exp.Expr:
+    """The disjunction of conditions; FALSE for none."""
+    return exp.or_(*conditions) if conditions else exp.false()
+
+
+def same(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
+    """NULL-safe equality of the same columns of two tables."""
+    return every([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])

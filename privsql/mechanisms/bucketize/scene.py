@@ -1,0 +1,167 @@
+"""A bucketized release as an adversary sees it: buckets of records beside slots of values."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from sqlglot import exp
+
+from privsql.attacks.block import Block, Floats, Ints
+from privsql.attacks.scene import CHUNK, Scene
+from privsql.engine.sqlfiles import Holes, column, fill, same, some, table, temp
+from privsql.errors import GuaranteeError
+from privsql.mechanisms.bucketize.unmask import Listed, channel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.answers.channel import Channel
+
+
+class Buckets(Scene):
+    """QIT and ST. ``fakes`` = sigma: values that the ST of every bucket lists beyond its records."""
+
+    records, part, independent = "qit", "bid", False
+    made = ("a_rows", "a_composition")
+
+    @property
+    def fakes(self) -> int:
+        """Sigma."""
+        return int(self.given.manifest.parameters.get("fake_values", 0))
+
+    def _filter(self) -> exp.Expr:
+        ranges = self._sampled
+        if not ranges:
+            return exp.true()
+        return some([exp.Between(this=column("part"), low=_number(low), high=_number(high)) for low, high in ranges])
+
+    @cached_property
+    def _sampled(self) -> list[tuple[int, int]]:
+        """First and last bucket of each size that are attacked; none for all. Buckets of a size lie in random order."""
+        given = self.given
+        share = 1.0 if given.sample is None else given.sample / max(1, given.manifest.published_records)
+        if share >= 1:
+            return []
+        setting = [int(number) for number in given.manifest.facts["setting"].values()]
+        firsts = np.cumsum(setting) - setting
+        return [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
+
+    @cached_property
+    def listed(self) -> tuple[Ints, Ints, Ints]:
+        """ST as stored: bucket, code and count of every row."""
+        self.db.view("a_st", self._named_st())
+        names = self.roles.sa_keys
+        inside = exp.true() if not self._sampled else self._filter().transform(_renamed)
+        holes: Holes = {
+            "st": temp("a_st"),
+            "values": temp("a_values"),
+            "sa": self.roles.sa(),
+            "same_value": same("s", "v", names),
+            "filter": inside,
+        }
+        self.db.make("a_composition", fill("attack/composition", holes))
+        found = self.db.arrow(exp.select("*").from_(temp("a_composition")))
+        bid, code, records = (found[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+        return bid, code, records
+
+    def _named_st(self) -> exp.Select:
+        listed = exp.select("bid", *self.roles.sa_in(), column("count"))
+        return listed.from_(table("st", self.given.database))
+
+    @cached_property
+    def _stated(self) -> Any:
+        return self.values(["records", "numerator", "denominator"])
+
+    @cached_property
+    def bounds(self) -> Floats:
+        """Thresholds f' (m,)."""
+        pairs = zip(self._stated["numerator"].to_pylist(), self._stated["denominator"].to_pylist(), strict=True)
+        return np.array([float(top) / float(bottom) for top, bottom in pairs])
+
+    @cached_property
+    def shares(self) -> Floats:
+        """Frequencies (m,); estimates where listed values may be fake."""
+        records = self.channel.records if self.fakes else self._stated["records"].to_numpy().astype(np.float64)
+        return np.asarray(records / records.sum())
+
+    @cached_property
+    def over(self) -> list[tuple[Any, ...]]:
+        """(bid, code, records, listed) of values above their threshold, compared in integers."""
+        if not len(self.listed[0]):  # and the composition is there
+            return []
+        holes: Holes = {"composition": temp("a_composition"), "values": temp("a_values")}
+        return self.db.rows(fill("attack/over_bound", holes))
+
+    @cached_property
+    def classes(self) -> list[tuple[Ints, Ints]]:
+        """Per size, rows (b, size) and codes (b, size + sigma), both in the order in which they are stored."""
+        bid, code, count = self.listed
+        members = np.argsort(self.parts, kind="stable")
+        buckets, sizes = np.unique(self.parts, return_counts=True)
+        order = np.argsort(np.repeat(bid, count), kind="stable")
+        slots = np.repeat(code, count)[order]
+        named_, slot_sizes = np.unique(np.repeat(bid, count), return_counts=True)
+        if not np.array_equal(buckets, named_) or not np.array_equal(sizes + self.fakes, slot_sizes):
+            raise GuaranteeError("QIT and ST do not agree on the buckets; verify the release")
+        starts, slot_starts = np.cumsum(sizes) - sizes, np.cumsum(slot_sizes) - slot_sizes
+        found = []
+        for size in np.unique(sizes).tolist():
+            own = np.flatnonzero(sizes == size)
+            rows = members[starts[own][:, None] + np.arange(size)]
+            found.append((rows, slots[slot_starts[own][:, None] + np.arange(size + self.fakes)]))
+        return found
+
+    def blocks(self) -> Iterator[Block]:
+        """Buckets of one size, as many at a time as memory wants."""
+        for rows, codes in self.classes:
+            step = max(1, CHUNK // (codes.shape[1] ** 2))
+            for start in range(0, len(rows), step):
+                part = codes[start : start + step]
+                prior = np.full((len(part), 1, part.shape[1]), 1 / part.shape[1])
+                yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fakes)
+
+    @cached_property
+    def _counts(self) -> tuple[csr_array, Ints, Ints]:
+        """How often each bucket lists each value (buckets, m), |g| (buckets,), and the row of every record's bucket."""
+        bid, code, count = self.listed
+        buckets, rank = np.unique(bid, return_inverse=True)
+        own = np.searchsorted(buckets, self.parts)
+        counts = csr_array((count.astype(np.float64), (rank, code)), shape=(len(buckets), len(self.bounds)))
+        return counts, np.bincount(own, minlength=len(buckets)), own
+
+    @cached_property
+    def _classes(self) -> list[Listed]:
+        """How often values are listed together, by size of bucket."""
+        counts, sizes, _ = self._counts
+        found = []
+        for size in np.unique(sizes).tolist():
+            mine = counts[np.flatnonzero(sizes == size)]
+            found.append(Listed(size, mine.shape[0], np.asarray((mine.T @ mine).todense()), self.fakes))
+        return found
+
+    @cached_property
+    def channel(self) -> Channel:
+        """The channel of c^/|g|, c^ what is listed with the fakes taken off on average (``unmask``)."""
+        return channel(self._classes)
+
+    def seen(self, level: Ints) -> Floats:
+        """Sums of c^/|g| over the records with each level."""
+        counts, sizes, own = self._counts
+        kappa = {one.size: one.kappa for one in self._classes}
+        fake = np.array([kappa[size] for size in sizes.tolist()])
+        scale = 1 / (sizes * (1 - fake))
+        shape = (int(level.max()) + 1, len(sizes))
+        members = csr_array((np.ones(len(level)), (level, own)), shape=shape)
+        listed = np.asarray((members @ (counts * scale[:, None])).todense())
+        return np.asarray(listed - (members @ (fake * scale))[:, None])
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+def _renamed(node: exp.Expr) -> exp.Expr:
+    return column("bid") if isinstance(node, exp.Column) else node

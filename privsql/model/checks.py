@@ -1,0 +1,114 @@
+"""A check is a query that returns the offending rows; no rows means that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import Holes, column, fill, named, same
+from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pydantic import BaseModel
+
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
+
+MOST = 1000  # offending rows that are counted
+SHOWN = 10  # offending rows that are shown
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check: a query for offending rows, or a function that lists what is wrong."""
+
+    name: str
+    query: exp.Query | Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; ``violations`` is counted up to ``MOST``."""
+
+    name: str
+    violations: int
+    offending: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the check holds."""
+        return self.violations == 0
+
+    def as_json(self) -> dict[str, Any]:
+        """name, ok, violations, and a few offending rows if there are any."""
+        shown = {"offending": list(self.offending)} if self.offending else {}
+        return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
+
+
+def run(db: Database | None, checks: Iterable[Check]) -> list[Result]:
+    """Run checks in order. A check whose query can't run on what was found has failed."""
+    return [_run(db, check) for check in checks]
+
+
+def _run(db: Database | None, check: Check) -> Result:
+    if db is None or not isinstance(check.query, exp.Expr):
+        try:
+            wrong = check.query() if callable(check.query) else ["no database"]
+        except UsageError as error:
+            wrong = [f"can't be evaluated: {error}"]
+        return Result(check.name, len(wrong), tuple(wrong[:SHOWN]))
+    columns = [projection.alias_or_name for projection in check.query.selects]
+    try:
+        rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST))
+    except (UsageError, EngineError) as error:
+        return Result(check.name, 1, (f"can't be evaluated: {error}",))
+    shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
+    return Result(check.name, len(rows), tuple(shown))
+
+
+def as_asked(stated: BaseModel, asked: BaseModel) -> list[str]:
+    """Parameters of a release that are not those of the specification."""
+    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in type(stated).model_fields}
+    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
+
+
+# Queries that several mechanisms check with ---
+
+
+def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
+    """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too."""
+    key = exp.Tuple(expressions=[column(name) for name in columns])
+    return fill("verify/rows_in_order", {"table": relation, "key": key, "strict": exp.Boolean(this=strict)})
+
+
+def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
+    """How often each combination of columns occurs, each row standing for ``weight``."""
+    one = exp.Literal.number(1)
+    return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
+
+
+def exceed(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that the second tally holds more often than the first."""
+    return fill("verify/multiset_exceeds", {"columns": columns, "first": first, "second": second})
+
+
+def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that two tallies do not hold equally often."""
+    return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
+
+
+def values_true(st: exp.Table, values: exp.Table, roles: Roles) -> exp.Query:
+    """Listed values whose rank or records are not those of ST."""
+    holes: Holes = {
+        "st": st,
+        "values": values,
+        "sa": roles.sa(),
+        "sa_order": roles.sa("v"),
+        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
+        "same_value": same("f", "v", roles.sa_keys),
+    }
+    return fill("verify/values_true", holes)

@@ -1,0 +1,73 @@
+"""The manifest: what a release says of itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privsql.engine.roles import Field as Column
+from privsql.engine.roles import Roles
+from privsql.errors import UsageError
+from privsql.noise import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MANIFEST = "privsql_manifest"
+
+
+class Manifest(BaseModel):
+    """What a release says of itself. Nothing in it is secret: no key, no raw value that is not published."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    privsql: str
+    duckdb: str
+    name: str = Field(min_length=1)
+    mechanism: str
+    algorithm: str
+    parameters: dict[str, Any]
+    quasi_identifiers: list[Column]
+    sensitive: list[Column]
+    nulls: dict[str, str]
+    records: int | None = Field(default=None, ge=0)
+    published: int | None = Field(default=None, ge=1)
+    suppressed: int | None = Field(default=None, ge=0)
+    randomness: Origin
+    composition: list[str] = Field(default_factory=list)
+    learning_risk: dict[str, float] | None = None
+    facts: dict[str, Any]
+    sql: dict[str, str]
+
+    @property
+    def published_records(self) -> int:
+        """The stated number; 0 where none is stated."""
+        return self.published or 0
+
+    @property
+    def roles(self) -> Roles:
+        """The published columns."""
+        return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive))
+
+    def as_table(self) -> pa.Table:
+        """(key, value): one row per entry, values as JSON."""
+        entries = self.model_dump(mode="json")
+        return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
+
+    @staticmethod
+    def of_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
+        """The manifest from its table; ``UsageError`` if it is not one."""
+        try:
+            entries = [(key, json.loads(value)) for key, value in rows]
+            if len(dict(entries)) < len(entries):
+                raise ValueError("an entry stands twice")
+            found = Manifest.model_validate(dict(entries))
+            if not all(column.is_published for column in (*found.quasi_identifiers, *found.sensitive)):
+                raise ValueError("a column has no type that is published")
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
+            raise UsageError("its manifest is damaged or of another version of privsql") from error
+        return found

@@ -1,0 +1,146 @@
+"""A release on disk: its manifest, and the atomic way in which it comes to be.
+
+A draft grows in a private folder beside its target and is renamed into place when all is done, so a crash at any
+moment leaves the old release or none. Drafts of dead processes are swept away by the next one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, Self
+
+from privsql.errors import EngineError, UsageError
+
+OLD = "old"  # where a draft puts the folder that it replaces
+
+
+class Draft:
+    """A private folder beside the target in which a release grows; a context manager that leaves nothing behind."""
+
+    def __init__(self, target: Path, *, replace: bool = True) -> None:
+        """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
+        self.target, self._replace = target, replace
+        try:
+            _sweep(target)
+            self.folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        except OSError as error:
+            raise EngineError(f"{target.parent}: can't be written: {error.strerror}") from error
+        try:
+            self._lock = _locked(self.folder)
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise EngineError(f"{target.parent}: can't be locked: {error.strerror}") from error
+
+    @property
+    def database(self) -> Path:
+        """The database file that becomes the release."""
+        return self.folder / "release.duckdb"
+
+    @property
+    def parquet(self) -> Path:
+        """The folder that becomes the release, made on first use."""
+        path = self.folder / "release"
+        path.mkdir(exist_ok=True)
+        return path
+
+    @property
+    def spill(self) -> Path:
+        """Where the engine may spill."""
+        return self.folder / "spill"
+
+    def commit(self, made: Path) -> None:
+        """Flush ``made`` to disk and move it to the target; a failure leaves what was there.
+
+        Raises ``UsageError`` if a target that may not be replaced has come meanwhile, ``EngineError`` on trouble.
+        """
+        try:
+            for path in [*made.glob("*"), made]:
+                _flush(path)
+            self._move(made)
+            _flush(self.target.parent)
+        except FileExistsError as error:
+            raise UsageError(f"{self.target} exists; give --replace to publish over it") from error
+        except OSError as error:
+            raise EngineError(f"{self.target}: can't be written: {error.strerror}") from error
+
+    def _move(self, made: Path) -> None:
+        if not self._replace:
+            if made.is_dir():
+                self.target.mkdir()  # fails if there is anything; an empty folder is then replaced
+                made.replace(self.target)
+            else:
+                os.link(made, self.target)
+            return
+        log = self.target.with_name(f"{self.target.name}.wal")  # of what is replaced; a new release has none
+        moved = [(path, self.folder / name) for path, name in ((self.target, OLD), (log, "log")) if path.exists()]
+        if not (made.is_dir() or self.target.is_dir()):
+            moved = [(path, aside) for path, aside in moved if path == log]  # a file is replaced in one step
+        if self.target.exists() and made.is_dir() and _exchanged(made, self.target):
+            return  # what was there is in the draft's folder now, and goes with it
+        done = []
+        try:
+            for path, aside in moved:
+                path.replace(aside)
+                done.append((path, aside))
+            made.replace(self.target)
+        except OSError:
+            for path, aside in done:
+                aside.replace(path)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; False where the system (not Linux) or the file system can't."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.draft-"
+
+
+def _sweep(target: Path) -> None:
+    """Remove drafts whose process is gone: nobody holds their lock. A release that one had put aside comes back."""
+    for folder in [path for path in target.parent.iterdir() if path.name.startswith(_prefix(target))]:
+        try:
+            lock = _locked(folder)
+        except OSError:
+            continue
+        if (folder / OLD).exists() and not target.exists():
+            (folder / OLD).replace(target)
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.close()
+
+
+def _locked(folder: Path) -> IO[str]:
+    file = (folder / "lock").open("w", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,306 @@
+"""What a publisher asks for: source, roles of the columns, release and mechanism, as validated value objects.
+
+Read from TOML (numbers exactly as written) or built from flags; paths in a file are relative to that file.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from privsql.engine.database import FILE_KINDS
+from privsql.engine.roles import fold
+from privsql.errors import EngineError, UsageError
+from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.permute.parameters import Permute
+from privsql.mechanisms.randomize.parameters import Randomize
+from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.model.exacttypes import Positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NullPolicy = Literal["value", "suppress", "refuse"]
+Mechanism = Annotated[Bucketize | Randomize | Permute | SetValued | Contingency, Field(discriminator="kind")]
+DEFAULT_KIND = "bucketize"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(_Part):
+    """Where the records are: a table, view or query of a DuckDB file, or a Parquet or CSV file.
+
+    A ``query`` over a file calls the file ``source``.
+    """
+
+    database: Path | None = None
+    file: Path | None = None
+    table: str | None = None
+    query: str | None = None
+    id: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Source:
+        if (self.database is None) == (self.file is None):
+            raise ValueError("give either database (a DuckDB file) or file (Parquet or CSV)")
+        if self.database and (self.table is None) == (self.query is None):
+            raise ValueError("a database needs either table or query")
+        if self.file and self.table:
+            raise ValueError("table belongs to a database; a file is a table by itself")
+        if self.file and self.file.suffix.lower() not in FILE_KINDS:
+            raise ValueError(f"{self.file.name}: the ending must be one of {', '.join(FILE_KINDS)}")
+        return self
+
+    @property
+    def path(self) -> Path:
+        """The file that holds the records."""
+        return self.database or self.file or Path()
+
+    @property
+    def kind(self) -> str:
+        """``duckdb``, ``parquet`` or ``csv``."""
+        return "duckdb" if self.database else FILE_KINDS[self.path.suffix.lower()]
+
+
+class Columns(_Part):
+    """The roles of the columns and what happens to NULL in each.
+
+    A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
+    and ``item``, one row for each item of a record; or ``categories``, the columns of a contingency table. NULL is
+    ``value`` (a value of its own; the default for quasi-identifiers), ``suppress`` (the record is left out and counted)
+    or ``refuse`` (the default for all others).
+    """
+
+    quasi_identifiers: tuple[str, ...] = Field(default=(), validate_default=False)
+    sensitive: tuple[str, ...] = Field(default=(), validate_default=False)
+    items: str | None = None
+    record: str | None = None
+    item: str | None = None
+    categories: tuple[str, ...] = Field(default=(), validate_default=False)
+    nulls: dict[str, NullPolicy] = Field(default_factory=dict)
+
+    @field_validator("sensitive", mode="before")
+    @classmethod
+    def _single(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _roles(self) -> Columns:
+        self._one_kind()
+        seen: set[str] = set()
+        for name in (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories):
+            if fold(name) in seen:
+                raise ValueError(f"column {name!r} has two roles")
+            seen.add(fold(name))
+        for name in self.nulls:
+            if fold(name) not in seen:
+                raise ValueError(f"nulls: column {name!r} has no role")
+        return self
+
+    def _one_kind(self) -> None:
+        """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
+        if self.categories:
+            if self.quasi_identifiers or self.sensitive or self.sets:
+                raise ValueError("categories stand alone: a contingency table has no columns of another role")
+        elif not self.sets:
+            for name in ("quasi_identifiers", "sensitive"):
+                if not getattr(self, name):
+                    raise ValueError(f"columns.{name} is missing; name at least one column")
+        elif self.quasi_identifiers or self.sensitive:
+            raise ValueError("item sets have no quasi_identifiers and no sensitive columns")
+        elif (self.record is None) != (self.item is None) or (self.items and self.item):
+            raise ValueError("item sets are one column items (a list), or two columns record and item")
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns of item sets: the list, or record and item; none in a table of another kind."""
+        return tuple(name for name in (self.items, self.record, self.item) if name is not None)
+
+    def policy(self, name: str) -> NullPolicy:
+        """The NULL policy of a column."""
+        given = {fold(key): policy for key, policy in self.nulls.items()}
+        sensitive = {fold(column) for column in (*self.sensitive, *self.sets, *self.categories)}
+        return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
+
+
+class Release(_Part):
+    """The release's name (that of its view) and where it goes."""
+
+    name: str | None = None
+    to: Path | None = None
+    format: Literal["duckdb", "parquet"] = "duckdb"
+
+
+class Ledger(_Part):
+    """The publisher's private record of releases (default: beside the source); it needs ``source.id``.
+
+    Differentially private releases need none: ``epsilon`` is what all of them may spend together.
+    """
+
+    database: Path | None = None
+    epsilon: Positive | None = None
+
+
+class Spec(_Part):
+    """A complete request to publish."""
+
+    source: Source
+    columns: Columns
+    release: Release = Release()
+    mechanism: Mechanism
+    ledger: Ledger | None = None
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _with_kind(cls, given: Any) -> Any:
+        return {"kind": DEFAULT_KIND, **given} if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _named_records(self) -> Spec:
+        if self.ledger is not None and self.source.id is None and not self.is_private:
+            raise ValueError("[ledger] needs source.id, the column that names the records")
+        return self
+
+    @model_validator(mode="after")
+    def _fitting_columns(self) -> Spec:
+        columns = self.columns
+        if isinstance(self.mechanism, SetValued) != bool(columns.sets):
+            wanted = "columns.items, or record and item" if not columns.sets else "kind = 'setvalued'"
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
+        if isinstance(self.mechanism, Contingency) != bool(columns.categories):
+            wanted = "columns.categories" if not columns.categories else "kind = 'contingency'"
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
+        if isinstance(self.mechanism, Contingency):
+            _same_names(columns.categories, self.mechanism.domains)
+        if self.is_private and "value" in columns.nulls.values():
+            raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
+        return self
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the release is differentially private: it spends a budget, and states no exact number."""
+        return isinstance(self.mechanism, SetValued | Contingency)
+
+    @property
+    def name(self) -> str:
+        """The release's name: as given, else after the table or file."""
+        if self.release.name:
+            return self.release.name
+        return self.source.table.split(".")[-1].strip('"') if self.source.table else self.source.path.stem
+
+    @property
+    def target(self) -> Path:
+        """The file or folder that the release becomes."""
+        ending = ".duckdb" if self.release.format == "duckdb" else ""
+        return self.release.to or Path(f"{self.name}_release{ending}")
+
+
+def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
+    """``ValueError`` unless every column has its values."""
+    wanted, given = ({fold(name): name for name in names} for names in (categories, domains))
+    for name, shown in (wanted | given).items():
+        if name not in given:
+            raise ValueError(f"mechanism.domains.{shown} is missing; give its values, or 'data'")
+        if name not in wanted:
+            raise ValueError(f"mechanism.domains.{shown} is not one of columns.categories")
+
+
+def load(path: Path) -> Spec:
+    """Read a specification from a TOML file.
+
+    Raises ``EngineError`` if it can't be read and ``UsageError``, naming the key, if it is not valid.
+    """
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise EngineError(f"{path}: {reason}") from error
+    try:
+        raw = tomllib.loads(content, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    return build(raw, base=path.parent, origin=str(path))
+
+
+def build(raw: dict[str, Any], *, base: Path = Path(), origin: str = "specification") -> Spec:
+    """A validated specification from plain data; relative paths are taken from ``base``."""
+    try:
+        spec = Spec.model_validate(raw)
+    except ValidationError as error:
+        raise UsageError(f"{origin}: {_first(error)}") from error
+    source = spec.source.model_copy(
+        update={key: base / path for key in ("database", "file") if (path := getattr(spec.source, key))}
+    )
+    release = spec.release.model_copy(update={"to": base / (spec.release.to or spec.target)})
+    ledger = spec.ledger
+    if ledger is not None and ledger.database is not None:
+        ledger = ledger.model_copy(update={"database": base / ledger.database})
+    return spec.model_copy(update={"source": source, "release": release, "ledger": ledger})
+
+
+def from_flags(source: Path, flags: dict[str, Any]) -> dict[str, Any]:
+    """Plain data of a specification from a source file and the command line's flags."""
+    for flag, key in (("--sensitive", "sensitive"), ("--qi", "qi"), ("--threshold", "threshold")):
+        if not flags.get(key):
+            raise UsageError(f"{source} is not a specification (.toml), so {flag} is needed")
+    where = "file" if source.suffix.lower() in FILE_KINDS else "database"
+    nulls = {}
+    for item in flags.get("nulls") or ():
+        name, _, policy = item.partition("=")
+        nulls[name] = policy
+    release = {key: flags[key] for key in ("name", "to", "format") if flags.get(key)}
+    sizes = {key: flags[key] for key in ("min_bucket_size", "max_bucket_size") if flags.get(key) is not None}
+    algorithm = {"algorithm": flags["mechanism"]} if flags.get("mechanism") else {}
+    return {
+        "source": {where: source} | {key: flags[key] for key in ("table", "query") if flags.get(key)},
+        "columns": {"quasi_identifiers": flags["qi"], "sensitive": flags["sensitive"], "nulls": nulls},
+        "release": release,
+        "mechanism": {"threshold": flags["threshold"], **algorithm, **sizes},
+    }
+
+
+def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
+    """The specification with another target or format."""
+    if form is not None and form not in ("duckdb", "parquet"):
+        raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
+    release = spec.release
+    if form is not None and form != release.format:
+        default = release.to.with_suffix("" if form == "parquet" else ".duckdb") if release.to else None
+        release = release.model_copy(update={"format": form, "to": default})
+    if to is not None:
+        release = release.model_copy(update={"to": to})
+    return spec.model_copy(update={"release": release})
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, as ``key: what``."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for i, part in enumerate(first["loc"]) if not _is_tag(i, first["loc"]))
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        what = "there is no such key"
+    elif first["type"] == "missing":
+        what = "is missing"
+    elif first["type"] == "union_tag_invalid":
+        where, what = f"{where}.kind", f"{first['ctx']['tag']!r} is not one of {first['ctx']['expected_tags']}"
+    elif first["type"] == "literal_error":
+        what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
+    return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
+
+
+def _is_tag(position: int, where: tuple[int | str, ...]) -> bool:
+    """Whether a part of an error's place is the kind of the mechanism, which the reader of a file does not write."""
+    return position == 1 and where[0] == "mechanism"
+
+
+def schema() -> str:
+    """JSON Schema of a specification."""
+    return json.dumps(Spec.model_json_schema(), indent=2) + "\n"

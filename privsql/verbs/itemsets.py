@@ -1,0 +1,42 @@
+"""``itemsets``: the most frequent item sets of a release, and synthetic records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql.engine.duck import scratch
+from privsql.engine.sqlfiles import temp
+from privsql.errors import UsageError
+from privsql.releases.opened import Release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def itemsets(path: Path, *, top: int = 20, estimator: str = "reconstructed") -> list[tuple[list[str], float]]:
+    """The ``top`` most frequent item sets of a release, each with its estimated number of records.
+
+    Raises ``UsageError`` for a release of another kind.
+    """
+    if top < 1:
+        raise UsageError(f"--top {top} must be at least 1")
+    with Release(path) as release:
+        sets = release.item_sets
+        if estimator not in ("reconstructed", "baseline"):
+            raise UsageError(f"estimator {estimator!r} is not one of reconstructed, baseline")
+        holdings = sets.counted if estimator == "baseline" else sets.holdings
+        return [([sets.labels[code] for code in chosen], support) for chosen, support in holdings.top(top)]
+
+
+def synthesize(path: Path, to: Path) -> int:
+    """Write (record, item) rows of synthetic records that give about a release's estimates, as Parquet; how many rows.
+
+    They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
+    """
+    if to.suffix != ".parquet" or to.exists():
+        raise UsageError(f"--synthetic {to}: must be a new file that ends in .parquet")
+    with Release(path) as release, scratch() as db:
+        made = release.item_sets.synthetic()
+        db.put("synthetic", made)
+        db.export(temp("synthetic"), to)
+        return int(made.num_rows)

@@ -1,0 +1,78 @@
+"""Where the verbs work: an engine with room to spill, a source in it, and a release beside its source."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsql.engine.duck import Engine, workshop
+from privsql.engine.progress import Options
+from privsql.errors import UsageError
+from privsql.mechanisms.registry import of
+from privsql.source.sets import PreparedSets, prepare_sets
+from privsql.source.table import Prepared, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.model.manifest import Manifest
+    from privsql.source.spec import Spec
+
+
+def mounted(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
+    """The source, mounted and counted."""
+    if spec.columns.sets:
+        return prepare_sets(db, spec)
+    return prepare(db, spec, named_records=named_records and not spec.is_private)
+
+
+@contextmanager
+def workroom(options: Options | None = None) -> Iterator[Engine]:
+    """An empty engine for the time of a verb, with a folder to spill to."""
+    with (
+        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
+        workshop_in(Path(folder), options or Options()) as db,
+    ):
+        yield db
+
+
+@contextmanager
+def beside(
+    path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
+) -> Iterator[tuple[Engine, Prepared | PreparedSets]]:
+    """A release, its tables in database ``release``, beside the sorted records of its source.
+
+    Raises ``UsageError`` if the specification is not for such a release.
+    """
+    with workroom(options) as db:
+        source = mounted(db, spec)
+        same_roles(manifest, source)
+        same_mechanism(manifest, spec)
+        source.sort()
+        attach(db, path, manifest)
+        yield db, source
+
+
+def workshop_in(spill: Path, options: Options) -> Engine:
+    return workshop(spill, memory_limit=options.memory_limit, threads=options.threads, report=options.report)
+
+
+def same_roles(manifest: Manifest, source: Prepared | PreparedSets) -> None:
+    if manifest.roles != source.roles:
+        raise UsageError("the specification's columns are not those of the release")
+
+
+def same_mechanism(manifest: Manifest, spec: Spec) -> None:
+    if manifest.mechanism != spec.mechanism.kind:
+        raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
+
+
+def attach(db: Engine, path: Path, manifest: Manifest) -> None:
+    """Make the release's tables readable in database ``release`` beside the source."""
+    if path.is_file():
+        db.attach(path, "release", read_only=True)
+    else:
+        db.load(path, "release")
+        db.view(manifest.name, of(manifest.mechanism).view(manifest), into="release")

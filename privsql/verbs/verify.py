@@ -1,0 +1,114 @@
+"""``verify``: a release alone, against its source, and beside other releases of the same subjects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from privsql._version import __version__
+from privsql.engine.duck import Engine, scratch
+from privsql.errors import GuaranteeError, UsageError
+from privsql.mechanisms.permute.together import comparable, published_checks, record_checks
+from privsql.mechanisms.registry import of
+from privsql.model.checks import Check, run
+from privsql.model.manifest import MANIFEST, Manifest
+from privsql.releases import ledger as ledgers
+from privsql.releases.contents import contents, examine
+from privsql.releases.opened import opened
+from privsql.verbs.room import beside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from privsql.engine.progress import Options
+    from privsql.model.checks import Result
+    from privsql.source.spec import Spec
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The outcome of ``verify``; ``notes`` are no violations but should be known."""
+
+    checks: list[Result]
+    notes: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds."""
+        return all(check.ok for check in self.checks)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        return {"ok": self.ok, "checks": [check.as_json() for check in self.checks], "notes": self.notes}
+
+
+def verify(
+    path: Path, spec: Spec | None = None, *, against: Sequence[Path] = (), options: Options | None = None
+) -> Verified:
+    """Check a release from its published file, against its source if ``spec`` is given, and beside other releases.
+
+    ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
+    what its ledger says of their records.
+    """
+    with opened(path) as (db, manifest, _):
+        # Against a source all checks run there, where both are open; here only what makes that safe.
+        results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
+    if spec is not None and results[0].ok:
+        with beside(path, spec, manifest, options) as (db, source):
+            results = examine(db, manifest, "release", source=source, asked=spec.mechanism)
+    if path.is_dir():
+        results += run(
+            None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
+        )
+    if against and all(result.ok for result in results):
+        results += _together([*against, path], spec)
+    return Verified(results, _notes(manifest))
+
+
+def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
+    """What several releases tell together; each is seen to hold what it states before it is read."""
+    manifests = []
+    for other in paths:
+        with opened(other) as (db, manifest, _):
+            held = contents(db, manifest, None)
+            if not held[0].ok:
+                raise GuaranteeError(f"{other}: {held[0].name}: {'; '.join(held[0].offending)}")
+            manifests.append(manifest)
+    names = [other.name for other in paths]
+    comparable(names, manifests)
+    with scratch() as db:
+        for i, other in enumerate(paths):
+            db.load(other, f"r{i}") if other.is_dir() else db.attach(other, f"r{i}", read_only=True)
+        results = run(db, published_checks(db, names, manifests))
+        if spec is not None:
+            results += _by_record(db, paths, spec, manifests[-1])
+    return results
+
+
+def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+    """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
+    with ledgers.read(db, spec) as entries:
+        by_digest = {entry.digest: entry for entry in entries}
+        found = [by_digest.get(ledgers.digest(path)) for path in paths]
+        strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
+        if strange is not None:
+            raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
+        listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
+        return run(db, record_checks(db, entries, listed, manifest))
+
+
+def _strangers(path: Path, manifest: Manifest) -> list[str]:
+    """Files of a release's folder that do not belong there."""
+    own = {path / f"{name}.parquet" for name in (*of(manifest.mechanism).tables(manifest), MANIFEST)}
+    return [f"{file.relative_to(path)} does not belong here" for file in sorted(path.rglob("*")) if file not in own]
+
+
+def _notes(manifest: Manifest) -> list[str]:
+    notes = []
+    if manifest.randomness == "seed":
+        notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
+    notes += manifest.composition
+    if manifest.privsql != __version__:
+        notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
+    return notes
