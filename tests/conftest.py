@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import sqllogic
+from support import sqllogic
 
 if TYPE_CHECKING:
     import pytest

@@ -13,7 +13,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from support.places import ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 SETUP = ["sh examples/quickstart.sh", "sh tests/run.sh"]

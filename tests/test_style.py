@@ -7,14 +7,13 @@ import importlib
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import privsql
 import privsql.source.spec
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FOUND = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
 TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]]
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.stats import chi2
-from test_cli import refused, run, succeeded
 
 import privsql
 from privsql.errors import InfeasibleError
@@ -22,6 +21,7 @@ from privsql.mechanisms.bucketize.model import Setting
 from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.unmask import Listed, channel
 from privsql.noise import seed_key
+from support.commands import refused, run, succeeded
 
 if TYPE_CHECKING:
     from pathlib import Path

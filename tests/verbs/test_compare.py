@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from test_cli import refused, rows, run, specification, succeeded, write
 
 import privsql
+from support.commands import refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,22 +10,22 @@ import subprocess
 import sys
 import zipfile
 from graphlib import TopologicalSorter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
 import sqlglot
-import sqllogic
 from sqlglot import exp
 
 from privsql.engine import sqlfiles
 from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp
+from support import sqllogic
+from support.places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
 SQL = ROOT / "sql"
 PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from test_cli import (
+
+from support.commands import (
     FLAGS,
     PEOPLE,
     left_over,

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pytest
-from test_cli import PEOPLE, ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
 
 import privsql
 from privsql.engine.duck import locked
 from privsql.errors import PrivsqlError
 from privsql.releases.draft import Draft
+from support.commands import PEOPLE, ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import refused, rows, run, specification, succeeded, write
-from test_tamper import fact, failed, parameter
 
 from privsql.engine.roles import Field
 from privsql.mechanisms.permute import amounts
 from privsql.mechanisms.permute.amounts import Held, Met
 from privsql.mechanisms.permute.parameters import extent
 from privsql.mechanisms.permute.scale import scale
+from support.commands import refused, rows, run, specification, succeeded, write
+from support.tampering import fact, failed, parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

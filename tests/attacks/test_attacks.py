@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cli import refused, rows, run, specification, succeeded
 
 import privsql
 from privsql.attacks import association, differential, learning, negative, order, risk, suite
@@ -32,6 +31,7 @@ from privsql.noise import laplace, seed_key
 from privsql.releases.opened import opened
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary
+from support.commands import refused, rows, run, specification, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

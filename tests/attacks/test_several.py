@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from test_cli import refused, rows, run, specification, succeeded, write
-from test_ledger import grown
+
+from support.commands import refused, rows, run, specification, succeeded, write
+from support.office import grown
 
 if TYPE_CHECKING:
     from pathlib import Path

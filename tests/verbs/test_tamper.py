@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from test_cli import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse, write
+
+from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse, write
+from support.tampering import fact, failed, parameter, stating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,26 +50,6 @@ def changed(ward: Path, folder: Path, *changes: Any) -> Path:
     return release
 
 
-def stating(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
-    """A change of one entry of the manifest."""
-
-    def apply(db: duckdb.DuckDBPyConnection) -> None:
-        (text,) = db.execute(f"SELECT value FROM {MANIFEST} WHERE key = ?", [key]).fetchall()[0]
-        db.execute(f"UPDATE {MANIFEST} SET value = ? WHERE key = ?", [json.dumps(change(json.loads(text))), key])
-
-    return apply
-
-
-def fact(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
-    """A change of one of the manifest's facts."""
-    return stating("facts", lambda facts: facts | {key: change(facts[key])})
-
-
-def parameter(key: str, value: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
-    """A change of one of the manifest's parameters."""
-    return stating("parameters", lambda parameters: parameters | {key: value})
-
-
 def composition(change: Callable[[dict[int, dict[Any, int]]], None]) -> Callable[[duckdb.DuckDBPyConnection], None]:
     """A change of ST as {bucket: {value: count}}, written back in canonical order."""
 
@@ -94,18 +75,6 @@ def gather(buckets: dict[int, dict[Any, int]]) -> None:
     buckets[first]["HIV"] += 1
     buckets[second]["HIV"] -= 1
     buckets[second][given] = buckets[second].get(given, 0) + 1
-
-
-def failed(done: Outcome) -> dict[str, list[str]]:
-    """The checks that failed, with the offending rows that are shown."""
-    assert done.crash is None, repr(done.crash)
-    shown = done.json
-    assert done.code == 1, done.err + done.out
-    assert shown["ok"] is False
-    found = {check["name"]: check.get("offending", []) for check in shown["checks"] if not check["ok"]}
-    assert found
-    assert all(check["violations"] > 0 for check in shown["checks"] if not check["ok"])
-    return found
 
 
 NO_PLAN = {

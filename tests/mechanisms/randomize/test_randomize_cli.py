@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from test_cli import (
+
+from support.commands import (
     MANIFEST,
     Outcome,
     left_over,
@@ -23,7 +24,7 @@ from test_cli import (
     warehouse,
     write,
 )
-from test_tamper import fact, parameter, stating
+from support.tampering import fact, parameter, stating
 
 if TYPE_CHECKING:
     from collections.abc import Callable

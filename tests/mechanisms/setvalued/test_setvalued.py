@@ -31,15 +31,15 @@ from privsql.mechanisms.setvalued.records import Baskets, generalize
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
 from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
 from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+from support.enumeration import FALSE_ALARM, Enumeration, chi_square, worst_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
 
-FALSE_ALARM = 1e-6  # of each statistical test; those on OpenDP's noise can't be seeded
 SETS = [frozenset(c) for size in (1, 2, 3) for c in itertools.combinations(range(3), size)]
 
 
@@ -225,19 +225,6 @@ def laplace(epsilon: float, reach: int) -> NDArray[np.float64]:
     return (1 - p) / (1 + p) * p ** np.abs(np.arange(-reach, reach + 1))
 
 
-def chi_square(observed: Sequence[int], chances: NDArray[np.float64]) -> None:
-    """Observed counts against exact chances; what is left of the chances is a last class."""
-    seen = np.array([*observed, 0][: len(chances) + 1], dtype=float)
-    total = float(np.sum(observed))
-    expected = np.append(chances, max(0.0, 1 - chances.sum())) * total
-    seen[-1] = total - seen[:-1].sum()
-    few = expected < 5
-    pairs = [*zip(seen[~few], expected[~few], strict=True), (seen[few].sum(), expected[few].sum())]
-    kept = [(o, e) for o, e in pairs if e > 1e-6]
-    statistic = sum((o - e) ** 2 / e for o, e in kept)
-    assert stats.chi2.sf(statistic, max(len(kept) - 1, 1)) > FALSE_ALARM
-
-
 SOURCES: list[Callable[[], Any]] = [OpenDPNoise, lambda: SeededNoise(seed_key(3).stream("test"))]
 
 
@@ -371,61 +358,6 @@ def test_basic_counts_every_set() -> None:
 # Exact likelihood ratios ----------------------------------------------------------------------------------------------
 
 
-class Enumeration:
-    """Noise that is clamped to [0, most], a post-processing of the geometric mechanism, taken through all its values.
-
-    ``runs`` repeats a program until every sequence of choices has been made once and gives each result's probability.
-    Which empty partitions pass is asked of them one by one.
-    """
-
-    origin: Literal["opendp", "seed"] = "seed"
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._path: list[list[int]] = []  # choice, number of choices
-        self._at, self._chance = 0, 1.0
-
-    def runs(self, program: Callable[[], Any]) -> Iterator[tuple[Any, float]]:
-        while True:
-            self._at, self._chance = 0, 1.0
-            yield program(), self._chance
-            while self._path and self._path[-1][0] + 1 == self._path[-1][1]:
-                self._path.pop()
-            if not self._path:
-                return
-            self._path[-1][0] += 1
-
-    def _draw(self, chances: Sequence[float]) -> int:
-        if self._at == len(self._path):
-            self._path.append([0, len(chances)])
-        chosen = self._path[self._at][0]
-        self._at += 1
-        self._chance *= chances[chosen]
-        return chosen
-
-    def _law(self, count: int, epsilon: Fraction) -> list[float]:
-        p = math.exp(-epsilon)
-        steps = [k - count for k in range(self.most)]
-        below = [1 - p ** (j + 1) / (1 + p) if j >= 0 else p**-j / (1 + p) for j in steps]
-        return np.diff([0.0, *below, 1.0]).tolist()
-
-    def noisy(self, counts: Ints, epsilon: Fraction) -> Ints:
-        return np.array([self._draw(self._law(count, epsilon)) for count in counts.tolist()], dtype=np.int64)
-
-    def passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
-        chance = sum(self._law(0, epsilon)[least:])
-        laws = [[math.comb(n, k) * chance**k * (1 - chance) ** (n - k) for k in range(n + 1)] for n in empty.tolist()]
-        return np.array([self._draw(law) for law in laws], dtype=np.int64)
-
-    def above(self, number: int, least: int, epsilon: Fraction) -> Ints:
-        tail = self._law(0, epsilon)[least:]
-        return np.array([least + self._draw([t / sum(tail) for t in tail]) for _ in range(number)], dtype=np.int64)
-
-    def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> Ints:
-        choices = list(itertools.combinations(range(number), size))
-        return np.array(choices[self._draw([1 / len(choices)] * len(choices))], dtype=np.int64)
-
-
 def law_of(records: Sequence[frozenset[int]], items: int, most: int, request: SetValued) -> dict[Any, float]:
     """Exact distribution of the published tree."""
     taxonomy = grow(items, request.fan_out, InOrder())
@@ -440,11 +372,6 @@ def law_of(records: Sequence[frozenset[int]], items: int, most: int, request: Se
         found[result] += chance
     assert math.isclose(sum(found.values()), 1)
     return found
-
-
-def worst_ratio(one: dict[Any, float], other: dict[Any, float]) -> float:
-    assert one.keys() == other.keys()
-    return max(max(one[o] / other[o], other[o] / one[o]) for o in one)
 
 
 def worst_over(tables: Sequence[tuple[frozenset[int], ...]], most: int, request: SetValued) -> float:

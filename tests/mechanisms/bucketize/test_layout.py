@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from fractions import Fraction
-from functools import cache
 from math import factorial, floor, lcm
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,10 @@ from privsql.mechanisms.bucketize.layout import LAYOUTS, Bids, arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find
 from privsql.noise import seed_key, system_key
+from support.enumeration import Enumerator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -169,48 +169,6 @@ def test_the_key_decides(algorithm: str, layout: str) -> None:
 # The exact adversary
 
 
-class Enumerator:
-    """A Shuffler that replays every outcome of every call, one run after the other, all equally likely."""
-
-    def __init__(self) -> None:
-        self.path: list[tuple[int, int]] = []  # (choice, number of choices) of each call of this run
-        self.call = 0
-
-    def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
-        """The next outcome of this call."""
-        array = np.arange(items) if isinstance(items, int | np.integer) else np.array(items)
-        return array[self._order(len(array))]
-
-    def shuffle(self, items: NDArray[Any]) -> None:
-        """The next outcome of this call, in place."""
-        items[:] = items[self._order(len(items))]
-
-    def _order(self, length: int) -> list[int]:
-        if self.call == len(self.path):
-            self.path.append((0, factorial(length)))
-        choice, choices = self.path[self.call]
-        assert choices == factorial(length)
-        self.call += 1
-        return orders(length)[choice]
-
-    def runs(self, run: Callable[[], tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Fraction]]:
-        """What ``run`` gives with its probability, depth first over all outcomes."""
-        while True:
-            self.call = 0
-            outcome = run()
-            assert self.call == len(self.path)
-            weight = 1
-            for _, choices in self.path:
-                weight *= choices
-            yield outcome, Fraction(1, weight)
-            while self.path and self.path[-1][0] + 1 == self.path[-1][1]:
-                self.path.pop()
-            if not self.path:
-                return
-            choice, choices = self.path[-1]
-            self.path[-1] = (choice + 1, choices)
-
-
 def test_the_enumerator_lists_every_outcome_once() -> None:
     """Calls may depend on earlier outcomes; probabilities are those of independent uniform permutations."""
     noise = Enumerator()
@@ -228,12 +186,6 @@ def test_the_enumerator_lists_every_outcome_once() -> None:
     for outcome, probability in outcomes:
         heads[outcome[:3]] += probability
     assert heads == dict.fromkeys(itertools.permutations(range(3)), Fraction(1, 6))
-
-
-@cache
-def orders(length: int) -> list[list[int]]:
-    """All permutations of 0..length-1."""
-    return [list(order) for order in itertools.permutations(range(length))]
 
 
 def distribution(plan: Plan, layout: str) -> dict[tuple[int, ...], Fraction]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from test_cli import MANIFEST, manifest, refused, rows, run, specification, succeeded, warehouse, write
 
 import privsql
+from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
+from support.tampering import stating, with_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 NAMES = ["ale", "bread", "cheese", "dates", "eggs", "figs", "ginger"]
@@ -423,20 +423,6 @@ def test_evaluation_with_queries_of_a_file(place: Path) -> None:
 
 
 # Damage ---------------------------------------------------------------------------------------------------------------
-
-
-def stating(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
-    """A change of one entry of the manifest."""
-
-    def apply(db: duckdb.DuckDBPyConnection) -> None:
-        (text,) = db.execute(f"SELECT value FROM {MANIFEST} WHERE key = ?", [key]).fetchall()[0]
-        db.execute(f"UPDATE {MANIFEST} SET value = ? WHERE key = ?", [json.dumps(change(json.loads(text))), key])
-
-    return apply
-
-
-def with_facts(**facts: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
-    return stating("facts", lambda stated: stated | facts)
 
 
 LEAF = "(SELECT max(part) FROM privsql_tree WHERE node IS NULL)"

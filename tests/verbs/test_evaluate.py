@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from privsql.cli.app import app
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.noise import seed_key
 from privsql.source.spec import Spec, build
+from support.places import REAL, ROOT
 
-REPOSITORY = Path(__file__).parent.parent
-REAL = Path(os.environ.get("PRIVSQL_DATA", REPOSITORY.parent / "shared" / "data"))
 QI = ["age", "sex", "education", "marital", "race", "work_class", "birthplace"]
 THRESHOLDS = {"constant": "1/8", "linear": "8*f + 0.02"}
 FIGURES = ["estimate", "std_error", "low", "high"]
@@ -96,7 +94,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """20,000 people, published with each threshold and a seed."""
     folder = tmp_path_factory.mktemp("census")
-    found = importlib.util.spec_from_file_location("make_census", REPOSITORY / "examples" / "make_census.py")
+    found = importlib.util.spec_from_file_location("make_census", ROOT / "examples" / "make_census.py")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)

@@ -16,7 +16,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.stats import chi2, chisquare, kstest
-from test_layout import Enumerator
 
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.mechanisms.randomize import merge, search
@@ -29,6 +28,7 @@ from privsql.mechanisms.randomize.model import MOST_WEIGHT, Partition, Problem, 
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public
 from privsql.noise import seed_key
+from support.enumeration import Enumerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,9 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from test_cli import manifest, refused, rows, run, specification, succeeded, write
-from test_setvalued import Enumeration, chi_square, worst_ratio
-from test_setvalued_cli import stating, with_facts
 
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.contingency import tree as trees
@@ -30,6 +27,9 @@ from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
 from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions
 from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+from support.commands import manifest, refused, rows, run, specification, succeeded, write
+from support.enumeration import Enumeration, chi_square, worst_ratio
+from support.tampering import stating, with_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -1,0 +1,50 @@
+"""Changes of a release after it was published, and what ``verify`` says of it then."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from support.commands import MANIFEST, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import duckdb
+
+
+def stating(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    """A change of one entry of the manifest."""
+
+    def apply(db: duckdb.DuckDBPyConnection) -> None:
+        (text,) = db.execute(f"SELECT value FROM {MANIFEST} WHERE key = ?", [key]).fetchall()[0]
+        db.execute(f"UPDATE {MANIFEST} SET value = ? WHERE key = ?", [json.dumps(change(json.loads(text))), key])
+
+    return apply
+
+
+def fact(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    """A change of one of the manifest's facts."""
+    return stating("facts", lambda facts: facts | {key: change(facts[key])})
+
+
+def with_facts(**facts: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    """Facts of the manifest that state something else."""
+    return stating("facts", lambda stated: stated | facts)
+
+
+def parameter(key: str, value: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
+    """A change of one of the manifest's parameters."""
+    return stating("parameters", lambda parameters: parameters | {key: value})
+
+
+def failed(done: Outcome) -> dict[str, list[str]]:
+    """The checks that failed, with the offending rows that are shown."""
+    assert done.crash is None, repr(done.crash)
+    shown = done.json
+    assert done.code == 1, done.err + done.out
+    assert shown["ok"] is False
+    found = {check["name"]: check.get("offending", []) for check in shown["checks"] if not check["ok"]}
+    assert found
+    assert all(check["violations"] > 0 for check in shown["checks"] if not check["ok"])
+    return found
