@@ -17,7 +17,7 @@ from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
     from privsql.engine.database import Database
-    from privsql.model.estimate import Estimate
+    from privsql.model.estimate import Estimate, RestsOn
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,15 @@ class Answer:
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     confidence: float
-    certain: bool
+    rests_on: RestsOn
     estimator: str
     sql: str
     formula: str
+
+    @property
+    def certain(self) -> bool:
+        """Whether low and high bound the true answer with certainty."""
+        return self.rests_on in ("exact", "certain")
 
     @property
     def interval(self) -> str:
@@ -48,7 +53,12 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [{c: _plain(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
-        return {"rows": rows, "confidence": 1.0 if self.certain else self.confidence, "estimator": self.estimator}
+        return {
+            "rows": rows,
+            "confidence": 1.0 if self.certain else self.confidence,
+            "estimator": self.estimator,
+            "rests_on": self.rests_on,
+        }
 
 
 def present(db: Database, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

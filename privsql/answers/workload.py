@@ -13,12 +13,13 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp
 from privsql.errors import UsageError
+from privsql.noise import seed_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Database
     from privsql.engine.roles import Roles
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
@@ -33,7 +34,47 @@ class Question:
     groups: tuple[tuple[Any, ...], ...] | None = None
 
 
-def equality(db: Engine, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+@dataclass(frozen=True)
+class Workload:
+    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``."""
+
+    kind: str = "equality"
+    queries: int = 1200
+    attributes: int = 3
+    selectivity: float = 0.05
+    seed: int = 1
+    file: Path | None = None
+
+    @property
+    def noise(self) -> np.random.Generator:
+        """What draws its queries."""
+        return seed_key(self.seed).stream("workload", self.kind)
+
+
+def questions(db: Database, roles: Roles, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+    """The queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
+
+    Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
+    """
+    if asked.file is not None:
+        given = from_file(asked.file)
+        return given, len(given)
+    if not roles.quasi_identifiers and asked.kind != "random":
+        raise UsageError(f"workload {asked.kind!r} needs quasi-identifiers; take --workload random, or a file")
+    if asked.kind == "random":
+        shape = (asked.queries, asked.attributes, asked.selectivity)
+        return random(db, roles, name, shape, asked.noise), asked.queries
+    if asked.kind == "ranges":
+        if len(roles.sensitive) != 1:
+            raise UsageError("workload 'ranges' needs one sensitive column")
+        return ranges(db, roles, name, asked.queries, asked.noise), asked.queries
+    if asked.kind != "equality":
+        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
+    conditions = max(1, asked.queries // 4)
+    return equality(db, roles, name, conditions, asked.noise), conditions
+
+
+def equality(db: Database, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
 
     After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
@@ -46,7 +87,7 @@ def equality(db: Engine, roles: Roles, name: str, conditions: int, noise: np.ran
         yield Question(_count(name, own, shown), groups)
 
 
-def ranges(db: Engine, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+def ranges(db: Database, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
 
     ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
@@ -63,7 +104,7 @@ def ranges(db: Engine, roles: Roles, name: str, queries: int, noise: np.random.G
         yield Question(_count(name, exp.and_(own, between), []))
 
 
-def _conditions(db: Engine, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+def _conditions(db: Database, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
     """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
     records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
     for row in _sampled(db, roles, records, number * TRIES, noise):
@@ -82,7 +123,7 @@ def _conditions(db: Engine, roles: Roles, number: int, noise: np.random.Generato
 
 
 def random(
-    db: Engine, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+    db: Database, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
 ) -> Iterator[Question]:
     """Predicates of a given expected selectivity s (Anatomy, section 6).
 
@@ -118,7 +159,7 @@ def from_file(path: Path) -> list[Question]:
 
 
 def _sampled(
-    db: Engine, roles: Roles, records: int, number: int, noise: np.random.Generator
+    db: Database, roles: Roles, records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
     """The quasi-identifiers of random records, with replacement."""
     size = 1000

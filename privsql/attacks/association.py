@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from privsql.attacks.block import Block, Floats, Ints
     from privsql.attacks.scene import Scene
 
+# A value v of a quasi-identifier and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
+RARE = 0.1
+SURE = 2.0
 PSEUDO = 5.0  # records with the overall frequencies that are added to those of every value of a quasi-identifier
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.attacks.finding import Finding
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
     from privsql.attacks.association import Column
@@ -104,3 +105,9 @@ def _true(scene: Scene, level: Ints) -> float:
         np.append(counts, np.zeros(-len(counts) % truth.values)), (-(-len(counts) // truth.values), truth.values)
     )
     return float(padded.max(axis=1).sum() / max(1.0, counts.sum()))
+
+
+ADVERSARY: Adversary[Scene] = Adversary(NAMES, NAMES_KNOWS, promised=True, attack=lambda learnt: naming(learnt.scene))
+GIVING: Adversary[Scene] = Adversary(
+    GIVES, GIVES_KNOWS, promised=False, attack=lambda learnt: giving(learnt.scene, learnt.columns)
+)

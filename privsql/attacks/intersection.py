@@ -20,22 +20,21 @@ from privsql.engine.sqlfiles import Holes, column, fill, same, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
-    from privsql.model.manifest import Manifest
+    from privsql.attacks.suite import Several
 
 NAME = "intersection of releases"
 KNOWS = "another release of the same people, and the quasi-identifiers of someone who is alone with them in both"
-KINDS = ("bucketize", "permute")  # releases that list the values of groups
 
 
-def attack(db: Database, manifests: tuple[Manifest, Manifest], databases: tuple[str, str]) -> list[Finding]:
-    """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases."""
-    first, second = manifests
-    for manifest in manifests:
-        if manifest.mechanism not in KINDS:
-            raise UsageError(f"--against: a release made by {manifest.mechanism} lists no groups to intersect")
+def attack(given: Several) -> list[Finding]:
+    """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases.
+
+    Each of them lists the values of its groups in ``st``.
+    """
+    first, second = given.manifests
     if first.roles != second.roles:
         raise UsageError("--against: the releases have other columns")
+    db, databases = given.db, given.databases
     roles = first.roles
     quasi, sensitive = ([field.name for field in fields] for fields in (roles.quasi_identifiers, roles.sensitive))
     holes: Holes = {

@@ -24,6 +24,7 @@ import numpy as np
 
 from privsql.attacks.association import Column, likelihood, ratios
 from privsql.attacks.finding import Finding
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
     from privsql.attacks.block import Block, Floats
@@ -94,3 +95,11 @@ def _moved(before: list[Column], after: list[Column]) -> float:
     """Mean over the columns of the share of records whose counts moved."""
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))
+
+
+ADVERSARY: Adversary[Scene] = Adversary(
+    NAME, KNOWS, promised=False, attack=lambda learnt: attack(learnt.scene, learnt.columns)
+)
+AGAIN: Adversary[Scene] = Adversary(
+    ITERATED, ITERATED_KNOWS, promised=False, attack=lambda learnt: iterated(learnt.scene, learnt.columns)
+)

@@ -7,14 +7,12 @@ gamma f/(gamma f + 1 - f), at most rho2 for a protected x whose frequency in the
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privsql.attacks.finding import Finding
-from privsql.mechanisms.bucketize.scene import Buckets
-from privsql.mechanisms.randomize.scene import Perturbed
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
     from privsql.attacks.scene import Scene
@@ -28,27 +26,8 @@ def attack(scene: Scene) -> list[Finding]:
     tally = scene.tally()
     for block in scene.blocks():
         tally.add(block, np.broadcast_to(block.prior, block.shape))
-    figures = tally.figures() | {"above": _exact(scene)}
+    figures = tally.figures() | {"above": scene.excess()}
     return [Finding(NAME, KNOWS, promised=True, baseline=scene.baseline, **figures)]
 
 
-def _exact(scene: Scene) -> float:
-    """Share of the records for which a value's posterior exceeds its bound."""
-    if isinstance(scene, Buckets):
-        over = np.array(sorted({int(row[0]) for row in scene.over}), dtype=np.int64)
-        return float(np.isin(scene.parts, over).mean())
-    if isinstance(scene, Perturbed):
-        return float(np.isin(scene.parts, _excessive(scene)).mean())
-    raise TypeError(type(scene).__name__)
-
-
-def _excessive(scene: Perturbed) -> list[int]:
-    """Sub-tables whose stated parameters allow a posterior above rho2."""
-    rho2 = Fraction(scene.given.manifest.parameters["rho2"])
-    found = []
-    for row in scene.all("privsql_subtables").to_pylist():
-        rho1 = Fraction(int(row["rho1_numerator"]), int(row["rho1_denominator"]))
-        gamma = Fraction(int(row["gamma_numerator"]), int(row["gamma_denominator"]))
-        if gamma * rho1 > rho2 * (gamma * rho1 + 1 - rho1):
-            found.append(int(row["sub_table"]))
-    return found
+ADVERSARY: Adversary[Scene] = Adversary(NAME, KNOWS, promised=True, attack=lambda learnt: attack(learnt.scene))

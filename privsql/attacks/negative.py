@@ -4,9 +4,9 @@ Counts n(v, x) are reconstructed per value v of a quasi-identifier; v and x are 
 
     n(v, x) + SURE standard errors < RARE n_v f_x,
 
-that is, with some certainty far fewer than independence would give: the statistic by which a publisher chooses fakes
-that are not so excluded (``privsql.mechanisms.bucketize.fakes``). The adversary strikes such values off
-the list of everyone with v, and shares the rest out as before (Wang et al., section 6, after Li and Li 2008).
+that is, with some certainty far fewer than independence would give: the statistic by which a publisher chooses fake
+values that are not so excluded. The adversary strikes such values off the list of everyone with v, and shares the rest
+out as before (Wang et al., section 6, after Li and Li 2008).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.attacks.association import RARE, SURE
 from privsql.attacks.finding import Finding
-from privsql.mechanisms.bucketize.fakes import RARE, SURE
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,3 +53,8 @@ def _struck(block: Block, columns: list[Column], rules: list[NDArray[np.bool_]])
             out |= rule[one.level[block.rows][:, :, None], block.codes[:, None, :]]
     left = np.where(out & ~out.all(axis=2, keepdims=True), 0.0, block.prior)
     return np.asarray(left / left.sum(axis=2, keepdims=True))
+
+
+ADVERSARY: Adversary[Scene] = Adversary(
+    NAME, KNOWS, promised=False, attack=lambda learnt: attack(learnt.scene, learnt.columns)
+)

@@ -14,61 +14,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import erfc
-from sqlglot import exp
 
 from privsql.attacks.finding import Finding
-from privsql.engine.sqlfiles import column, fill, named, table, temp
-from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.attacks.suite import Adversary
+from privsql.engine.sqlfiles import fill
 from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from privsql.attacks.block import Ints
     from privsql.attacks.scene import Scene
 
 NAME = "row order"
 KNOWS = "how the rows lie in the published tables, and how buckets are numbered"
 SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
-DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
 def attack(scene: Scene) -> list[Finding]:
     """Rows out of canonical order, and columns that run with the bucket numbers."""
-    out, stored = _misplaced(scene), len(scene.keys)
+    out = {name: _count(scene, in_order(rows, order, strict=False)) for name, (rows, order) in scene.ordered().items()}
     notes = [f"{number:,} rows of {name} lie out of canonical order" for name, number in out.items() if number]
-    found: dict[str, Any] = {}
-    if isinstance(scene, Buckets):
-        notes += _running(scene)
-        found = _paired(scene)
-    leaks = bool(notes)
-    return [Finding(NAME, KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **found)]
-
-
-def _misplaced(scene: Scene) -> dict[str, int]:
-    """Rows that lie before a smaller one, by table."""
-    roles = scene.roles
-    keys = {scene.records: (temp("a_records"), ["part", *roles.qi_keys])}
-    if isinstance(scene, Buckets):
-        listed = exp.select(named(column("bid"), "part"), *roles.sa_in()).from_(table("st", scene.given.database))
-        scene.db.view("a_listed", listed)
-        keys["st"] = (temp("a_listed"), ["part", *roles.sa_keys])
-    else:
-        keys[scene.records] = (temp("a_records"), ["part", *roles.qi_keys, *roles.sa_keys])
-    return {name: _count(scene, in_order(relation, order, strict=False)) for name, (relation, order) in keys.items()}
+    notes += _running(scene)
+    leaks, stored = bool(notes), len(scene.keys)
+    return [Finding(NAME, KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_paired(scene))]
 
 
 def _count(scene: Scene, offending: exp.Query) -> int:
     return int(scene.db.rows(fill("core/size", {"table": offending.subquery("offending")}))[0][0])
 
 
-def _running(scene: Buckets) -> list[str]:
+def _running(scene: Scene) -> list[str]:
     """Quasi-identifiers that run with the numbers of the buckets, by a permutation test.
 
     T_g is the sum of the column's ranks in bucket g. Over random numbers of the b buckets of a size,
     Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1); the sizes' sums add up to one normal deviate.
     """
-    layout = scene.given.manifest.facts.get("layout")
-    if layout not in DRAWN:
-        return []
     found = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
         deviate = _deviate(scene, level)
@@ -77,9 +58,9 @@ def _running(scene: Buckets) -> list[str]:
     return found
 
 
-def _deviate(scene: Buckets, level: Ints) -> float:
+def _deviate(scene: Scene, level: Ints) -> float:
     total = variance = 0.0
-    for rows, _ in scene.classes:
+    for rows in scene.numbered:
         sums, number = level[rows].sum(axis=1).astype(np.float64), np.arange(len(rows), dtype=np.float64)
         sums, number = sums - sums.mean(), number - number.mean()
         total += float(number @ sums)
@@ -87,10 +68,10 @@ def _deviate(scene: Buckets, level: Ints) -> float:
     return total / np.sqrt(variance) if variance > 0 else 0.0
 
 
-def _paired(scene: Buckets) -> dict[str, Any]:
+def _paired(scene: Scene) -> dict[str, Any]:
     """How often the i-th row's value is the i-th listed one, with the source; and how often that is by chance."""
     truth = scene.truth
-    if truth is None or scene.fakes:
+    if truth is None or not scene.paired:
         return {}
     right = chance = matched = 0.0
     for block in scene.blocks():
@@ -99,3 +80,6 @@ def _paired(scene: Buckets) -> dict[str, Any]:
         chance += float((true.sum(axis=2) * block.times.mean(axis=1)[:, None]).sum() / block.shape[2])
         matched += float(true.sum())
     return {"right": right / max(1.0, matched), "baseline": chance / max(1.0, matched)}
+
+
+ADVERSARY: Adversary[Scene] = Adversary(NAME, KNOWS, promised=True, attack=lambda learnt: attack(learnt.scene))

@@ -7,30 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.attacks import learning
 from privsql.attacks.association import learned
-from privsql.attacks.scene import Given
-from privsql.attacks.suite import SCENES
-from privsql.noise import seed_key
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
-    from privsql.model.manifest import Manifest
+    from collections.abc import Callable
+
+    from privsql.attacks.scene import ReleaseView, Scene
 
 SAMPLE = 50_000  # records that are attacked at most
 MANY = 500  # sensitive values beyond which learning from a release is no quick thing
 WARN = 0.05  # share of records, believed beyond twice their bound, from which on the publisher is warned
-
-ADVICE = {
-    "bucketize": (
-        "larger buckets (a lower threshold, or a larger min_bucket_size): more values for everyone to hide among",
-        "fake values (fake_values, with a constant threshold): a belief must be shared with values that are not there",
-        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
-    ),
-    "randomize": (
-        "a lower rho2: less of every value is kept",
-        "algorithm = 'up': sub-tables with few values leave few to choose among",
-        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -62,19 +47,19 @@ class Risk:
         return {"above": round(self.above, 4), "twice": round(self.twice, 4), "attacked": self.attacked}
 
 
-def quick_learning_risk(db: Database, manifest: Manifest, database: str | None, sample: int = SAMPLE) -> Risk | None:
-    """Estimate the deFinetti attack on a release whose tables are in ``database`` (None: the current one).
+def quick_learning_risk(
+    view: ReleaseView, set_up: Callable[[ReleaseView], Scene] | None, advice: tuple[str, ...]
+) -> Risk | None:
+    """Estimate the deFinetti attack on a release.
 
-    One round of ``privsql.attacks.learning`` on about ``sample`` records: for buckets, those in the first ones of each
-    size, whose numbers are drawn; for perturbed records, every k-th. What is learnt from fewer
-    records is learnt less well, so the whole release shows a little more. None for mechanisms that this adversary does
-    not apply to, and where there are more than ``MANY`` sensitive values.
+    One round of ``attacks.learning`` on the view's sample: for buckets, those in the first ones of each size, whose
+    numbers are drawn; for perturbed records, every k-th. What is learnt from fewer records is learnt less well, so the
+    whole release shows a little more. None where there is no scene to learn from, and where there are more than
+    ``MANY`` sensitive values.
     """
-    kind = manifest.mechanism
-    if kind not in SCENES:
+    if set_up is None:
         return None
-    given = Given(db, manifest, seed_key(1).stream("risk"), database, sample=sample)
-    scene = SCENES[kind](given)
+    scene = set_up(view)
     if len(scene.channel.records) > MANY:
         scene.close()
         return None
@@ -83,4 +68,4 @@ def quick_learning_risk(db: Database, manifest: Manifest, database: str | None, 
     learning.believed(scene, columns, learning.TYPICAL, tally)
     scene.close()
     found = tally.figures()
-    return Risk(found["above"], found["twice"], found["mean"], found["attacked"], ADVICE[kind])
+    return Risk(found["above"], found["twice"], found["mean"], found["attacked"], advice)

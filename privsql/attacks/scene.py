@@ -26,7 +26,7 @@ CHUNK = 2**21  # numbers that a block's arrays may hold
 
 
 @dataclass(frozen=True)
-class Given:
+class ReleaseView:
     """A release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
     ``source``: whether the source's records are there as ``records``; ``sample``: attack about as many records only
@@ -54,7 +54,7 @@ class Scene(ABC):
     independent: bool  # whether the records' values were drawn independently of each other
     made: tuple[str, ...] = ("a_rows",)  # relations that are made of the release
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: ReleaseView) -> None:
         self.given = given
         self.db, self.roles = given.db, given.roles
         self._name_tables()
@@ -91,6 +91,24 @@ class Scene(ABC):
     @abstractmethod
     def seen(self, level: Ints) -> Floats:
         """What the channel shows of the records with each level of a quasi-identifier (levels, k)."""
+
+    @abstractmethod
+    def excess(self) -> float:
+        """Share of the records for which a value's posterior exceeds its bound, decided in exact numbers."""
+
+    @abstractmethod
+    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+        """By table: its rows, and the columns by which they are to be sorted."""
+
+    @property
+    @abstractmethod
+    def numbered(self) -> list[Ints]:
+        """Records of parts whose numbers are exchangeable, (parts, size), in the order of the numbers."""
+
+    @property
+    @abstractmethod
+    def paired(self) -> bool:
+        """Whether the i-th record of a block stands beside the i-th listed value, as published."""
 
     # What follows ---
 

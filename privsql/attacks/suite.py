@@ -1,115 +1,83 @@
-"""The adversaries, what each applies to, and the suite that runs them all on one release.
+"""Who is run against a release: a mechanism's adversaries, and what they learn of the release, learnt once.
 
-A further adversary is one module and one row of ``ADVERSARIES``. Those that need more than one release are run by
-``privsql.verbs.attack``.
+An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from privsql.attacks import identifiers, learning, linkage, negative, order
 from privsql.attacks.association import Column, learned
-from privsql.attacks.finding import Finding
-from privsql.mechanisms.bucketize import corruption, homogeneity
-from privsql.mechanisms.bucketize.scene import Buckets
-from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.randomize.scene import Perturbed
+from privsql.attacks.scene import ReleaseView, Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from privsql.attacks.scene import Given, Scene
+    from privsql.attacks.finding import Finding
+    from privsql.engine.database import Database
+    from privsql.model.manifest import Manifest
 
-SCENES: dict[str, type[Buckets | Perturbed]] = {"bucketize": Buckets, "randomize": Perturbed}
+S = TypeVar("S", bound=Scene)
+Seen = TypeVar("Seen", bound=Scene, covariant=True)  # noqa: PLC0105
+Needed = TypeVar("Needed", bound=Scene, contravariant=True)  # noqa: PLC0105
 
 
-class Stage:
-    """A release with what several adversaries learn from it, learnt once."""
+@dataclass(frozen=True)
+class Learnt(Generic[Seen]):
+    """A release, the scene that its tables make, and what several adversaries learn from it, learnt once."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    view: ReleaseView
+    set_up: Callable[[ReleaseView], Seen]
+
+    @cached_property
+    def scene(self) -> Seen:
+        """The release as arrays."""
+        return self.set_up(self.view)
 
     @cached_property
     def columns(self) -> list[Column]:
         """Associations of the quasi-identifiers with the sensitive values."""
         return learned(self.scene)
 
-    @property
-    def buckets(self) -> Buckets:
-        """The scene of a bucketized release."""
-        if not isinstance(self.scene, Buckets):
-            raise TypeError("not bucketized")
-        return self.scene
-
 
 @dataclass(frozen=True)
-class Adversary:
-    """``kinds``: the mechanisms whose releases it can attack; ``promised``: whether these promise to resist it."""
+class Adversary(Generic[Needed]):
+    """``promised``: whether the mechanisms that name it promise to resist it."""
 
     name: str
     knows: str
     promised: bool
-    kinds: frozenset[str]
-    attack: Callable[[Stage], list[Finding]]
+    attack: Callable[[Learnt[Needed]], list[Finding]]
 
 
-BOTH = frozenset({"bucketize", "randomize"})
-BUCKETS = frozenset({"bucketize"})
-CORRUPTS = "the sensitive values of some records in the person's bucket, from elsewhere"
-ADVERSARIES: tuple[Adversary, ...] = (
-    Adversary(linkage.NAME, linkage.KNOWS, promised=True, kinds=BOTH, attack=lambda s: linkage.attack(s.scene)),
-    Adversary(
-        homogeneity.NAME,
-        homogeneity.KNOWS,
-        promised=True,
-        kinds=BUCKETS,
-        attack=lambda s: homogeneity.attack(s.buckets),
-    ),
-    Adversary(order.NAME, order.KNOWS, promised=True, kinds=BOTH, attack=lambda s: order.attack(s.scene)),
-    Adversary(
-        identifiers.NAMES,
-        identifiers.NAMES_KNOWS,
-        promised=True,
-        kinds=BOTH,
-        attack=lambda s: identifiers.naming(s.scene),
-    ),
-    Adversary(corruption.NAME, CORRUPTS, promised=False, kinds=BUCKETS, attack=lambda s: corruption.attack(s.buckets)),
-    Adversary(
-        negative.NAME, negative.KNOWS, promised=False, kinds=BOTH, attack=lambda s: negative.attack(s.scene, s.columns)
-    ),
-    Adversary(
-        learning.NAME, learning.KNOWS, promised=False, kinds=BOTH, attack=lambda s: learning.attack(s.scene, s.columns)
-    ),
-    Adversary(
-        learning.ITERATED,
-        learning.ITERATED_KNOWS,
-        promised=False,
-        kinds=BUCKETS,
-        attack=lambda s: learning.iterated(s.scene, s.columns),
-    ),
-    Adversary(
-        identifiers.GIVES,
-        identifiers.GIVES_KNOWS,
-        promised=False,
-        kinds=BOTH,
-        attack=lambda s: identifiers.giving(s.scene, s.columns),
-    ),
-)
+@dataclass(frozen=True)
+class Several:
+    """Releases of the same people, attached to ``db`` under ``databases``; ``names`` of their files, for messages."""
+
+    db: Database
+    manifests: Sequence[Manifest]
+    databases: Sequence[str]
+    names: Sequence[str]
 
 
-def run(given: Given) -> list[Finding]:
-    """Every adversary against one release; those that have nothing to attack in it say so."""
-    kind = given.manifest.mechanism
-    stage = Stage(SCENES[kind](given)) if kind in SCENES else None
-    found: list[Finding] = []
-    for one in ADVERSARIES:
-        if stage is not None and kind in one.kinds:
-            found += one.attack(stage)
-        else:
-            found.append(Finding(one.name, one.knows, one.promised, applies=False))
-    if kind == "setvalued":
-        return found + membership.attack(given)
-    return [*found, Finding(membership.NAME, membership.KNOWS, promised=True, applies=False)]
+@dataclass(frozen=True)
+class Suite(Generic[S]):
+    """A mechanism's adversaries, in the order of the table.
+
+    ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
+    from. ``combining``: those who need a second release.
+    """
+
+    scene: Callable[[ReleaseView], S] | None
+    adversaries: tuple[Adversary[S], ...]
+    combining: tuple[Callable[[Several], list[Finding]], ...]
+
+    def run(self, view: ReleaseView) -> list[Finding]:
+        """Every adversary against one release."""
+        learnt = Learnt(view, self.scene or self._nothing)
+        return [found for one in self.adversaries for found in one.attack(learnt)]
+
+    def _nothing(self, view: ReleaseView) -> S:
+        raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")

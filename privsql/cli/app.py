@@ -366,7 +366,7 @@ def attack(
         if plot is not None:
             show.plotted(pictures.attacks, found, plot)
     _json(found.as_json()) if as_json else show.attacked(out, found)
-    raise typer.Exit(0 if found.ok else 1)
+    raise typer.Exit(found.exit_code)
 
 
 @app.command(epilog="Example:\n\n    privsql inspect occ_release.duckdb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.answers.scores import BANDS
+from privsql.answers.accuracy import BANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from privsql.answers.scores import Score
+    from privsql.answers.accuracy import Score
     from privsql.verbs.attack import Attacked, Differential
 
 COLOURS = {"baseline": "#b0b0b0", "reconstructed": "#1f6f8b"}

@@ -46,7 +46,8 @@ def published(out: Console, done: Published) -> None:
     facts = done.facts
     table = _plain()
     table.add_row("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")
-    table.add_row("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed")
+    if facts["published"] is not None:
+        table.add_row("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed")
     _figures(table, facts["mechanism"], facts)
     if done.checks:
         table.add_row("checks", f"{len(done.checks)} passed")
@@ -164,7 +165,7 @@ def compared(out: Console, found: Sequence[Candidate]) -> None:
             _lines(one.evaluated.scores),
             *errors,
             _lines(f"{summary['coverage']:.1%}" for summary in summaries),
-            f"{facts['published'] / max(1, facts['records']):.1%}",
+            "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
@@ -189,8 +190,7 @@ def attacked(out: Console, found: Attacked) -> None:
         table.add_row(one.adversary, knows, number, *figures, gain, *right, _promise(one))
     _wide(out).print(table)
     out.print(LEGEND, highlight=False, soft_wrap=True)
-    verdict = "every promise holds" if found.ok else "A PROMISE IS BROKEN"
-    out.print(verdict, highlight=False)
+    out.print(found.verdict, highlight=False)
 
 
 def _share(figure: float | None) -> str:
@@ -252,7 +252,8 @@ def ledger(out: Console, entries: Sequence[Entry]) -> None:
         table.add_column(name)
     for entry in entries:
         made = f"{entry.mechanism}, {entry.algorithm}"
-        counts = (f"{number:,}" for number in (entry.records, entry.fresh, entry.held_back))
+        numbers = (entry.records, entry.fresh, entry.held_back)
+        counts = ("-" if number is None else f"{number:,}" for number in numbers)
         table.add_row(str(entry.number), entry.made, entry.name, made, *counts, entry.key)
     out.print(table)
     for entry in entries:

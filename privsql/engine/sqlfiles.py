@@ -209,3 +209,8 @@ def some(conditions: Sequence[exp.Expr]) -> exp.Expr:
 def same(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
     """NULL-safe equality of the same columns of two tables."""
     return every([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
+
+
+def is_null(expression: exp.Expr) -> exp.Expr:
+    """IS NULL."""
+    return exp.Is(this=expression, expression=exp.null())

@@ -1,117 +1,213 @@
-"""What a mechanism is: one package of ``privsql.mechanisms``, one folder of ``sql/``, and these functions.
+"""What a mechanism is: one package beside this module, one folder of ``sql/``, one line of ``registry``.
 
-``privsql.mechanisms.registry`` lists the mechanisms; everything above it knows no more of them.
+Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
+``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
+package is loaded, never as a silent "nothing to do".
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from privsql.engine.roles import fold
 from privsql.errors import UsageError
 from privsql.model.manifest import MANIFEST
+from privsql.model.parameters import Parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from fractions import Fraction
+
     from sqlglot import exp
 
-    from privsql.answers.channel import Channel
-    from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database, Domain
+    from privsql.answers.accuracy import Evaluated, Measuring
+    from privsql.answers.base import Answers
+    from privsql.attacks.suite import Suite
+    from privsql.engine.database import Database
     from privsql.engine.roles import Roles
     from privsql.model.checks import Check
-    from privsql.model.estimate import Estimate
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Profile, Records
+    from privsql.model.universe import Universe
     from privsql.noise import Key
 
 Json = dict[str, Any]
-Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, DuckDB type)
+Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
+P = TypeVar("P", bound=Parameters)
+Role = Literal["quasi_identifiers", "sensitive"]
 
 
-Parameters = TypeVar("Parameters", bound=BaseModel)
+# The shape of the records ---
 
 
-class Answers(Protocol):
-    """An open release that answers count queries."""
+@dataclass(frozen=True)
+class Table:
+    """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all."""
 
-    certain: frozenset[str]
-    """The estimators whose low and high bound the true count with certainty."""
 
-    measures: frozenset[str]
-    """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
+@dataclass(frozen=True)
+class Sets(Generic[P]):
+    """Item sets: relations ``universe``, ``baskets`` and ``contents``. ``universe``: where the items are listed."""
+
+    universe: Callable[[P], Universe]
+
+
+@dataclass(frozen=True)
+class Categories(Generic[P]):
+    """Columns of a contingency table, as sensitive ones of a table. ``domains``: by column, where its values are."""
+
+    domains: Callable[[P], Mapping[str, Universe]]
+
+
+# What several releases of the same subjects are together ---
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Nothing is promised of two releases: a second one is refused."""
+
+
+class Together(Protocol):
+    """What several releases of groups tell together; ``offending rows`` as of any check."""
+
+    def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
+        """``UsageError`` unless the releases can be compared."""
+
+    def published(self, db: Database, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+        """The adversary's view of every pair; release i is attached as database ``r<i>``."""
+
+    def by_record(self, db: Database, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+        """The records' view: ``known`` are (id, value) of all, the last release's columns are those of ``manifest``."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A release in a ledger: its number, and the table of (id, bid) of its records."""
+
+    number: int
+    members: exp.Table
+
+
+@dataclass(frozen=True)
+class Groups(Generic[P]):
+    """Chains of releases of the same subjects are covered by one guarantee.
+
+    ``terms``: what must agree between them, besides the columns; ``order``: the algorithms, the weakest guarantee
+    first, each with what it guarantees in words; ``together``: its checks.
+    """
+
+    terms: Callable[[P], Any]
+    order: Mapping[str, str]
+    together: Together
+
+
+@dataclass(frozen=True)
+class Budget(Generic[P]):
+    """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere."""
+
+    epsilon: Callable[[P], Fraction]
+
+
+Shape = Table | Sets[Any] | Categories[Any]
+Composition = Alone | Groups[Any] | Budget[Any]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Parameters for the table ``[mechanism]`` of a specification, and what to say of them in comments."""
+
+    parameters: Json
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A source as ``init`` sees it: what is known of its columns, and its records under the roles that it chose."""
+
+    columns: Sequence[Profile]
+    records: Callable[[], Records]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(Generic[P]):
+    """A mechanism, member by member; ``asked`` is its own validated parameters."""
+
+    parameters: type[P]
+    """The table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
+    shape: Shape
+    """Which records it is given."""
+    composition: Composition
+    """What several of its releases are together."""
+    sql: tuple[str, ...]
+    """Prefixes of the SQL files that make and check a release."""
+    reserved: Mapping[Role, frozenset[str]]
+    """Column names that a release uses itself, by role."""
+    relations: tuple[str, ...]
+    """Names of the tables of a release."""
+    read: Callable[[Manifest], P]
+    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    plan: Callable[[Database, Records, P], Json]
+    """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``."""
+    publish: Callable[[Database, Records, P, Key], Json]
+    """Make the tables of a release in database ``release``; returns the facts for its manifest."""
+    tables: Callable[[Manifest], Columns]
+    """The tables that a release holds, besides its manifest."""
+    view: Callable[[Manifest], exp.Query]
+    """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
+    checks: Callable[[Database, Manifest, str | None], list[Check]]
+    """The checks that need the release alone; its tables are read from a database (None: the current one)."""
+    long_checks: Callable[[Manifest], list[Check]]
+    """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
+    source_checks: Callable[[Database, Manifest, Records, P], list[Check]]
+    """The checks against the source, sorted, after ``checks`` has named the release's tables."""
+    answers: Callable[[Database, Manifest], Answers]
+    """The release, open, as one that reads an analyst's SQL and answers it."""
+    evaluate: Callable[[Measuring], Evaluated]
+    """Its answers beside those of its source."""
+    adversaries: Suite[Any]
+    """Who is to be run against it. An empty suite says that nobody is, and that is no success."""
+    promise: Callable[[P], str]
+    """The bound that a release guarantees, in a few words."""
+    advice: tuple[str, ...]
+    """What lowers what can be learnt beyond the promise, in words."""
+    propose: Callable[[Database, Profiled], Proposal]
+    """Feasible parameters for a source."""
+    figures: Callable[[Json], list[tuple[str, str]]]
+    """What a person wants to see of the facts: (name, text)."""
+
+    def __post_init__(self) -> None:
+        """A member that was given as nothing was forgotten, too."""
+        missing = [member.name for member in fields(self) if getattr(self, member.name) is None]
+        if missing:
+            raise TypeError(f"mechanism {self.kind!r} lacks {', '.join(missing)}")
 
     @property
-    def channel(self) -> Channel:
-        """The channel through which the release is seen (``privsql.answers.channel``)."""
+    def kind(self) -> str:
+        """The name that a specification gives it."""
+        return str(self.parameters.model_fields["kind"].default)
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words; ``UsageError`` if unsupported."""
-
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-
-
-class Mechanism(Protocol):
-    """The functions of a mechanism; ``asked`` is its own validated parameters."""
-
-    SQL: tuple[str, ...]
-    """Prefixes of the SQL files that make and check a release."""
-    RESERVED: dict[str, set[str]]
-    """Column names that a release uses itself, by role."""
-    TABLES: tuple[str, ...]
-    """Names of the tables of a release."""
-
-    def read(self, manifest: Manifest) -> Any:
-        """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-
-    def plan(self, db: Database, source: Domain, asked: Any) -> Json:
-        """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``."""
-
-    def propose(self, db: Database, source: Domain) -> Json:
-        """Parameters that are feasible for a source, for the table ``[mechanism]`` of a specification."""
-
-    def publish(self, db: Database, source: Domain, asked: Any, key: Key) -> Json:
-        """Make the tables of a release in database ``release``; returns the facts for its manifest."""
-
-    def tables(self, manifest: Manifest) -> Columns:
-        """The tables that a release holds, besides its manifest."""
-
-    def view(self, manifest: Manifest) -> exp.Query:
-        """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
-
-    def checks(self, db: Database, manifest: Manifest, database: str | None) -> list[Check]:
-        """The checks that need the release alone; its tables are read from ``database``."""
-
-    def long_checks(self, manifest: Manifest) -> list[Check]:
-        """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
-
-    def source_checks(self, db: Database, manifest: Manifest, source: Domain, asked: Any) -> list[Check]:
-        """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
-
-    def answers(self, db: Database, manifest: Manifest) -> Answers:
-        """The release, open in ``db``, as one that answers."""
-
-    def promise(self, asked: Any) -> str:
-        """The bound that a release guarantees, in a few words."""
-
-    def figures(self, facts: Json) -> list[tuple[str, str]]:
-        """What a person wants to see of the facts: (name, text)."""
+    @property
+    def states_counts(self) -> bool:
+        """Whether exact numbers of records may be stated: never where releases compose by budget."""
+        return not isinstance(self.composition, Budget)
 
 
-def refuse_collisions(roles: Roles, name: str, mechanism: Mechanism) -> None:
+def refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> None:
     """``UsageError`` if a column or the release is called like something that a release holds."""
-    for role, taken in mechanism.RESERVED.items():
+    for role, taken in mechanism.reserved.items():
         for field in getattr(roles, role):
             if fold(field.name) in taken:
                 raise UsageError(
                     f"column {field.name!r} would collide with a column of the release; rename it in source.query"
                 )
-    if fold(name) in {*mechanism.TABLES, MANIFEST}:
+    if fold(name) in {*mechanism.relations, MANIFEST}:
         raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
 
 
-def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[Parameters], what: str) -> Parameters:
+def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
     """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
     try:
         facts.model_validate(manifest.facts)

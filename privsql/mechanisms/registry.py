@@ -1,31 +1,41 @@
-"""The mechanisms by the name that a specification's ``kind`` gives them."""
+"""The mechanisms by the name that a specification's ``kind`` gives them, each loaded when it is asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from privsql.errors import UsageError
-from privsql.mechanisms.bucketize import mechanism as bucketize
-from privsql.mechanisms.contingency import mechanism as contingency
-from privsql.mechanisms.permute import mechanism as permute
-from privsql.mechanisms.randomize import mechanism as randomize
-from privsql.mechanisms.setvalued import mechanism as setvalued
 
 if TYPE_CHECKING:
     from privsql.mechanisms.contract import Mechanism
+    from privsql.model.parameters import Parameters
 
-MECHANISMS: dict[str, Mechanism] = {
-    "bucketize": bucketize,
-    "randomize": randomize,
-    "permute": permute,
-    "setvalued": setvalued,
-    "contingency": contingency,
+PACKAGES = {
+    "bucketize": "privsql.mechanisms.bucketize",
+    "randomize": "privsql.mechanisms.randomize",
+    "permute": "privsql.mechanisms.permute",
+    "setvalued": "privsql.mechanisms.setvalued",
+    "contingency": "privsql.mechanisms.contingency",
 }
-RESERVED = {name for made in MECHANISMS.values() for names in made.RESERVED.values() for name in names}
+DEFAULT = next(iter(PACKAGES))  # where a specification names none
 
 
-def of(kind: str) -> Mechanism:
+def of(kind: str) -> Mechanism[Any]:
     """The mechanism; ``UsageError`` for a kind that this version of privsql does not know."""
-    if kind not in MECHANISMS:
-        raise UsageError(f"mechanism {kind!r} is not one of {', '.join(MECHANISMS)}")
-    return MECHANISMS[kind]
+    found: Mechanism[Any] = _module(kind, "mechanism").MECHANISM
+    if found.kind != kind or found.parameters is not parameters(kind):
+        raise TypeError(f"{PACKAGES[kind]} is registered as {kind!r} and calls itself {found.kind!r}")
+    return found
+
+
+def parameters(kind: str) -> type[Parameters]:
+    """What a publisher asks of the mechanism, without the mechanism itself."""
+    found: type[Parameters] = _module(kind, "parameters").PARAMETERS
+    return found
+
+
+def _module(kind: str, name: str) -> Any:
+    if kind not in PACKAGES:
+        raise UsageError(f"mechanism {kind!r} is not one of {', '.join(PACKAGES)}")
+    return import_module(f"{PACKAGES[kind]}.{name}")

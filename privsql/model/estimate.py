@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+RestsOn = Literal["exact", "certain", "interval", "point"]
+"""The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 

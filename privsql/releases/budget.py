@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.errors import InfeasibleError
 from privsql.exact import text
+from privsql.mechanisms.contract import Budget
+from privsql.mechanisms.registry import of
 from privsql.releases import ledger as ledgers
 
 if TYPE_CHECKING:
@@ -22,27 +24,31 @@ if TYPE_CHECKING:
     from privsql.engine.duck import Engine
     from privsql.noise import Key
     from privsql.releases.ledger import Entry
-    from privsql.source.sets import PreparedSets
     from privsql.source.spec import Spec
-    from privsql.source.table import Prepared
-
-KINDS = ("setvalued", "contingency")
 
 
 def spent(entries: Sequence[Entry]) -> Fraction:
     """The sum of the epsilons of the releases in a ledger."""
-    return sum((Fraction(one.spec["mechanism"]["epsilon"]) for one in entries if one.mechanism in KINDS), Fraction(0))
+    return sum((_epsilon(one.spec["mechanism"]) for one in entries), Fraction(0))
 
 
-class Budget:
+def _epsilon(asked: dict[str, Any]) -> Fraction:
+    """What a release spends, from the parameters that a ledger holds; nothing where releases compose otherwise."""
+    mechanism = of(asked["kind"])
+    if not isinstance(mechanism.composition, Budget):
+        return Fraction(0)
+    return mechanism.composition.epsilon(mechanism.parameters.model_validate(asked))
+
+
+class Spending:
     """An open ledger, attached to the engine that publishes; with the interface of ``privsql.ledger.Ledger``."""
 
     composition: tuple[str, ...] = ()
 
-    def __init__(self, db: Engine, spec: Spec, source: Prepared | PreparedSets) -> None:
-        self._db, self._spec, self._source = db, spec, source
+    def __init__(self, db: Engine, spec: Spec) -> None:
+        self._db, self._spec = db, spec
         self.entries = ledgers.entries(db)
-        self._epsilon = Fraction(spec.mechanism.epsilon)  # type: ignore[union-attr]
+        self._epsilon = _epsilon(spec.mechanism.model_dump())
         self._before = spent(self.entries)
 
     def check(self, _key: Key, *, allow: bool) -> None:
@@ -74,9 +80,9 @@ class Budget:
                 spec=ledgers.plain(self._spec),
                 digest=ledgers.digest(made),
                 key=key.reference,
-                records=self._source.records,
-                fresh=0,
-                held_back=0,
+                records=None,
+                fresh=None,
+                held_back=None,
                 composes=f"epsilon {text(self._epsilon)}; all together {total}",
                 allowed=False,
             ),
@@ -84,11 +90,11 @@ class Budget:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> Iterator[Budget | None]:
+def opened(db: Engine, spec: Spec) -> Iterator[Spending | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = ledgers.path_of(spec)
     if path is None:
         yield None
         return
     with ledgers.attached(db, path):
-        yield Budget(db, spec, source)
+        yield Spending(db, spec)

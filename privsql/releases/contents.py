@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from privsql.engine.duck import Engine
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
-    from privsql.source.sets import PreparedSets
-    from privsql.source.table import Prepared
+    from privsql.model.records import Records
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 
@@ -28,7 +27,7 @@ def examine(
     manifest: Manifest,
     database: str | None,
     *,
-    source: Prepared | PreparedSets | None = None,
+    source: Records | None = None,
     asked: Any = None,
     whole: bool = True,
 ) -> list[Result]:
@@ -95,11 +94,11 @@ def _digests(manifest: Manifest) -> list[str]:
     """The SQL that made the release, if this is the version of privsql that did."""
     if manifest.privsql != __version__:
         return []
-    present = sqlfiles.digests(of(manifest.mechanism).SQL)
+    present = sqlfiles.digests(of(manifest.mechanism).sql)
     return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
 
 
-def _suppressed(manifest: Manifest, source: Prepared | PreparedSets) -> list[str]:
+def _suppressed(manifest: Manifest, source: Records) -> list[str]:
     stated = (manifest.records, manifest.published, manifest.suppressed)
     left_out = manifest.facts.get("left_out", 0)
     found = (source.source_records, source.records - left_out, source.suppressed + left_out)

@@ -1,8 +1,9 @@
 """The publisher's private record of what was released: for each release its specification, time, digest and key
 reference, and which record (by ``id``) went to which group. It lies beside the source and is never part of a release.
 
-Publishing the same subjects again is checked against it. A guarantee covers a chain of ``permute`` releases with the
-same k, e and columns; anything else is refused, unless composition is allowed, which the release then says of itself.
+Publishing the same subjects again is checked against it. A guarantee covers a chain of releases that agree in their
+mechanism's terms and in the columns; anything else is refused, unless composition is allowed, which the release then
+says of itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from privsql.engine.roles import fold
 from privsql.engine.slots import slots
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, table, temp
 from privsql.errors import EngineError, GuaranteeError, UsageError
+from privsql.mechanisms.contract import Budget, Groups
+from privsql.mechanisms.registry import of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,18 +34,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.duck import Engine
+    from privsql.model.records import Records
     from privsql.noise import Key
     from privsql.source.spec import Spec
-    from privsql.source.table import Prepared
 
 LEDGER = "ledger"  # the attached database
 SHOWN = 5  # records that a message names
-COVERED = {
-    "nested": "every Boolean combination of groups of all releases is (k,e)-anonymous or empty",
-    "exact": "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may",
-    "reapply-all": "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may",
-    "reapply-last": "groups are checked against those of the last release only; older ones may breach",
-}
 
 
 @dataclass(frozen=True)
@@ -59,9 +56,9 @@ class Entry:
     spec: dict[str, Any]
     digest: str
     key: str
-    records: int
-    fresh: int
-    held_back: int
+    records: int | None  # None where no exact number is stated
+    fresh: int | None
+    held_back: int | None
     composes: str
     allowed: bool
 
@@ -73,20 +70,22 @@ class Entry:
 def path_of(spec: Spec) -> Path | None:
     """Where the ledger of a source lies; None if records have no names, or nothing asks for a ledger.
 
-    ``[ledger]`` asks for one, and so do ``permute`` and a ledger that is there already.
+    ``[ledger]`` asks for one, and so do mechanisms whose guarantee covers several releases, and a ledger that is there
+    already.
     """
-    if spec.source.id is None and not spec.is_private:
+    composition = of(spec.mechanism.kind).composition
+    if spec.source.id is None and not isinstance(composition, Budget):
         return None
     default = spec.source.path.with_name(f"{spec.source.path.stem}.ledger.duckdb")
     where = spec.ledger.database if spec.ledger is not None and spec.ledger.database is not None else default
-    wanted = spec.ledger is not None or spec.mechanism.kind == "permute" or where.exists()
+    wanted = spec.ledger is not None or isinstance(composition, Groups) or where.exists()
     return where if wanted else None
 
 
 class Ledger:
     """An open ledger, attached to the engine that publishes."""
 
-    def __init__(self, db: Engine, path: Path, spec: Spec, source: Prepared) -> None:
+    def __init__(self, db: Engine, path: Path, spec: Spec, source: Records) -> None:
         self._db, self._path, self._spec, self._source = db, path, spec, source
         self.entries = entries(db)
         self._subject = fold(spec.source.id or "")
@@ -115,9 +114,11 @@ class Ledger:
         changed = self._changed(same)
         repeat = self._repeats(same, key) and not self._fresh and not changed
         if chain and not changed:
-            self._source.past.releases = len(same)
-            self._source.past.fetch = lambda last: np.stack([self._groups(entry) for entry in same[-last:]])
-            self._composes = _composition([*(entry.algorithm for entry in same), self._spec.mechanism.algorithm])
+            self._source.history.releases = len(same)
+            self._source.history.fetch = lambda last: np.stack([self._groups(entry) for entry in same[-last:]])
+            self._composes = _composition(
+                self._spec.mechanism.kind, [*(entry.algorithm for entry in same), self._spec.mechanism.algorithm]
+            )
         elif repeat:
             self._composes = "a repeat of an earlier release"
         else:
@@ -158,9 +159,7 @@ class Ledger:
     def _comparable(self, entry: Entry) -> bool:
         """Whether the names of a release's records are of the type of those here: else none can be the same."""
         own = exp.select(column("id")).from_(temp("records"))
-        return self._db.fields(own) == self._db.fields(
-            exp.select(column("id")).from_(table(f"groups_{entry.number}", LEDGER))
-        )
+        return self._db.fields(own) == self._db.fields(exp.select(column("id")).from_(members(entry)))
 
     def _last_known(self, entry: Entry) -> int:
         """How many of the records are in the last release of a chain, which holds all that were released."""
@@ -195,7 +194,7 @@ class Ledger:
             return self._last
         holes: Holes = {
             "records": temp("records"),
-            "members": table(f"groups_{entry.number}", LEDGER),
+            "members": members(entry),
             "position": self._db.position("r"),
         }
         return np.asarray(self._db.arrow(fill("ledger/earlier", holes))["bid"].to_numpy(), dtype=np.int64)
@@ -227,11 +226,12 @@ class Ledger:
             self._write(entry)
 
     def _write(self, entry: Entry) -> None:
-        db, roles, groups = self._db, self._source.roles, self._source.past.assigned
+        db, roles, groups = self._db, self._source.roles, self._source.history.groups
         db.put("slots", slots(groups if groups is not None else np.zeros(self._source.records, dtype=np.int32)))
         assigned = db.matched(temp("records"), temp("slots")).subquery()
-        members = table(f"groups_{entry.number}", LEDGER)
-        db.make(members.name, fill("ledger/members", {"assigned": assigned}), into=LEDGER, title="Writing the ledger")
+        db.make(
+            members(entry).name, fill("ledger/members", {"assigned": assigned}), into=LEDGER, title="Writing the ledger"
+        )
         db.drop("slots")
         flags = self._is_fresh()
         db.put("slots", slots(flags))
@@ -243,7 +243,7 @@ class Ledger:
 
     def _is_fresh(self) -> NDArray[np.int32]:
         """1 for every record that is published for the first time with these columns, else 0."""
-        assigned = self._source.past.assigned
+        assigned = self._source.history.groups
         shown = np.ones(self._source.records, dtype=bool) if assigned is None else assigned >= 0
         if self._last is not None and self._same:
             shown &= self._last < 0  # a chain's last release holds all that were released
@@ -275,7 +275,7 @@ def entries(db: Engine) -> list[Entry]:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec, source: Prepared) -> Iterator[Ledger | None]:
+def opened(db: Engine, spec: Spec, source: Records) -> Iterator[Ledger | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = path_of(spec)
     if path is None:
@@ -327,6 +327,11 @@ def listed(spec: Spec) -> list[Entry]:
         return entries
 
 
+def members(entry: Entry) -> exp.Table:
+    """Who is in which group of a release, (id, bid), of an attached ledger."""
+    return table(f"groups_{entry.number}", LEDGER)
+
+
 def known_records(entries: Sequence[Entry], last: Entry, value: str) -> exp.Query:
     """(id, value) of all records that ``last``, of an attached ledger, or a release of its columns before it holds."""
     alike = [e for e in entries if e.number <= last.number and _columns(e.spec) == _columns(last.spec)]
@@ -356,16 +361,20 @@ def _columns(spec: dict[str, Any]) -> Any:
 
 def _terms(spec: dict[str, Any]) -> Any:
     """What must agree for a guarantee over several releases; None if the mechanism has none."""
-    mechanism = spec["mechanism"]
-    if mechanism["kind"] != "permute":
+    mechanism = of(spec["mechanism"]["kind"])
+    if not isinstance(mechanism.composition, Groups):
         return None
-    return [mechanism["k"], mechanism["e"], _columns(spec)]
+    asked = mechanism.parameters.model_validate(spec["mechanism"])
+    return [mechanism.kind, mechanism.composition.terms(asked), _columns(spec)]
 
 
-def _composition(algorithms: list[str]) -> str:
+def _composition(kind: str, algorithms: list[str]) -> str:
     """The weakest of what the algorithms guarantee; the first release has nothing to breach."""
-    order = ["reapply-last", "reapply-all", "exact", "nested"]
-    return COVERED[min(algorithms[1:], key=order.index)]
+    composition = of(kind).composition
+    if not isinstance(composition, Groups):
+        raise TypeError(kind)
+    order = list(composition.order)
+    return composition.order[min(algorithms[1:], key=order.index)]
 
 
 def _union(parts: list[exp.Select]) -> exp.Query:

@@ -6,15 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from privsql.answers import parse_sets as itemquery
 from privsql.answers.answer import Answer, present
-from privsql.answers.parse import read
 from privsql.engine import sqlfiles
 from privsql.engine.duck import Engine, unlocked
 from privsql.engine.sqlfiles import table
 from privsql.errors import PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.mechanisms.setvalued.answers import Answers as ItemAnswers
 from privsql.model.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
 
 
@@ -49,7 +45,7 @@ class Release:
         self.path = Path(path)
         self._open = opened(self.path, [Path(extra) for extra in attach])
         self._db, self.manifest, self._lookups = self._open.__enter__()
-        self._answers = of(self.manifest.mechanism).answers(self._db, self.manifest)
+        self.answers = of(self.manifest.mechanism).answers(self._db, self.manifest)
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
@@ -59,20 +55,14 @@ class Release:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-        asked = self._read(sql)
+        asked = self.answers.read(sql, self._lookups)
         self._db.binds(sql)  # the parser understands some things that the engine does not
-        statement, formula = self._answers.statement(asked, estimator)
+        statement, formula = self.answers.statement(asked, estimator)
         self._keys_are_unique(asked)
-        found = self._answers.answer(asked, estimator, confidence)
+        found = self.answers.answer(asked, estimator, confidence)
         columns, rows = present(self._db, asked, found)
-        exact = asked.is_exact and bool(self.manifest.quasi_identifiers)
-        certain = estimator in self._answers.certain or exact or asked.measure.side == "sa"
-        return Answer(columns, rows, confidence, certain, estimator, sqlfiles.render(statement), formula)
-
-    def _read(self, sql: str) -> CountQuery:
-        if self.manifest.roles.hold_sets:
-            return itemquery.read(sql, self.manifest.roles, self.manifest.name)
-        return read(sql, self.manifest.roles, self.manifest.name, self._lookups, self._answers.measures)
+        rests_on = self.answers.rests_on(asked, estimator)
+        return Answer(columns, rows, confidence, rests_on, estimator, sqlfiles.render(statement), formula)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:
         """A lookup with two rows for one key would count records twice."""
@@ -84,18 +74,6 @@ class Release:
             twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
             if twice:
                 raise UsageError(f"JOIN {lookup.alias}: {lookup.table} has {twice[0][-1]} rows for {twice[0][:-1]}")
-
-    @property
-    def channel(self) -> Channel:
-        """The channel through which this release is seen."""
-        return self._answers.channel
-
-    @property
-    def item_sets(self) -> ItemAnswers:
-        """The sets of a release of item sets; ``UsageError`` for another kind."""
-        if not isinstance(self._answers, ItemAnswers):
-            raise UsageError(f"{self.path} holds no item sets; it is made by {self.manifest.mechanism}")
-        return self._answers
 
     def close(self) -> None:
         """Close the release."""

@@ -1,4 +1,4 @@
-"""``init``: look at a source and propose a specification that can be published."""
+"""What ``init`` learns of a source's columns, and the roles that it gives them, by the shape of the records."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import tomlkit
-
 from privsql.engine.roles import fold
 from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.registry import RESERVED, of
-from privsql.mechanisms.setvalued.parameters import PROPOSED
-from privsql.source.spec import build
-from privsql.source.table import mount, prepare, publishable
+from privsql.mechanisms.contract import Categories, Sets, Table
+from privsql.model.records import Profile
+from privsql.source.table import publishable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from privsql.engine.duck import Engine
+    from privsql.engine.roles import Field
+    from privsql.mechanisms.contract import Mechanism
 
 SENSITIVE = re.compile(
     r"disease|diagnos|illness|condition|medic|drug|salary|income|wage|occupation|job|profession|religion|politic|party|crime|"
@@ -36,111 +34,70 @@ MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the p
 
 
 @dataclass(frozen=True)
-class Profile:
-    """What is known of a column.
+class Chosen:
+    """The roles of the columns, as the table ``[columns]`` of a specification.
 
-    Records, those not NULL, different values, records of the most frequent value, and the share of records whose
-    sensitive value is clear from this column already.
+    ``id``: the column that names records, if there is one; ``name``: of the release, if not that of the source.
     """
 
-    name: str
-    type: str
-    records: int
-    filled: int
-    different: int
-    most: int
-    clear: float = 0.0
-
-    @property
-    def remark(self) -> str:
-        """For a comment in the specification."""
-        nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
-        share = self.most / max(1, self.records)
-        return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"
+    columns: dict[str, Any]
+    profiles: tuple[Profile, ...]
+    remarks: tuple[str, ...] = ()
+    id: str | None = None
+    name: str | None = None
 
 
-def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) -> str:
-    """TOML of a proposed specification, with what was seen in comments.
+def choose(db: Engine, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
+    """Roles for the columns of ``source``, of the shape that a mechanism is given; ``asked``: the sensitive column.
 
-    Raises ``UsageError`` if no column can be sensitive, or ``sensitive`` is not in the source.
+    Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
     """
-    source = {"database": str(path), "table": table} if table else {"file": str(path)}
-    probe = build(
-        {
-            "source": source,
-            "columns": {"quasi_identifiers": ["?"], "sensitive": "??"},
-            "mechanism": {"threshold": "1"},
-        }
-    )
-    mount(db, probe)
-    fields = [field for field in db.fields(temp("source")) if publishable(field) and fold(field.name) not in RESERVED]
-    profiles = [_profile(db, field.name, field.type) for field in fields]
-    chosen = _sensitive(profiles, sensitive)
-    profiles = [_with_clear(db, profile, chosen) for profile in profiles]
-    keys = [p for p in profiles if p is not chosen and _identifies(p)]
-    quasi = [
-        p for p in profiles if p is not chosen and p not in keys and 1 < p.different <= MOST_QI and p.clear < CLEAR
-    ]
+    fields = db.fields(temp("source"))
+    if isinstance(mechanism.shape, Sets):
+        return _lists(fields, asked)
+    taken = {name for names in mechanism.reserved.values() for name in names}
+    publishables = [field for field in fields if publishable(field) and fold(field.name) not in taken]
+    profiles = [_profile(db, field.name, field.type) for field in publishables]
+    choices = {Table: _table, Categories: _categories}
+    return choices[type(mechanism.shape)](db, profiles, asked)
+
+
+def _table(db: Engine, profiles: list[Profile], asked: str | None) -> Chosen:
+    """A sensitive column, and what could be known of a person as quasi-identifiers."""
+    sensitive = _sensitive(profiles, asked)
+    profiles = [_with_clear(db, profile, sensitive) for profile in profiles]
+    keys = [p for p in profiles if p.name != sensitive.name and _identifies(p)]
+    others = [p for p in profiles if p.name != sensitive.name and p not in keys]
+    quasi = [p for p in others if 1 < p.different <= MOST_QI and p.clear < CLEAR]
     if not quasi:
-        raise UsageError(f"{path}: no column has 2 to {MOST_QI} values, as a quasi-identifier should")
-    return _document(source, profiles, chosen, quasi, keys)
+        raise UsageError(f"no column has 2 to {MOST_QI} values, as a quasi-identifier should")
+    nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
+    columns = {"quasi_identifiers": [p.name for p in quasi], "sensitive": sensitive.name, **nulls}
+    unique = next((p.name for p in keys if p.different == p.records), None)
+    remarks = tuple(_remarks(profiles, sensitive, quasi, keys))
+    return Chosen(columns, tuple(profiles), remarks, unique, sensitive.name)
 
 
-def propose_sets(db: Engine, path: Path, table: str | None, items: str | None) -> str:
-    """TOML of a proposed specification for item sets: of the list column ``items``, or of the only one.
-
-    Raises ``UsageError`` if the source has no such column.
-    """
-    source = {"database": str(path), "table": table} if table else {"file": str(path)}
-    probe = build({"source": source, "columns": {"items": "?"}, "mechanism": PROPOSED})
-    mount(db, probe)
-    lists = [field.name for field in db.fields(temp("source")) if field.is_list]
-    chosen = [name for name in lists if items is None or fold(name) == fold(items)]
+def _lists(fields: Iterable[Field], asked: str | None) -> Chosen:
+    """The list column that was asked for, or the only one."""
+    lists = [field.name for field in fields if field.is_list]
+    chosen = [name for name in lists if asked is None or fold(name) == fold(asked)]
     if len(chosen) != 1:
         known = (
             f"it has {', '.join(lists)}; choose with --sensitive" if lists else "name record and item columns yourself"
         )
-        raise UsageError(f"{path}: {'no' if not chosen else 'more than one'} list column to publish; {known}")
-    document = tomlkit.document()
-    document.add(tomlkit.comment("Proposed by privsql init. Privacy is for one record, added or removed."))
-    document["source"] = source
-    document["columns"] = {"items": chosen[0]}
-    mechanism = tomlkit.table()
-    mechanism.update(PROPOSED)
-    mechanism["universe"].comment("better a public list, or { query = ... }: the items that occur are not protected")
-    document["mechanism"] = mechanism
-    return tomlkit.dumps(document)
+        raise UsageError(f"{'no' if not chosen else 'more than one'} list column to publish; {known}")
+    return Chosen({"items": chosen[0]}, ())
 
 
-def propose_cells(db: Engine, path: Path, table: str | None) -> str:
-    """TOML of a proposed specification for a contingency table of all columns with few values.
-
-    Raises ``UsageError`` if the source has no such column.
-    """
-    source = {"database": str(path), "table": table} if table else {"file": str(path)}
-    mechanism: dict[str, Any] = {"kind": "contingency", "epsilon": "1", "domains": {"?": "data"}}
-    mount(db, build({"source": source, "columns": {"categories": ["?"]}, "mechanism": mechanism}))
-    fields = [field for field in db.fields(temp("source")) if publishable(field) and fold(field.name) not in RESERVED]
-    profiles = [_profile(db, field.name, field.type) for field in fields]
+def _categories(_db: Engine, profiles: list[Profile], _asked: str | None) -> Chosen:
+    """All columns with few values."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _identifies(p)]
     if not chosen:
-        raise UsageError(f"{path}: no column has 2 to {MOST_QI} values")
-    document = tomlkit.document()
-    document.add(tomlkit.comment("Proposed by privsql init. Privacy is for one record, added or removed. Better than"))
-    document.add(tomlkit.comment("'data' are public lists of values: those that occur are not protected."))
+        raise UsageError(f"no column has 2 to {MOST_QI} values")
     nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
-    document["source"] = source
-    document["columns"] = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
-    document["mechanism"] = mechanism | {"domains": {p.name: "data" for p in chosen}}
-    return tomlkit.dumps(document)
-
-
-def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:
-    """The proposal with parameters of a mechanism that are feasible."""
-    document = tomlkit.parse(toml)
-    source = prepare(db, build(document.unwrap() | {"mechanism": {"threshold": "1"}}))
-    document["mechanism"] = of(kind).propose(db, source)
-    return tomlkit.dumps(document)
+    columns = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
+    return Chosen(columns, tuple(chosen))
 
 
 def _profile(db: Engine, name: str, kind: str) -> Profile:
@@ -178,28 +135,7 @@ def _sensitive(profiles: list[Profile], asked: str | None) -> Profile:
     return min(named, key=lambda p: (p.different > 200, len(p.name), -p.different))
 
 
-def _document(
-    source: dict[str, str], profiles: list[Profile], chosen: Profile, quasi: list[Profile], keys: list[Profile]
-) -> str:
-    document = tomlkit.document()
-    for line in _remarks(profiles, chosen, quasi, keys):
-        document.add(tomlkit.comment(line))
-    unique = [p.name for p in keys if p.different == p.records]
-    nulls = {"nulls": {chosen.name: "suppress"}} if chosen.filled < chosen.records else {}
-    parts: dict[str, dict[str, Any]] = {
-        "source": {**source, **({"id": unique[0]} if unique else {})},
-        "columns": {"quasi_identifiers": [p.name for p in quasi], "sensitive": chosen.name, **nulls},
-        "release": {"name": chosen.name},
-        "mechanism": {},
-    }
-    for name, part in parts.items():
-        document[name] = part
-    return tomlkit.dumps(document)
-
-
 def _remarks(profiles: list[Profile], chosen: Profile, quasi: list[Profile], keys: list[Profile]) -> Iterator[str]:
-    yield "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
-    yield ""
     for profile in profiles:
         yield profile.remark
     for profile in profiles:

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
 from sqlglot import exp
 
 from privsql.engine.roles import Field, Roles, fold
-from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, named, temp
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.setvalued.holdings import Holdings
+from privsql.model.records import History
 from privsql.model.universe import listed
 from privsql.source.table import AS_TEXT, mount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from privsql.engine.duck import Engine
-    from privsql.source.spec import Spec
+    from privsql.model.universe import Universe
+    from privsql.source.spec import Columns, Source
 
 SHOWN = 3  # unknown items that a message names
 
 
 @dataclass(frozen=True)
-class PreparedSets:
-    """The source, mounted and counted.
+class SetRecords:
+    """Item sets, mounted and counted.
 
-    Relations ``universe``(code, item), ``baskets``(basket, items, records): the different sets, in canonical order, and
-    ``contents``(basket, code). How many records there are is private: a release states no exact number of them.
+    Relations ``universe``(code, item) and ``baskets``(basket, items, records): the different sets, in canonical order;
+    once sorted ``contents``(basket, code) as well. How many records there are is private.
     """
 
     db: Engine
@@ -39,34 +38,33 @@ class PreparedSets:
     labels: tuple[str, ...]  # text of the items, in the order of the universe
     source_records: int
     suppressed: int
-    counts: tuple[int, ...] = ()
-    releases: int = 0  # a budget covers earlier ones, not the groups of records
+    names: exp.Expr | None = None  # a budget covers a record whatever its name is
+    history: History = field(default_factory=History)
+    _made: set[str] = field(default_factory=set)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Records with every item."""
+        holes: Holes = {"baskets": temp("baskets"), "apart": temp("apart"), "universe": temp("universe")}
+        return tuple(int(row[0]) for row in self.db.rows(fill("sets/counts", holes)))
 
     @property
     def records(self) -> int:
         """Records that are published; those without items among them."""
         return self.source_records - self.suppressed
 
-    def holdings(self) -> Holdings:
-        """The source's sets and how many records have each."""
-        contents = self.db.arrow(all_rows(temp("contents")))
-        weights = self.db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
-        starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
-        codes = contents["code"].to_numpy().astype(np.int64)
-        return Holdings(starts, codes, weights.astype(np.float64), len(self.labels))
-
     def sort(self) -> None:
-        """Nothing to do: sets are counted, records lie in no order."""
+        """Make ``contents``: every set, item by item."""
+        if "contents" in self._made:
+            return
+        holes: Holes = {"apart": temp("apart"), "universe": temp("universe")}
+        self.db.make("contents", fill("sets/contents", holes), title="Sorting the sets")
+        self._made.add("contents")
 
     def done(self) -> None:
-        """Nothing to forget."""
-
-    def earlier(self, last: int) -> NDArray[np.int64]:  # noqa: ARG002 (as of other sources)
-        """No groups of records."""
-        return np.zeros((0, self.records), dtype=np.int64)
-
-    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
-        """No groups of records."""
+        """Forget the sets."""
+        self.db.drop("contents", "apart", "baskets")
+        self._made.discard("contents")
 
     def named(self, name: str) -> None:
         """Make the records' sets readable as ``name``, under the publisher's own column name."""
@@ -75,24 +73,22 @@ class PreparedSets:
         self.db.own_view(name, exp.select(own).from_(records.subquery("records")))
 
 
-def prepare_sets(db: Engine, spec: Spec) -> PreparedSets:
+def prepare_sets(db: Engine, source: Source, columns_: Columns, universe: Universe) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
     Raises ``UsageError`` for unknown columns and types, NULL where it is refused, and items outside the universe.
     """
-    mount(db, spec)
+    mount(db, source)
     known = {fold(one.name): one for one in db.fields(temp("source"))}
-    columns = [_resolved(known, name) for name in spec.columns.sets]
-    kind = _kind(columns[-1], is_list=spec.columns.items is not None)
-    records, suppressed = _baskets(db, spec, columns, kind)
+    columns = [_resolved(known, name) for name in columns_.sets]
+    kind = _kind(columns[-1], is_list=columns_.items is not None)
+    records, suppressed = _baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp("baskets")})
-    labels = listed(db, spec.mechanism.universe, kind, occurring)  # type: ignore[union-attr]
+    labels = listed(db, universe, kind, occurring)
     db.make("apart", fill("duckdb/apart", {"baskets": temp("baskets")}))
     _known_items(db, columns[-1].name)
-    db.make("contents", fill("setvalued/contents", {"apart": temp("apart"), "universe": temp("universe")}))
-    db.drop("apart")
     roles = Roles((), (Field(columns[-1].name, f"{kind}[]"),))
-    return PreparedSets(db, roles, labels, records, suppressed)
+    return SetRecords(db, roles, labels, records, suppressed)
 
 
 def _resolved(known: dict[str, Field], name: str) -> Field:
@@ -114,9 +110,9 @@ def _kind(column_: Field, *, is_list: bool) -> str:
     return kind
 
 
-def _baskets(db: Engine, spec: Spec, columns: Sequence[Field], kind: str) -> tuple[int, int]:
+def _baskets(db: Engine, asked: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
     """Make ``baskets``; records of the source, and those left out."""
-    if spec.columns.items is not None:
+    if asked.items is not None:
         source: exp.Table = temp("source")
         items: exp.Expr = column(columns[0].name)
     else:
@@ -125,8 +121,8 @@ def _baskets(db: Engine, spec: Spec, columns: Sequence[Field], kind: str) -> tup
         source, items = temp("gathered"), column("items")
     items = exp.cast(items, exp.DataType.build(f"{kind}[]", dialect=DIALECT))
     db.make("marked", fill("duckdb/marked", {"source": source, "items": items}), title="Reading the sets")
-    records, missing = (int(n) for n in db.rows(fill("setvalued/missing", {"marked": temp("marked")}))[0])
-    if missing and "refuse" in {spec.columns.policy(one.name) for one in columns}:
+    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
+    if missing and "refuse" in {asked.policy(one.name) for one in columns}:
         raise UsageError(
             f"column {columns[-1].name!r} is NULL, or holds NULL, in {missing} records; "
             f"set nulls.{columns[-1].name} to 'suppress' to leave these records out"
@@ -143,7 +139,7 @@ def _known_items(db: Engine, name: str) -> None:
         "universe": temp("universe"),
         "item": exp.cast(column("item", "a"), "VARCHAR"),
     }
-    unknown = db.rows(fill("setvalued/unknown", holes))
+    unknown = db.rows(fill("sets/unknown", holes))
     if unknown:
         shown = ", ".join(repr(row[0]) for row in unknown[:SHOWN])
         more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""

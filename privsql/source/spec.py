@@ -9,26 +9,36 @@ import json
 import tomllib
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from privsql.engine.database import FILE_KINDS
 from privsql.engine.roles import fold
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.bucketize.parameters import Bucketize
-from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.permute.parameters import Permute
-from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.model.exacttypes import Positive
+from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.model.parameters import Parameters, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NullPolicy = Literal["value", "suppress", "refuse"]
-Mechanism = Annotated[Bucketize | Randomize | Permute | SetValued | Contingency, Field(discriminator="kind")]
-DEFAULT_KIND = "bucketize"
+SHAPES: dict[type[Shape], str] = {
+    Table: "columns.quasi_identifiers and columns.sensitive",
+    Sets: "columns.items, or record and item",
+    Categories: "columns.categories",
+}
 
 
 class _Part(BaseModel):
@@ -124,6 +134,11 @@ class Columns(_Part):
         """The columns of item sets: the list, or record and item; none in a table of another kind."""
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
 
+    @property
+    def shape(self) -> type[Shape]:
+        """The shape of the records."""
+        return Sets if self.sets else Categories if self.categories else Table
+
     def policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
         given = {fold(key): policy for key, policy in self.nulls.items()}
@@ -155,39 +170,41 @@ class Spec(_Part):
     source: Source
     columns: Columns
     release: Release = Release()
-    mechanism: Mechanism
+    mechanism: SerializeAsAny[Parameters]
     ledger: Ledger | None = None
 
-    @field_validator("mechanism", mode="before")
+    @field_validator("mechanism", mode="wrap")
     @classmethod
-    def _with_kind(cls, given: Any) -> Any:
-        return {"kind": DEFAULT_KIND, **given} if isinstance(given, dict) else given
-
-    @model_validator(mode="after")
-    def _named_records(self) -> Spec:
-        if self.ledger is not None and self.source.id is None and not self.is_private:
-            raise ValueError("[ledger] needs source.id, the column that names the records")
-        return self
+    def _of_its_kind(cls, given: Any, handler: Any) -> Any:  # noqa: ARG003 (the base is no mechanism)
+        """The parameters of the mechanism that ``kind`` names."""
+        if isinstance(given, Parameters):
+            return given
+        if not isinstance(given, dict):
+            raise PydanticCustomError("table", "must be a table")
+        kind = given.get("kind", DEFAULT)
+        if kind not in PACKAGES:
+            raise PydanticCustomError("kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": _known()})
+        return parameters(kind).model_validate({"kind": kind, **given})
 
     @model_validator(mode="after")
     def _fitting_columns(self) -> Spec:
-        columns = self.columns
-        if isinstance(self.mechanism, SetValued) != bool(columns.sets):
-            wanted = "columns.items, or record and item" if not columns.sets else "kind = 'setvalued'"
-            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
-        if isinstance(self.mechanism, Contingency) != bool(columns.categories):
-            wanted = "columns.categories" if not columns.categories else "kind = 'contingency'"
-            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
-        if isinstance(self.mechanism, Contingency):
-            _same_names(columns.categories, self.mechanism.domains)
-        if self.is_private and "value" in columns.nulls.values():
-            raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
+        shape, columns = of(self.mechanism.kind).shape, self.columns
+        if not isinstance(shape, columns.shape):
+            fitting = [repr(kind) for kind in PACKAGES if isinstance(of(kind).shape, columns.shape)]
+            wanted = SHAPES[type(shape)] if columns.shape is Table else f"kind = {' or '.join(fitting)}"
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")  # noqa: TRY004
+        if isinstance(shape, Categories):
+            _same_names(columns.categories, shape.domains(self.mechanism))
         return self
 
-    @property
-    def is_private(self) -> bool:
-        """Whether the release is differentially private: it spends a budget, and states no exact number."""
-        return isinstance(self.mechanism, SetValued | Contingency)
+    @model_validator(mode="after")
+    def _composing(self) -> Spec:
+        if isinstance(of(self.mechanism.kind).composition, Budget):
+            if "value" in self.columns.nulls.values():
+                raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
+        elif self.ledger is not None and self.source.id is None:
+            raise ValueError("[ledger] needs source.id, the column that names the records")
+        return self
 
     @property
     def name(self) -> str:
@@ -283,24 +300,26 @@ def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
 def _first(error: ValidationError) -> str:
     """The first thing that is wrong, as ``key: what``."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for i, part in enumerate(first["loc"]) if not _is_tag(i, first["loc"]))
+    where = ".".join(map(str, first["loc"]))
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         what = "there is no such key"
     elif first["type"] == "missing":
         what = "is missing"
-    elif first["type"] == "union_tag_invalid":
-        where, what = f"{where}.kind", f"{first['ctx']['tag']!r} is not one of {first['ctx']['expected_tags']}"
+    elif first["type"] == "kind":
+        where = f"{where}.kind"
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
 
 
-def _is_tag(position: int, where: tuple[int | str, ...]) -> bool:
-    """Whether a part of an error's place is the kind of the mechanism, which the reader of a file does not write."""
-    return position == 1 and where[0] == "mechanism"
+def _known() -> str:
+    return ", ".join(map(repr, PACKAGES))
 
 
 def schema() -> str:
-    """JSON Schema of a specification."""
-    return json.dumps(Spec.model_json_schema(), indent=2) + "\n"
+    """JSON Schema of a specification, with the parameters of every mechanism."""
+    known: Any = Union.__getitem__(tuple(parameters(kind) for kind in PACKAGES))
+    mechanism: Any = (Annotated[known, Field(discriminator="kind")], ...)
+    whole = create_model("Spec", __base__=Spec, __doc__=Spec.__doc__, mechanism=mechanism)
+    return json.dumps(whole.model_json_schema(), indent=2) + "\n"

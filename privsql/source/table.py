@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
 
 from privsql.engine.roles import Field, Roles, fold, label
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, some, temp
+from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import GuaranteeError, UsageError
+from privsql.model.records import History
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from privsql.engine.duck import Engine
-    from privsql.source.spec import Spec
+    from privsql.source.spec import Columns, Source
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
-@dataclass
-class Past:
-    """What the publisher's ledger adds to a source, and learns of it: see ``privsql.releases.ledger``."""
-
-    releases: int = 0
-    sorted: bool = False
-    fetch: Callable[[int], NDArray[np.int64]] | None = None
-    assigned: NDArray[np.integer[Any]] | None = None
-
-
 @dataclass(frozen=True)
-class Prepared:
+class TableRecords:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
 
     db: Engine
@@ -44,23 +33,9 @@ class Prepared:
     source_records: int
     suppressed: int
     reading: Reading
-    id: exp.Expr | None = None  # what names a record, where a ledger is kept
-    past: Past = field(default_factory=Past)
-
-    @property
-    def releases(self) -> int:
-        """How many earlier releases of the same subjects a guarantee has to take in."""
-        return self.past.releases
-
-    def earlier(self, last: int) -> NDArray[np.int64]:
-        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
-        if self.past.fetch is None or not last:
-            return np.zeros((0, self.records), dtype=np.int64)
-        return self.past.fetch(last)
-
-    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
-        """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
-        self.past.assigned = groups
+    names: exp.Expr | None = None  # what names a record, where a ledger is kept
+    history: History = field(default_factory=History)
+    _made: set[str] = field(default_factory=set)
 
     @property
     def records(self) -> int:
@@ -72,13 +47,13 @@ class Prepared:
 
         Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
         """
-        if self.past.sorted:
+        if "records" in self._made:
             return
         roles = self.roles
         holes: Holes = {
             "source": temp("source"),
             "sa": self.reading.sa,
-            "qi": [*self.reading.qi, *([named(self.id, "id")] if self.id is not None else [])],
+            "qi": [*self.reading.qi, *([named(self.names, "id")] if self.names is not None else [])],
             "keep": self.reading.keep,
             "sa_order": roles.sa(),
             "qi_order": roles.qi(),
@@ -90,13 +65,13 @@ class Prepared:
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
             raise GuaranteeError("the source changed while it was read; nothing written")
-        self.past.sorted = True
+        self._made.add("records")
 
     def done(self) -> None:
         """Forget ``records``, unless a ledger still has to write down who they are."""
-        if self.id is None:
+        if self.names is None:
             self.db.drop("records")
-            self.past.sorted = False
+            self._made.discard("records")
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
@@ -112,22 +87,22 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
+def prepare(db: Engine, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``named_records``: for a ledger, the records keep their names, ``source.id``.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
-    mount(db, spec)
-    roles, sources = _roles(db, spec)
-    keep = every([_not_null(name, sources) for name in sources if spec.columns.policy(name) == "suppress"])
+    mount(db, source)
+    roles, sources = _roles(db, columns)
+    keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
     reading = Reading(
         _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
         _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
         keep,
     )
-    source_records, kept = _count(db, spec, roles, keep)
+    source_records, kept = _count(db, columns, roles, keep)
     holes: Holes = {
         "source": temp("source"),
         "sa": reading.sa,
@@ -138,7 +113,7 @@ def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
     db.make("domain", fill("core/domain", holes), title="Counting the sensitive values")
     labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
     rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
-    return Prepared(
+    return TableRecords(
         db,
         roles,
         tuple(label(row[:-1]) for row in rows),
@@ -146,17 +121,17 @@ def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
         source_records,
         source_records - kept,
         reading,
-        _id(db, spec, keep) if named_records else None,
+        _id(db, source, keep) if named_records else None,
     )
 
 
-def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
+def _id(db: Engine, source: Source, keep: exp.Expr) -> exp.Expr:
     """The column that names records; ``UsageError`` unless every record has a name of its own."""
     available = {fold(field.name): field.name for field in db.fields(temp("source"))}
-    name = available.get(fold(spec.source.id or ""))
+    name = available.get(fold(source.id or ""))
     if name is None:
         raise UsageError(
-            f"source.id: column {spec.source.id!r} is not in the source; it has {', '.join(available.values())}"
+            f"source.id: column {source.id!r} is not in the source; it has {', '.join(available.values())}"
         )
     holes: Holes = {"source": temp("source"), "id": column(name), "keep": keep}
     nulls, twice = db.rows(fill("ledger/unnamed", holes))[0]
@@ -166,13 +141,12 @@ def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
     return column(name)
 
 
-def mount(db: Engine, spec: Spec) -> None:
+def mount(db: Engine, source: Source) -> None:
     """Make the publisher's table readable as ``source``."""
-    source = spec.source
     db.mount("source", source.path, source.kind, source.table, source.query)
 
 
-def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
+def _roles(db: Engine, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]:
     """The fields by role under their true names, and how each is read from ``source``."""
     available = {fold(field.name): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
@@ -197,7 +171,6 @@ def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
         reading[field.name] = column(field.name)
         return field
 
-    columns = spec.columns
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     return Roles(quasi, tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))), reading
 
@@ -212,22 +185,22 @@ def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]
 
 
 def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
-    return exp.not_(exp.Is(this=reading[name].copy(), expression=exp.null()))
+    return exp.not_(is_null(reading[name].copy()))
 
 
-def _count(db: Engine, spec: Spec, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+def _count(db: Engine, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
     """Records of the source, and those that the NULL policy keeps; refuses by name."""
-    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if spec.columns.policy(f.name) == "refuse"]
-    is_null = [exp.Is(this=column(name), expression=exp.null()) for name in refused]
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.policy(f.name) == "refuse"]
+    missing = [is_null(column(name)) for name in refused]
 
     def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
         holes = {"source": temp("source"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
         records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
         return int(records), int(kept), int(bad)
 
-    records, kept, bad = counts(is_null)
+    records, kept, bad = counts(missing)
     if bad:
-        for name, condition in zip(refused, is_null, strict=True):
+        for name, condition in zip(refused, missing, strict=True):
             if of_column := counts([condition])[2]:
                 raise UsageError(
                     f"column {name!r} is NULL in {of_column} records; "

@@ -12,31 +12,31 @@ from sqlglot.errors import SqlglotError
 
 from privsql import noise
 from privsql.answers.parse import read
-from privsql.attacks import intersection, suite
 from privsql.attacks.differential import infer
-from privsql.attacks.finding import Finding
-from privsql.attacks.scene import Given
+from privsql.attacks.scene import ReleaseView
+from privsql.attacks.suite import Several
 from privsql.engine.duck import scratch
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import GuaranteeError, UsageError
+from privsql.mechanisms.contract import Table
+from privsql.mechanisms.registry import of
 from privsql.releases.contents import contents
 from privsql.releases.opened import opened
 from privsql.source.table import prepare
 from privsql.verbs.room import beside, workroom
-from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from privsql.attacks.differential import Inference
+    from privsql.attacks.finding import Finding
+    from privsql.engine.duck import Engine
     from privsql.engine.progress import Options
     from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
 
 DRAWS = 20_000
-DIFFERENCES = "difference of releases"
-DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects groups whose members it can match"
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,44 @@ class Attacked:
     seconds: float
 
     @property
+    def measured(self) -> list[Finding]:
+        """The findings of those who had something to attack."""
+        return [one for one in self.findings if one.applies and one.attacked]
+
+    @property
+    def promised(self) -> list[Finding]:
+        """The findings of those whom the mechanism promises to resist."""
+        return [one for one in self.findings if one.promised]
+
+    @property
     def ok(self) -> bool:
-        """Whether every adversary that the mechanism promises to resist is resisted."""
-        return not any(one.exceeded for one in self.findings)
+        """Whether something was measured, and no promise is broken."""
+        return bool(self.measured) and not any(one.exceeded for one in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in words. That every promise holds is only said where every promise was measured."""
+        if not self.measured:
+            return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
+        broken = [one for one in self.promised if one.exceeded]
+        measured = [one for one in self.promised if one in self.measured]
+        counts = f"{len(self.promised)} promised, {len(measured)} measured, {len(measured) - len(broken)} kept"
+        if broken:
+            return f"A PROMISE IS BROKEN ({counts})"
+        if len(measured) < len(self.promised) or not measured:
+            return f"no promise is broken, but not every one was measured ({counts})"
+        return f"every promise holds ({counts})"
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 for a broken promise; 3 where nothing was measured."""
+        return 0 if self.ok else 1 if self.measured else 3
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
-        return {"ok": self.ok, "source": self.source, "adversaries": rows, "seconds": round(self.seconds, 3)}
+        head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
+        return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
 
 
 def attack(
@@ -66,56 +96,49 @@ def attack(
     seed: int = 1,
     options: Options | None = None,
 ) -> Attacked:
-    """Attack a release with every adversary of ``privsql.attacks.suite``; ``against``: other releases of the people.
+    """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
 
     With the specification of its source, what is believed is compared with what is true. ``seed``: which records a
     corrupting adversary knows. Raises ``GuaranteeError`` if the file does not hold what a release holds.
     """
     clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
     with opened(path) as (db, manifest, _):
-        held = contents(db, manifest, None)[0]
-        if not held.ok:
-            raise GuaranteeError(f"{path}: {held.offending[0]}; verify it")
-        findings = suite.run(Given(db, manifest, drawn)) if spec is None else []
+        _holds(path, db, manifest)
+        suite = of(manifest.mechanism).adversaries
+        findings = suite.run(ReleaseView(db, manifest, drawn)) if spec is None else []
     if spec is not None:
         with beside(path, spec, manifest, options) as (room, _):
-            findings = suite.run(Given(room, manifest, drawn, "release", source=True))
+            findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True))
     for other in against:
-        findings += _together(path, other)
+        findings += _together((path, other))
     return Attacked(findings, spec is not None, time.monotonic() - clock)
 
 
-def _together(path: Path, other: Path) -> list[Finding]:
-    """What two releases tell: by intersection, and where groups are to withstand it by difference as well."""
+def _together(paths: tuple[Path, Path]) -> list[Finding]:
+    """What two releases tell, by the adversaries that combine releases of both mechanisms."""
     manifests = []
-    for one in (path, other):
+    for one in paths:
         with opened(one) as (db, manifest, _):
-            held = contents(db, manifest, None)[0]
-            if not held.ok:
-                raise GuaranteeError(f"{one}: {held.offending[0]}; verify it")
+            _holds(one, db, manifest)
             manifests.append(manifest)
+    first, second = (of(manifest.mechanism).adversaries.combining for manifest in manifests)
+    combining = [adversary for adversary in first if adversary in second]
+    if not combining:
+        kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
+        raise UsageError(f"--against: no adversary combines releases made by {kinds}")
+    names = ("r0", "r1")
     with scratch() as db:
-        for one, name in ((path, "r0"), (other, "r1")):
+        for one, name in zip(paths, names, strict=True):
             db.load(one, name) if one.is_dir() else db.attach(one, name, read_only=True)
-        found = intersection.attack(db, (manifests[0], manifests[1]), ("r0", "r1"))
-    if all(manifest.mechanism == "permute" for manifest in manifests):
-        found.append(_differences(path, other, manifests[0]))
-    return found
+        several = Several(db, manifests, names, [one.name for one in paths])
+        return [found for adversary in combining for found in adversary(several)]
 
 
-def _differences(path: Path, other: Path, manifest: Manifest) -> Finding:
-    """Differences and intersections of groups (Definition 5), as ``verify --against`` finds them."""
-    checks = [check for check in verify(path, against=[other]).checks if other.name in check.name]
-    failed = [check for check in checks if not check.ok]
-    return Finding(
-        DIFFERENCES,
-        DIFFERENCES_KNOW,
-        promised=manifest.algorithm == "nested",
-        attacked=len(checks),
-        unit="ways to combine",
-        leaks=bool(failed),
-        notes=tuple(f"{check.name}: {check.violations}" for check in failed),
-    )
+def _holds(path: Path, db: Engine, manifest: Manifest) -> None:
+    """``GuaranteeError`` if the file does not hold what a release holds."""
+    held = contents(db, manifest, None)[0]
+    if not held.ok:
+        raise GuaranteeError(f"{path}: {held.offending[0]}; verify it")
 
 
 @dataclass(frozen=True)
@@ -155,10 +178,10 @@ def differential(
     """
     if not 0 < epsilon < float("inf"):
         raise UsageError(f"--epsilon {epsilon} must be above 0")
-    if spec.is_private:
+    if not isinstance(of(spec.mechanism.kind).shape, Table):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with workroom(options) as db:
-        source = prepare(db, spec)
+        source = prepare(db, spec.source, spec.columns)
         source.sort()
         source.named(spec.name)
         asked = [_count(spec.name, part) for part in ([condition], [condition, sensitive])]

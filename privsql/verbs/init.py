@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
 
 from privsql.engine.database import FILE_KINDS
 from privsql.engine.duck import unlocked
 from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.registry import of
-from privsql.mechanisms.setvalued.parameters import PROPOSED
-from privsql.source.profile import feasible, propose, propose_cells, propose_sets
+from privsql.mechanisms.contract import Profiled
+from privsql.mechanisms.registry import DEFAULT, of
+from privsql.source.profile import choose
+from privsql.source.spec import Columns, Source
+from privsql.source.table import mount, prepare
 from privsql.verbs.room import workshop_in
+
+if TYPE_CHECKING:
+    from privsql.mechanisms.contract import Proposal
+    from privsql.source.profile import Chosen
 
 
 def init(
@@ -20,23 +29,44 @@ def init(
     *,
     table: str | None = None,
     sensitive: str | None = None,
-    kind: str = "bucketize",
+    kind: str = DEFAULT,
     options: Options | None = None,
 ) -> str:
-    """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters."""
-    of(kind)
-    options = options or Options()
+    """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
+
+    Raises ``UsageError`` if no columns can have the roles that the mechanism needs, ``EngineError`` for files that
+    can't be read, ``InfeasibleError`` where nothing can be published.
+    """
+    mechanism, options = of(kind), options or Options()
     if table is None and path.suffix.lower() not in FILE_KINDS:
         table = _only_table(path)
+    given: dict[str, Any] = {"database": str(path), "table": table} if table else {"file": str(path)}
+    source = Source.model_validate(given)
     with tempfile.TemporaryDirectory(prefix="privsql-") as folder:
         with workshop_in(Path(folder), options) as db:
-            if kind == "contingency":
-                return propose_cells(db, path, table)
-            if kind == PROPOSED["kind"]:
-                return propose_sets(db, path, table, sensitive)
-            proposed = propose(db, path, table, sensitive)
+            mount(db, source)
+            try:
+                chosen = choose(db, mechanism, sensitive)
+            except UsageError as error:
+                raise UsageError(f"{path}: {error}") from error
         with workshop_in(Path(folder), options) as db:
-            return feasible(db, proposed, kind)
+            columns = Columns.model_validate(chosen.columns)
+            proposed = mechanism.propose(db, Profiled(chosen.profiles, lambda: prepare(db, source, columns)))
+    return _document(given, chosen, proposed)
+
+
+def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str:
+    document = tomlkit.document()
+    first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
+    remarks = ("Proposed by privsql init.", *proposed.remarks) if not chosen.remarks else (first, "", *chosen.remarks)
+    for line in remarks:
+        document.add(tomlkit.comment(line))
+    document["source"] = {**source, **({"id": chosen.id} if chosen.id else {})}
+    document["columns"] = chosen.columns
+    if chosen.name:
+        document["release"] = {"name": chosen.name}
+    document["mechanism"] = proposed.parameters
+    return tomlkit.dumps(document)
 
 
 def _only_table(path: Path) -> str:

@@ -21,11 +21,7 @@ def itemsets(path: Path, *, top: int = 20, estimator: str = "reconstructed") -> 
     if top < 1:
         raise UsageError(f"--top {top} must be at least 1")
     with Release(path) as release:
-        sets = release.item_sets
-        if estimator not in ("reconstructed", "baseline"):
-            raise UsageError(f"estimator {estimator!r} is not one of reconstructed, baseline")
-        holdings = sets.counted if estimator == "baseline" else sets.holdings
-        return [([sets.labels[code] for code in chosen], support) for chosen, support in holdings.top(top)]
+        return release.answers.frequent(top, estimator)
 
 
 def synthesize(path: Path, to: Path) -> int:
@@ -36,7 +32,7 @@ def synthesize(path: Path, to: Path) -> int:
     if to.suffix != ".parquet" or to.exists():
         raise UsageError(f"--synthetic {to}: must be a new file that ends in .parquet")
     with Release(path) as release, scratch() as db:
-        made = release.item_sets.synthetic()
+        made = release.answers.synthetic()
         db.put("synthetic", made)
         db.export(temp("synthetic"), to)
         return int(made.num_rows)

@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
-from privsql.attacks.risk import Risk, quick_learning_risk
+from privsql.attacks.risk import SAMPLE, Risk, quick_learning_risk
+from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import GuaranteeError, PrivsqlError, UsageError
-from privsql.mechanisms.contract import refuse_collisions
+from privsql.mechanisms.contract import Budget, refuse_collisions
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.noise import Key, key_file, system_key
+from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.releases import budget as budgets
 from privsql.releases import ledger as ledgers
 from privsql.releases.contents import examine
 from privsql.releases.draft import Draft
 from privsql.releases.opened import inspect
-from privsql.source.sets import PreparedSets
-from privsql.verbs.room import mounted, workroom, workshop_in
+from privsql.source.records import prepared
+from privsql.verbs.room import workroom, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from privsql.engine.duck import Engine
     from privsql.model.checks import Result
+    from privsql.model.records import Records
     from privsql.source.spec import Spec
-    from privsql.source.table import Prepared
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,15 @@ def publish(
 
 
 def _made(
-    db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, draft: Draft, composition: list[str]
+    db: Engine, spec: Spec, source: Records, key: Key, draft: Draft, composition: list[str]
 ) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
     facts = mechanism.publish(db, source, spec.mechanism, key)
     manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
-    risk = quick_learning_risk(db, manifest, "release")
+    seen = ReleaseView(db, manifest, seed_key(1).stream("risk"), "release", sample=SAMPLE)
+    risk = quick_learning_risk(seen, mechanism.adversaries.scene, mechanism.advice)
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
@@ -113,31 +115,31 @@ def _made(
 
 
 def _ledger(
-    db: Engine, spec: Spec, source: Prepared | PreparedSets
-) -> AbstractContextManager[ledgers.Ledger | budgets.Budget | None]:
+    db: Engine, spec: Spec, source: Records
+) -> AbstractContextManager[ledgers.Ledger | budgets.Spending | None]:
     """The ledger of a source, open: of records and groups, or of budgets."""
-    if isinstance(source, PreparedSets) or spec.is_private:
-        return budgets.opened(db, spec, source)
+    if isinstance(of(spec.mechanism.kind).composition, Budget):
+        return budgets.opened(db, spec)
     return ledgers.opened(db, spec, source)
 
 
 def _key(spec: Spec) -> Key:
     """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
-    ledger = None if spec.is_private else ledgers.path_of(spec)
+    ledger = None if isinstance(of(spec.mechanism.kind).composition, Budget) else ledgers.path_of(spec)
     return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
-def _prepared(db: Engine, spec: Spec) -> Prepared | PreparedSets:
+def _prepared(db: Engine, spec: Spec) -> Records:
     """The source, ready to be published under the specification's names."""
-    source = mounted(db, spec, named_records=ledgers.path_of(spec) is not None)
-    refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
+    source = prepared(db, spec, named_records=ledgers.path_of(spec) is not None)
+    refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
     return source
 
 
-def _planned(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> dict[str, Any]:
+def _planned(db: Engine, spec: Spec, source: Records) -> dict[str, Any]:
     """The facts of the next release, beside those that a ledger knows of."""
     mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
-    if path is None or not path.exists() or isinstance(source, PreparedSets):
+    if path is None or not path.exists() or isinstance(mechanism.composition, Budget):
         return mechanism.plan(db, source, spec.mechanism)
     with ledgers.opened(db, spec, source) as ledger:
         if ledger is not None:
@@ -170,7 +172,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
-def _manifest(db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, facts: dict[str, Any]) -> Manifest:
+def _manifest(db: Engine, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
     return Manifest(
         privsql=__version__,
         duckdb=db.version(),
@@ -181,30 +183,27 @@ def _manifest(db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key,
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
-        **_stated(spec, source, facts),
+        **_counts(spec, source, facts),
         randomness=key.origin,
         facts=facts,
-        sql=sqlfiles.digests(of(spec.mechanism.kind).SQL),
+        sql=sqlfiles.digests(of(spec.mechanism.kind).sql),
     )
 
 
-def _shown(spec: Spec, source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
+def _shown(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
     """What ``publish`` and ``plan`` say of a release."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
-        **_counts(source, facts),
+        **_counts(spec, source, facts),
         **facts,
     }
 
 
-def _stated(spec: Spec, source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the manifest says of them: nothing where an exact number would be no part of the guarantee."""
-    return {} if spec.is_private else _counts(source, facts)
-
-
-def _counts(source: Prepared | PreparedSets, facts: dict[str, Any]) -> dict[str, int]:
-    """Records of the source, and what became of them."""
+def _counts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
+    """Records of the source, and what became of them: nothing where an exact number is no part of the guarantee."""
+    if not of(spec.mechanism.kind).states_counts:
+        return dict.fromkeys(("records", "published", "suppressed"))
     left_out = facts.get("left_out", 0)
     return {
         "records": source.source_records,

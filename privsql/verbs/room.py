@@ -11,21 +11,14 @@ from privsql.engine.duck import Engine, workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
-from privsql.source.sets import PreparedSets, prepare_sets
-from privsql.source.table import Prepared, prepare
+from privsql.source.records import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
     from privsql.source.spec import Spec
-
-
-def mounted(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
-    """The source, mounted and counted."""
-    if spec.columns.sets:
-        return prepare_sets(db, spec)
-    return prepare(db, spec, named_records=named_records and not spec.is_private)
 
 
 @contextmanager
@@ -41,13 +34,13 @@ def workroom(options: Options | None = None) -> Iterator[Engine]:
 @contextmanager
 def beside(
     path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
-) -> Iterator[tuple[Engine, Prepared | PreparedSets]]:
+) -> Iterator[tuple[Engine, Records]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
     Raises ``UsageError`` if the specification is not for such a release.
     """
     with workroom(options) as db:
-        source = mounted(db, spec)
+        source = prepared(db, spec)
         same_roles(manifest, source)
         same_mechanism(manifest, spec)
         source.sort()
@@ -59,7 +52,7 @@ def workshop_in(spill: Path, options: Options) -> Engine:
     return workshop(spill, memory_limit=options.memory_limit, threads=options.threads, report=options.report)
 
 
-def same_roles(manifest: Manifest, source: Prepared | PreparedSets) -> None:
+def same_roles(manifest: Manifest, source: Records) -> None:
     if manifest.roles != source.roles:
         raise UsageError("the specification's columns are not those of the release")
 

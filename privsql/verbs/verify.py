@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from privsql._version import __version__
 from privsql.engine.duck import Engine, scratch
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.permute.together import comparable, published_checks, record_checks
+from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, run
 from privsql.model.manifest import MANIFEST, Manifest
@@ -76,11 +76,12 @@ def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
                 raise GuaranteeError(f"{other}: {held[0].name}: {'; '.join(held[0].offending)}")
             manifests.append(manifest)
     names = [other.name for other in paths]
-    comparable(names, manifests)
+    together = _compared(manifests[0])
+    together.comparable(names, manifests)
     with scratch() as db:
         for i, other in enumerate(paths):
             db.load(other, f"r{i}") if other.is_dir() else db.attach(other, f"r{i}", read_only=True)
-        results = run(db, published_checks(db, names, manifests))
+        results = run(db, together.published(db, names, manifests))
         if spec is not None:
             results += _by_record(db, paths, spec, manifests[-1])
     return results
@@ -95,7 +96,17 @@ def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest
         if strange is not None:
             raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
         listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
-        return run(db, record_checks(db, entries, listed, manifest))
+        kept = [Kept(entry.number, ledgers.members(entry)) for entry in listed]
+        known = ledgers.known_records(entries, listed[-1], manifest.roles.sa_keys[0])
+        return run(db, _compared(manifest).by_record(db, kept, known, manifest))
+
+
+def _compared(manifest: Manifest) -> Together:
+    """How a release is compared with others; ``UsageError`` where no guarantee covers several."""
+    composition = of(manifest.mechanism).composition
+    if not isinstance(composition, Groups):
+        raise UsageError(f"--against: nothing is promised of several releases that are made by {manifest.mechanism}")
+    return composition.together
 
 
 def _strangers(path: Path, manifest: Manifest) -> list[str]:

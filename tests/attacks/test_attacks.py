@@ -19,23 +19,27 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.attacks import association, differential, learning, negative, order, risk, suite
+from privsql.attacks import association, differential, learning, negative, order, risk
 from privsql.attacks.block import Block
 from privsql.attacks.finding import OUTSIDE, PROMISED, Finding
-from privsql.attacks.scene import Given
+from privsql.attacks.scene import ReleaseView
 from privsql.attacks.tally import Tally, Truth
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.bucketize import corruption
 from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.mechanisms.registry import of
 from privsql.noise import laplace, seed_key
 from privsql.releases.opened import opened
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary
+from privsql.verbs.attack import Attacked
 from support.commands import refused, rows, run, specification, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from privsql.model.manifest import Manifest
 
 DISEASES = np.array(["angina", "asthma", "cold", "flu", "gout", "HIV", "measles", "ulcer"])
 PEOPLE = 4000
@@ -430,7 +434,7 @@ def test_what_is_no_release_is_not_attacked(plain: Path, tmp_path: Path) -> None
 
 def scene(db: Any, manifest: Any) -> Buckets:
     """The release as its adversaries see it."""
-    return Buckets(Given(db, manifest, seed_key(1).stream("test")))
+    return Buckets(ReleaseView(db, manifest, seed_key(1).stream("test")))
 
 
 def test_nothing_is_learnt_where_nothing_can_be(plain: Path) -> None:
@@ -516,6 +520,8 @@ def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> No
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
         assert order._running(seen) == []
+        seen.close()
+        seen = scene(db, manifest)
         assert abs(order._deviate(seen, np.arange(PEOPLE))) > 20
 
 
@@ -563,8 +569,8 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
     found = []
     for _ in range(2000):
         members = noise.permutation(300)
-        classes = [(members[:120].reshape(40, 3), None), (members[120:].reshape(36, 5), None)]
-        found.append(order._deviate(SimpleNamespace(classes=classes), level))  # type: ignore[arg-type]
+        numbered = [members[:120].reshape(40, 3), members[120:].reshape(36, 5)]
+        found.append(order._deviate(SimpleNamespace(numbered=numbered), level))  # type: ignore[arg-type]
     assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
     assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
 
@@ -572,11 +578,17 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
 # The publisher's estimate ---
 
 
+def quick(db: Any, manifest: Manifest, sample: int | None = None) -> risk.Risk | None:
+    mechanism = of(manifest.mechanism)
+    view = ReleaseView(db, manifest, seed_key(1).stream("risk"), sample=sample)
+    return risk.quick_learning_risk(view, mechanism.adversaries.scene, mechanism.advice)
+
+
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
         with opened(folder / "ill.duckdb") as (db, manifest, _):
-            found[name] = risk.quick_learning_risk(db, manifest, None)
+            found[name] = quick(db, manifest)
     assert found["plain"] is not None
     assert found["tied"] is not None
     assert not found["plain"].exceeds()
@@ -590,7 +602,7 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     """First buckets of every size; what is made in the database is forgotten again."""
     with opened(tied / "ill.duckdb") as (db, manifest, _):
         before = db.objects(None)
-        some = risk.quick_learning_risk(db, manifest, None, sample=1000)
+        some = quick(db, manifest, sample=1000)
         assert db.objects(None) == before
     assert some is not None
     assert 1000 <= some.attacked <= 1010
@@ -600,7 +612,7 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
     with opened(made(tmp_path, mechanism=UP)) as (db, manifest, _):
-        found = [risk.quick_learning_risk(db, manifest, None, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
+        found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
     assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
     whole, half = found
     assert whole is not None
@@ -608,14 +620,33 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
     assert half.mean == pytest.approx(whole.mean, abs=0.1)
 
 
-def test_kinds_without_adversaries(plain: Path) -> None:
-    """Everything is listed as not applicable, nothing is attacked, and no estimate is made."""
+def test_no_estimate_without_a_scene(plain: Path) -> None:
+    """A mechanism that has nothing to learn from quasi-identifiers says so."""
     with opened(plain / "ill.duckdb") as (db, manifest, _):
-        other = manifest.model_copy(update={"mechanism": "unheard-of"})
-        found = suite.run(Given(db, other, seed_key(1).stream("test")))
-        assert risk.quick_learning_risk(db, other, None) is None
-    assert {one.adversary for one in found} == {one.name for one in suite.ADVERSARIES} | {"membership"}
-    assert not any(one.applies or one.exceeded for one in found)
+        assert risk.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).stream("risk")), None, ()) is None
+
+
+def test_nothing_measured_is_no_success() -> None:
+    idle = Finding("a", "b", promised=True, applies=False)
+    for findings in ([], [idle], [Finding("a", "b", promised=True, attacked=0)]):
+        found = Attacked(findings, source=False, seconds=0.0)
+        assert (found.ok, found.exit_code) == (False, 3)
+        assert "NOTHING WAS MEASURED" in found.verdict
+        assert found.as_json()["measured"] == 0
+
+
+def test_every_promise_holds_only_if_every_one_was_measured() -> None:
+    measured = Finding("a", "b", promised=True, attacked=5)
+    idle = Finding("c", "d", promised=True, applies=False)
+    assert Attacked([measured], source=False, seconds=0.0).verdict.startswith("every promise holds (1 promised")
+    some = Attacked([measured, idle], source=False, seconds=0.0)
+    assert (some.ok, some.exit_code) == (True, 0)
+    assert "not every one was measured (2 promised, 1 measured, 1 kept)" in some.verdict
+    broken = Attacked([measured, Finding("e", "f", promised=True, attacked=1, leaks=True)], source=False, seconds=0.0)
+    assert (broken.ok, broken.exit_code) == (False, 1)
+    assert "A PROMISE IS BROKEN (2 promised, 2 measured, 1 kept)" in broken.verdict
+    open_ended = Attacked([Finding("a", "b", promised=False, attacked=5)], source=False, seconds=0.0)
+    assert "every promise holds" not in open_ended.verdict
 
 
 def test_a_promise_is_broken_by_those_it_was_made_against() -> None:
@@ -703,17 +734,16 @@ def test_the_table_says_who_is_promised_what(tied: Path, tmp_path: Path) -> None
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_says_what_is_broken_and_what_does_not_apply(plain: Path, tmp_path: Path) -> None:
+def test_the_table_says_what_is_broken(plain: Path, tmp_path: Path) -> None:
     shutil.copy(plain / "people.parquet", tmp_path)
     shown = run("attack", made(tmp_path, qi='"person"', mechanism=UP))
     assert shown.code == 1
     assert "A PROMISE IS BROKEN" in shown.out
-    assert "not applicable" in shown.out
 
 
 def test_keys_of_the_contract(plain: Path) -> None:
     done = succeeded("attack", plain / "ill.duckdb", "--json").json
-    assert set(done) == {"ok", "source", "adversaries", "seconds"}
+    assert set(done) == {"ok", "source", "measured", "verdict", "adversaries", "seconds"}
     assert all(set(one) == FINDING for one in done["adversaries"])
     assert json.dumps(done["adversaries"])
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from privsql.answers import posterior
+from privsql.answers import base, posterior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.engine.sqlfiles import table
-from privsql.errors import UsageError
 from privsql.mechanisms.bucketize import baseline, reconstruct
 from privsql.mechanisms.bucketize.unmask import channel
 
@@ -16,22 +15,15 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
-    from privsql.engine.database import Database
-    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.unmask import Listed
     from privsql.model.estimate import Estimate
 
-ESTIMATORS = ("reconstructed", "baseline")
 
-
-class Answers:
+class Answers(base.Answers):
     """An open release that answers count queries; its channel is read once."""
 
-    certain: frozenset[str] = frozenset({"baseline"})
-    measures: frozenset[str] = frozenset()
-
-    def __init__(self, db: Database, roles: Roles, facts: dict[str, Any]) -> None:
-        self._db, self._roles, self._facts = db, roles, facts
+    certain = frozenset({"baseline"})
+    measures = frozenset()
 
     @cached_property
     def channel(self) -> Channel:
@@ -44,8 +36,7 @@ class Answers:
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        if estimator not in ESTIMATORS:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        self.known(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if estimator == "baseline":

@@ -21,9 +21,10 @@ from privsql.model.checks import Check, differ, exceed, in_order, tally, values_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
 
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
@@ -120,7 +121,7 @@ def long_checks(manifest: Manifest) -> list[Check]:
     return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Bucketize) -> list[Check]:
+def source_checks(db: Database, manifest: Manifest, source: Records, asked: Bucketize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles, given = manifest.roles, thresholds(db, source, asked.threshold)
     compare = differ if asked.excess == "refuse" else exceed

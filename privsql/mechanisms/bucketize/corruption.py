@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.attacks.finding import Finding
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.attacks.block import Floats, Ints
+    from privsql.attacks.suite import Learnt
     from privsql.mechanisms.bucketize.scene import Buckets
 
 NAME = "corruption"
+KNOWS = "the sensitive values of some records in the person's bucket, from elsewhere"
 KNOWN = (1, 2, 3)
 
 
@@ -119,3 +122,10 @@ def _point(scene: Buckets, known: int) -> dict[str, float]:
 
 def _alive(scene: Buckets, known: int) -> list[tuple[Ints, Ints]]:
     return [(rows, codes) for rows, codes in scene.classes if rows.shape[1] > known]
+
+
+def _attack(learnt: Learnt[Buckets]) -> list[Finding]:
+    return attack(learnt.scene)
+
+
+ADVERSARY = Adversary(NAME, KNOWS, promised=False, attack=_attack)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.attacks.association import RARE, SURE
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.bucketize.view import size_of_bucket
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.noise import Shuffler
 
-RARE = 0.1
-SURE = 2.0
 Mask = NDArray[np.bool_]
 CELLS = 2**24  # buckets times values that are looked at together
 

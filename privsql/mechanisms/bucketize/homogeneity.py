@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.attacks.finding import Finding
+from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
+    from privsql.attacks.suite import Learnt
     from privsql.mechanisms.bucketize.scene import Buckets
 
 NAME = "homogeneity"
@@ -42,3 +44,10 @@ def attack(scene: Buckets) -> list[Finding]:
             notes=(f"{alone:,} buckets hold a single value",) if alone else (),
         )
     ]
+
+
+def _attack(learnt: Learnt[Buckets]) -> list[Finding]:
+    return attack(learnt.scene)
+
+
+ADVERSARY = Adversary(NAME, KNOWS, promised=True, attack=_attack)

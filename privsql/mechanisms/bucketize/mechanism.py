@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.answers.accuracy import by_questions
+from privsql.attacks import identifiers, intersection, learning, linkage, negative, order
+from privsql.attacks.suite import Suite
 from privsql.engine.slots import slots
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize import corruption, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks, tables
@@ -20,39 +23,32 @@ from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.reconstruct import listed
+from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.unmask import channel
 from privsql.mechanisms.bucketize.view import view
+from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Profiled
+    from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
 
-RESERVED = {
-    "quasi_identifiers": {"bid", "weight"},
-    "sensitive": {"bid", "count", "weight", "code", "records", "numerator", "denominator"},
-}
-TABLES: tuple[str, ...] = ("qit", "st", "privsql_values", "privsql_channel")
 SLOPES = (2, 4, 8, 16, 32)
 
-__all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
-    "publish", "read", "source_checks", "tables", "view",
-]  # fmt: skip
 
-
-def plan(db: Database, source: Domain, asked: Bucketize) -> dict[str, Any]:
+def plan(db: Database, source: Records, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
     return _summary(found, source, problem)
 
 
-def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Problem]:
+def search(db: Database, domain: Records, asked: Bucketize) -> tuple[Plan, Problem]:
     """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
@@ -66,7 +62,7 @@ def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Proble
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
 
 
-def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     found, problem = search(db, source, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
@@ -82,7 +78,7 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
         db.drop("slots")
-        source.assigned(bids)
+        source.history.groups = bids
         source.done()
         composition, meetings = counted.result()
     db.put("composition", composition.table)
@@ -103,7 +99,7 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
     return facts
 
 
-def _summary(found: Plan, source: Domain, problem: Problem) -> dict[str, Any]:
+def _summary(found: Plan, source: Records, problem: Problem) -> dict[str, Any]:
     """The facts of a plan for manifest and output."""
     left_out = sum(source.counts) - problem.records
     return {
@@ -139,7 +135,7 @@ def _largest(asked: Bucketize, values: int) -> int:
 
 
 def _with_fakes(
-    db: Database, source: Domain, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
+    db: Database, source: Records, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
 ) -> tuple[Composition, int]:
     """The buckets with their fakes, and how many of these negative associations exclude."""
     known: Ints = np.empty((0, 2), dtype=np.int64)
@@ -163,21 +159,17 @@ def _fractions(composition: Composition, problem: Problem) -> pa.Table:
     )
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:
+def propose(db: Database, source: Profiled) -> Proposal:
     """The first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
+    records = source.records()
     for slope in SLOPES:
         rule = f"{slope}*f + 0.02"
         try:
-            search(db, source, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
+            search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
         except InfeasibleError:
             continue
         break
-    return {"kind": "bucketize", "algorithm": "optimal", "threshold": rule}
-
-
-def answers(db: Database, manifest: Manifest) -> Answers:
-    """The release, open in ``db``, as one that answers."""
-    return Answers(db, manifest.roles, manifest.facts)
+    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": rule})
 
 
 def promise(asked: Bucketize) -> str:
@@ -198,3 +190,49 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *layout,
         *([("fake values", f"{facts['fake_values']} in every bucket")] if facts.get("fake_values") else []),
     ]
+
+
+MECHANISM = Mechanism(
+    parameters=Bucketize,
+    shape=Table(),
+    composition=Alone(),
+    sql=SQL,
+    reserved={
+        "quasi_identifiers": frozenset(["bid", "weight"]),
+        "sensitive": frozenset(["bid", "code", "count", "denominator", "numerator", "records", "weight"]),
+    },
+    relations=("qit", "st", "privsql_values", "privsql_channel"),
+    read=read,
+    plan=plan,
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=long_checks,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=by_questions,
+    adversaries=Suite(
+        scene=Buckets,
+        adversaries=(
+            linkage.ADVERSARY,
+            homogeneity.ADVERSARY,
+            order.ADVERSARY,
+            identifiers.ADVERSARY,
+            corruption.ADVERSARY,
+            negative.ADVERSARY,
+            learning.ADVERSARY,
+            learning.AGAIN,
+            identifiers.GIVING,
+        ),
+        combining=(intersection.attack,),
+    ),
+    promise=promise,
+    advice=(
+        "larger buckets (a lower threshold, or a larger min_bucket_size): more values for everyone to hide among",
+        "fake values (fake_values, with a constant threshold): a belief must be shared with values that are not there",
+        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+    ),
+    propose=propose,
+    figures=figures,
+)

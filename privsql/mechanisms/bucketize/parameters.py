@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from privsql.exact import Linear, linear
-from privsql.model.exacttypes import NUMBER, Share
+from privsql.model.parameters import NUMBER, Parameters, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ class Threshold(BaseModel):
         return tuple(found)
 
 
-class Bucketize(BaseModel):
+class Bucketize(Parameters):
     """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
 
     ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
@@ -96,8 +96,6 @@ class Bucketize(BaseModel):
     most once in a bucket. ``exclude_negative``: only fakes that negative associations learnt from the release exclude
     for no record of the bucket; where there are too few, ``no_admissible_fake`` says what happens.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal"] = "optimal"
@@ -149,3 +147,6 @@ class Facts(BaseModel):
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
+
+
+PARAMETERS = Bucketize

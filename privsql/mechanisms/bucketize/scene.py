@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from privsql.attacks.block import Block, Floats, Ints
 from privsql.attacks.scene import CHUNK, Scene
-from privsql.engine.sqlfiles import Holes, column, fill, same, some, table, temp
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, some, table, temp
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.unmask import Listed, channel
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
+
+
+DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
 class Buckets(Scene):
@@ -31,6 +34,28 @@ class Buckets(Scene):
     def fakes(self) -> int:
         """Sigma."""
         return int(self.given.manifest.parameters.get("fake_values", 0))
+
+    def excess(self) -> float:
+        """Share of the records in buckets in which a value exceeds its threshold."""
+        over = np.array(sorted({int(row[0]) for row in self.over}), dtype=np.int64)
+        return float(np.isin(self.parts, over).mean())
+
+    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+        """QIT and ST."""
+        listed = exp.select(named(column("bid"), "part"), *self.roles.sa_in()).from_(table("st", self.given.database))
+        self.db.view("a_listed", listed)
+        own = {self.records: (temp("a_records"), ["part", *self.roles.qi_keys])}
+        return own | {"st": (temp("a_listed"), ["part", *self.roles.sa_keys])}
+
+    @property
+    def numbered(self) -> list[Ints]:
+        """Records by bucket, for layouts that draw the numbers of the buckets within a size."""
+        return [rows for rows, _ in self.classes] if self.given.manifest.facts.get("layout") in DRAWN else []
+
+    @property
+    def paired(self) -> bool:
+        """Without fakes every record has a slot."""
+        return not self.fakes
 
     def _filter(self) -> exp.Expr:
         ranges = self._sampled

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privsql.answers import base
 from privsql.answers.channel import interval
 from privsql.answers.question import group_terms, select_terms
 from privsql.engine.sqlfiles import all_rows, column, every, fill, table
@@ -19,13 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
-    from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database
     from privsql.mechanisms.noisytree.estimate import Estimator
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
-ESTIMATORS = ("reconstructed", "baseline")
 BASELINE = (
     "estimate = sum of the counts of the published cells that meet the condition; the interval is that of the noise "
     "alone and does not know of what was pruned"
@@ -36,19 +34,15 @@ FORMULA = (
 )
 
 
-class Answers:
+class Answers(base.Answers):
     """An open release that answers count queries over its columns; its tree is fitted once."""
 
-    certain: frozenset[str] = frozenset()
-    measures: frozenset[str] = frozenset()
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    certain = frozenset()
+    measures = frozenset()
 
     @property
-    def channel(self) -> Channel:
-        """None: there are no buckets and no perturbation."""
-        raise UsageError("a contingency table has no channel")
+    def channel(self) -> None:
+        """There are no buckets and no perturbation."""
 
     @cached_property
     def fitted(self) -> Estimator:
@@ -76,8 +70,7 @@ class Answers:
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        if estimator not in ESTIMATORS:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        self.known(estimator)
         if query.lookups:
             raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
         return self._met(query), BASELINE if estimator == "baseline" else FORMULA

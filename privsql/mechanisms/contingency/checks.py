@@ -26,11 +26,12 @@ from privsql.model.checks import Check, as_asked, differ, in_order, tally
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
 
     TreeCheck = Callable[[Tree, Taxonomy, Contingency], list[str]]
 
@@ -97,7 +98,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Contingency) -> list[Check]:
+def source_checks(db: Database, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
         Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
@@ -212,7 +213,7 @@ def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _
     return wrong
 
 
-def _same_taxonomies(db: Database, source: Domain, asked: Contingency) -> list[str]:
+def _same_taxonomies(db: Database, source: Records, asked: Contingency) -> list[str]:
     found = domains.read(db, source, asked)
     domains.cells(db, source, found)
     expected = taxonomy_table(found.taxonomy, found.names).to_pylist()

@@ -18,10 +18,11 @@ from privsql.mechanisms.contingency.tree import Cells
 from privsql.model.universe import listed
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints
+    from privsql.model.records import Records
 
 SHOWN = 3  # unknown values that a message names
 
@@ -52,7 +53,7 @@ class Domains:
         return [name for one in self.columns for name in (*one.labels, *one.inner)]
 
 
-def read(db: Database, source: Domain, asked: Contingency) -> Domains:
+def read(db: Database, source: Records, asked: Contingency) -> Domains:
     """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
     roles = source.roles
     columns = tuple(_column(db, *pair, asked) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
@@ -96,7 +97,7 @@ def _pairs(db: Database, query: str, name: str) -> list[tuple[str, str | None]]:
     return rows
 
 
-def cells(db: Database, source: Domain, domains: Domains) -> Cells:
+def cells(db: Database, source: Records, domains: Domains) -> Cells:
     """The source's different cells; ``UsageError`` that names values outside their domain."""
     roles = source.roles
     texts = [named(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
+from privsql.answers.accuracy import by_questions
+from privsql.attacks.suite import Suite
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, is_null, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
@@ -17,33 +19,32 @@ from privsql.mechanisms.contingency.checks import SQL, checks, long_checks, read
 from privsql.mechanisms.contingency.domains import cells
 from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.model import estimator, imputed
+from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.tables import taxonomy_table, tree_table
 from privsql.mechanisms.contingency.tree import partition, positions
 from privsql.mechanisms.contingency.view import view
+from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
+from privsql.mechanisms.noisytree import membership
 from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contingency.model import StandIns
-    from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints
     from privsql.mechanisms.contingency.tree import Tree
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Profiled
+    from privsql.model.records import Records
     from privsql.noise import Key, SelectionNoise
 
-RESERVED = {"sensitive": {"weight", "part", "count"}}
-TABLES: tuple[str, ...] = ("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy")
 
-__all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
-    "publish", "read", "source_checks", "tables", "view",
-]  # fmt: skip
+LEAVES = membership.Leaves("cells", is_null(column("expanded")), column("choice"))
+RECORD = "Privacy is for one record, added or removed."
 
 
-def plan(db: Database, source: Domain, asked: Contingency) -> dict[str, Any]:
+def plan(db: Database, source: Records, asked: Contingency) -> dict[str, Any]:
     """What is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_domains(db, source, asked)
     cells(db, source, domains)
@@ -59,12 +60,15 @@ def plan(db: Database, source: Domain, asked: Contingency) -> dict[str, Any]:
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the values that occur as the domains."""
-    return {"kind": "contingency", "epsilon": "1", "domains": {f.name: "data" for f in source.roles.sensitive}}
+    return Proposal(
+        {"kind": "contingency", "epsilon": "1", "domains": {one.name: "data" for one in source.columns}},
+        (RECORD, "Better than 'data' are public lists of values: those that occur are not protected."),
+    )
 
 
-def publish(db: Database, source: Domain, asked: Contingency, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Records, asked: Contingency, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -98,7 +102,7 @@ def publish(db: Database, source: Domain, asked: Contingency, key: Key) -> dict[
     }
 
 
-def _not_covered(source: Domain, asked: Contingency) -> list[str]:
+def _not_covered(source: Records, asked: Contingency) -> list[str]:
     """Columns whose values are those that occur, which the guarantee does not cover."""
     stated = {field.name: asked.domain(field.name) for field in source.roles.sensitive}
     return [name for name, values in stated.items() if values is None or values.data]
@@ -133,11 +137,6 @@ def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Arra
     }
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:  # noqa: ARG001 (all mechanisms take it)
-    """The release, open in ``db``, as one that answers."""
-    return Answers(db)
-
-
 def promise(asked: Contingency) -> str:
     """Differential privacy, for one record added or removed."""
     return f"epsilon = {text(asked.epsilon)}"
@@ -154,3 +153,28 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     made = f"{facts['cells']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
     noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
     return [*shown, ("cells", made), ("noise", noise)]
+
+
+MECHANISM = Mechanism(
+    parameters=Contingency,
+    shape=Categories(lambda asked: asked.domains),
+    composition=Budget(lambda asked: asked.epsilon),
+    sql=SQL,
+    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["count", "part", "weight"])},
+    relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
+    read=read,
+    plan=plan,
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=long_checks,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=by_questions,
+    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=()),
+    promise=promise,
+    advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
+    propose=propose,
+    figures=figures,
+)

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from privsql.engine.roles import fold
-from privsql.model.exacttypes import Epsilon, Positive, Share
+from privsql.model.parameters import Epsilon, Parameters, Positive, Share
 from privsql.model.universe import Universe
 
 
@@ -42,15 +42,13 @@ class Facts(BaseModel):
     opendp: str
 
 
-class Contingency(BaseModel):
+class Contingency(Parameters):
     """A differentially private contingency table: one record changes no probability by more than e^epsilon.
 
     ``domains``: by column, its values. ``choice``: what the choice of the column takes of an expansion's budget.
     Thresholds are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty
     sub-partitions of an expansion pass.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["diffpart"] = "diffpart"
@@ -78,3 +76,6 @@ class Contingency(BaseModel):
     def domain(self, name: str) -> Values | None:
         """The values of a column; None where they are not stated."""
         return {fold(key): values for key, values in self.domains.items()}.get(fold(name))
+
+
+PARAMETERS = Contingency

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.exact import text
-from privsql.model.exacttypes import LARGEST_EPSILON
+from privsql.model.parameters import LARGEST_EPSILON
 from privsql.noise import scale
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers import posterior
+from privsql.answers import base, posterior
 from privsql.answers.channel import POWER, Channel, Floats
 from privsql.answers.posterior import Asked
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
@@ -21,10 +21,7 @@ from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from privsql.answers.posterior import Seen
-    from privsql.engine.database import Database
-    from privsql.engine.roles import Roles
 
-ESTIMATORS = ("reconstructed", "baseline")
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given how many records of every group "
     "meet the condition on quasi-identifiers (see privsql.channel)"
@@ -53,14 +50,11 @@ class Groups(Channel):
         return np.asarray(shape * ((groups**2).sum() / shape.sum()))
 
 
-class Answers:
+class Answers(base.Answers):
     """An open release that answers count queries; what its groups hold is read once."""
 
-    certain: frozenset[str] = frozenset({"baseline"})
-    measures: frozenset[str] = frozenset(AMOUNTS)
-
-    def __init__(self, db: Database, roles: Roles) -> None:
-        self._db, self._roles = db, roles
+    certain = frozenset({"baseline"})
+    measures = frozenset(AMOUNTS)
 
     @cached_property
     def contents(self) -> Contents:
@@ -87,8 +81,7 @@ class Answers:
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        if estimator not in ESTIMATORS:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        self.known(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if query.measure.side == "sa":

@@ -17,9 +17,10 @@ from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
 from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
 
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/", "bucketize/st")  # what makes and checks a release
 
@@ -127,7 +128,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Permute) -> list[Check]:  # noqa: ARG001
+def source_checks(db: Database, manifest: Manifest, source: Records, asked: Permute) -> list[Check]:  # noqa: ARG001
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles = manifest.roles
     holes: Holes = {

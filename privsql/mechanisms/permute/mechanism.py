@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.answers.accuracy import by_questions
+from privsql.attacks import intersection
+from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
+from privsql.mechanisms.permute import together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
 from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks, tables
@@ -25,27 +30,27 @@ from privsql.mechanisms.permute.view import view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
+    from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.permute.axis import Ints
-    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
     from privsql.noise import Key
 
-RESERVED = {"quasi_identifiers": {"bid", "code", "weight"}, "sensitive": {"bid", "count", "code", "records", "weight"}}
-TABLES: tuple[str, ...] = ("qit", "st", "privsql_values")
+THREE = "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
+COVERED = {  # what releases of the same subjects guarantee together, by the weakest of their algorithms
+    "reapply-last": "groups are checked against those of the last release only; older ones may breach",
+    "reapply-all": THREE,
+    "exact": THREE,
+    "nested": "every Boolean combination of groups of all releases is (k,e)-anonymous or empty",
+}
 K, SHARES = 5, 100  # proposed: k, and e as this part of the range
 
-__all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
-    "publish", "read",
-    "source_checks", "tables", "view",
-]  # fmt: skip
 
-
-def plan(db: Database, source: Domain, asked: Permute) -> dict[str, Any]:
+def plan(db: Database, source: Records, asked: Permute) -> dict[str, Any]:
     """The facts of the next release: of the static optimum, if it is the first one."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
-    if source.releases:
+    if source.history.releases:
         source.sort()
         codes, groups = _assigned(found, source, asked, starts)
         return _facts(found, groups[groups >= 0], codes[groups >= 0], None) | _held(groups)
@@ -53,7 +58,7 @@ def plan(db: Database, source: Domain, asked: Permute) -> dict[str, Any]:
     return _facts(found, labels(starts, len(codes)), codes, source.counts)
 
 
-def _static(found: Measured, source: Domain, asked: Permute) -> list[int]:
+def _static(found: Measured, source: Records, asked: Permute) -> list[int]:
     starts = static(found.axis)
     if starts:
         return starts
@@ -66,7 +71,7 @@ def _static(found: Measured, source: Domain, asked: Permute) -> list[int]:
     )
 
 
-def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
@@ -83,7 +88,7 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
     db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
     db.drop("slots")
-    source.assigned(groups)
+    source.history.groups = groups
     db.put("composition", contents(groups[shown], codes[shown]))
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
@@ -94,13 +99,13 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     return _facts(found, groups[shown], codes[shown], None) | _held(groups)
 
 
-def _assigned(found: Measured, source: Domain, asked: Permute, starts: list[int]) -> tuple[Ints, Ints]:
+def _assigned(found: Measured, source: Records, asked: Permute, starts: list[int]) -> tuple[Ints, Ints]:
     """Value and group of every record (n,); ``starts`` of the static optimum, which the first release takes."""
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
-    if not source.releases:
+    if not source.history.releases:
         return codes, np.asarray(labels(starts, len(found.axis.units))[codes])
-    needed = source.releases if asked.algorithm in ("exact", "reapply-all") else 1
-    return codes, grouped(found, codes, source.earlier(needed), asked)
+    needed = source.history.releases if asked.algorithm in ("exact", "reapply-all") else 1
+    return codes, grouped(found, codes, source.history.earlier(needed, source.records), asked)
 
 
 def _held(groups: Ints) -> dict[str, Any]:
@@ -146,20 +151,21 @@ def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:
+def propose(db: Database, profiled: Profiled) -> Proposal:
     """Up to five values, over a hundredth of the range of the records without the lowest and the highest hundredth."""
+    source = profiled.records()
     is_time = source.roles.sensitive[0].type in STEPS
     found = measured(db, source, K, extent("0 days") if is_time else extent(0))
     ends = np.cumsum(source.counts)
     low, high = (int(np.searchsorted(ends, int(ends[-1]) * share // SHARES)) for share in (1, SHARES - 1))
     width = float((found.axis.units[high] - found.axis.units[low]) // SHARES * found.unit)
     e = f"{width / DAY:.0f} days" if is_time else f"{width:.0f}" if width >= 100 else f"{width:.3g}"
-    return {"kind": "permute", "algorithm": "nested", "k": min(K, len(source.counts)), "e": e}
+    return Proposal({"kind": "permute", "algorithm": "nested", "k": min(K, len(source.counts)), "e": e})
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:
-    """The release, open in ``db``, as one that answers."""
-    return Answers(db, manifest.roles)
+def terms(asked: Permute) -> tuple[int, str]:
+    """What releases must agree in for a guarantee over all of them, besides the columns."""
+    return asked.k, str(asked.e)
 
 
 def promise(asked: Permute) -> str:
@@ -175,3 +181,34 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("error", f"{facts['error']}  (sum of max - min; {facts['mean_width']:.6g} around a record)"),
         *held,
     ]
+
+
+MECHANISM = Mechanism(
+    parameters=Permute,
+    shape=Table(),
+    composition=Groups(terms, COVERED, together),
+    sql=SQL,
+    reserved={
+        "quasi_identifiers": frozenset(["bid", "code", "weight"]),
+        "sensitive": frozenset(["bid", "code", "count", "records", "weight"]),
+    },
+    relations=("qit", "st", "privsql_values"),
+    read=read,
+    plan=plan,
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=long_checks,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=by_questions,
+    adversaries=Suite(scene=None, adversaries=(), combining=(intersection.attack, together.attack)),
+    promise=promise,
+    advice=(
+        "a larger k or e: more and more different values in every group",
+        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+    ),
+    propose=propose,
+    figures=figures,
+)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from privsql.exact import fraction, text
+from privsql.model.parameters import Parameters
 
 SECONDS = {"microsecond": Fraction(1, 10**6), "millisecond": Fraction(1, 10**3), "second": Fraction(1)} | {
     name: Fraction(length) for name, length in (("minute", 60), ("hour", 3600), ("day", 86400), ("week", 604800))
@@ -69,12 +70,15 @@ Range = Annotated[Extent, BeforeValidator(extent), PlainSerializer(str), WithJso
 Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all"]
 
 
-class Permute(BaseModel):
+class Permute(Parameters):
     """(k,e)-anonymity: every group has at least k distinct sensitive values, max - min >= e."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     kind: Literal["permute"] = "permute"
     algorithm: Algorithm = "nested"
     k: int = Field(ge=1, strict=True)
     e: Range
+
+
+PARAMETERS = Permute

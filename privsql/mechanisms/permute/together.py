@@ -11,33 +11,37 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from privsql.attacks.finding import Finding
 from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.errors import UsageError
+from privsql.mechanisms.permute.checks import read
 from privsql.mechanisms.permute.scale import narrow
-from privsql.mechanisms.registry import of
-from privsql.model.checks import Check
-from privsql.releases.ledger import LEDGER, Entry, known_records
+from privsql.model.checks import Check, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.duck import Engine
+    from privsql.attacks.suite import Several
+    from privsql.engine.database import Database
+    from privsql.mechanisms.contract import Kept
     from privsql.model.manifest import Manifest
-
-KIND = "permute"
+DIFFERENCES = "difference of releases"
+DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects groups whose members it can match"
 
 
 def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
     """``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
     first = manifests[0]
     for name, manifest in zip(names, manifests, strict=True):
-        if manifest.mechanism != KIND:
-            raise UsageError(f"{name} is made by {manifest.mechanism}; --against compares releases of permute")
+        if manifest.mechanism != first.mechanism:
+            raise UsageError(
+                f"{name} is made by {manifest.mechanism}; --against compares releases of {first.mechanism}"
+            )
         if manifest.roles != first.roles:
             raise UsageError(f"{name} has other columns than {names[0]}")
 
 
-def published_checks(db: Engine, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+def published(db: Database, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         roles = manifest.roles
@@ -45,11 +49,11 @@ def published_checks(db: Engine, names: Sequence[str], manifests: Sequence[Manif
         db.view(f"st{i}", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", f"r{i}")))
     found = []
     for first, second in combinations(range(len(names)), 2):
-        found += _published(db, manifests[second], names, (first, second))
+        found += _pair_of_files(db, manifests[second], names, (first, second))
     return found
 
 
-def _published(db: Engine, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
+def _pair_of_files(db: Database, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
     roles, (first, second) = manifest.roles, pair
     both = f"{names[first]} and {names[second]}"
     holes: Holes = {
@@ -74,32 +78,32 @@ def _published(db: Engine, manifest: Manifest, names: Sequence[str], pair: tuple
 
 
 def _condition(manifest: Manifest) -> Holes:
-    asked = of(KIND).read(manifest)
+    asked = read(manifest)
     ends = narrow(manifest.sensitive[0], asked.e, exp.column("low"), exp.column("high"))
     return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
 
 
-def record_checks(db: Engine, ledger: Sequence[Entry], entries: Sequence[Entry], manifest: Manifest) -> list[Check]:
-    """The records' view of every pair of ``entries`` and of all; the ledger is attached."""
-    db.view("known", known_records(ledger, entries[-1], manifest.roles.sa_keys[0]))
+def by_record(db: Database, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+    """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
+    db.view("known", known)
     found = []
-    for first, second in combinations(entries, 2):
+    for first, second in combinations(releases, 2):
         found += _pair(db, first, second, manifest)
-    members = [table(f"groups_{entry.number}", LEDGER) for entry in entries]
-    db.make("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(members[0]))
-    for i, more in enumerate(members[1:]):
-        db.make(f"atoms{i + 1}", fill("against/refined", {"atoms": temp(f"atoms{i}"), "members": more}))
+    first, *others = releases
+    db.make("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(first.members))
+    for i, more in enumerate(others):
+        db.make(f"atoms{i + 1}", fill("against/refined", {"atoms": temp(f"atoms{i}"), "members": more.members}))
         db.drop(f"atoms{i}")
-    atoms: Holes = {"atoms": temp(f"atoms{len(members) - 1}"), "known": temp("known"), **_condition(manifest)}
-    numbers = ", ".join(str(entry.number) for entry in entries)
+    atoms: Holes = {"atoms": temp(f"atoms{len(others)}"), "known": temp("known"), **_condition(manifest)}
+    numbers = ", ".join(str(one.number) for one in releases)
     return [*found, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
 
 
-def _pair(db: Engine, first: Entry, second: Entry, manifest: Manifest) -> list[Check]:
+def _pair(db: Database, first: Kept, second: Kept, manifest: Manifest) -> list[Check]:
     name = f"joined_{first.number}_{second.number}"
     holes: Holes = {
-        "first": table(f"groups_{first.number}", LEDGER),
-        "second": table(f"groups_{second.number}", LEDGER),
+        "first": first.members,
+        "second": second.members,
         "known": temp("known"),
     }
     db.make(name, fill("against/joined", holes))
@@ -109,4 +113,21 @@ def _pair(db: Engine, first: Entry, second: Entry, manifest: Manifest) -> list[C
         Check(f"{both}: intersections", fill("against/meetings", {**joined, **fine})),
         Check(f"{both}: earlier minus later", fill("against/leavings", {**joined, **fine, "own": a, "other": b})),
         Check(f"{both}: later minus earlier", fill("against/leavings", {**joined, **fine, "own": b, "other": a})),
+    ]
+
+
+def attack(given: Several) -> list[Finding]:
+    """Differences and intersections of groups (Definition 5), as an adversary finds them in the files."""
+    checks = run(given.db, published(given.db, given.names, given.manifests))
+    failed = [check for check in checks if not check.ok]
+    return [
+        Finding(
+            DIFFERENCES,
+            DIFFERENCES_KNOW,
+            promised=given.manifests[0].algorithm == "nested",
+            attacked=len(checks),
+            unit="ways to combine",
+            leaks=bool(failed),
+            notes=tuple(f"{check.name}: {check.violations}" for check in failed),
+        )
     ]

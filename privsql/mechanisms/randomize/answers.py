@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers import posterior
+from privsql.answers import base, posterior
 from privsql.answers.posterior import Asked
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
@@ -18,25 +18,19 @@ from privsql.mechanisms.randomize.public import Public, public
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Channel
-    from privsql.engine.database import Database
-    from privsql.engine.roles import Roles
     from privsql.model.estimate import Estimate
 
-ESTIMATORS = ("reconstructed", "baseline")
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given the published records by sub-table "
     "and perturbed value; their expectation is M^T n, M the stacked perturbation matrices (see privsql.channel)"
 )
 
 
-class Answers:
+class Answers(base.Answers):
     """An open release that answers count queries; its public parameters are read once."""
 
-    certain: frozenset[str] = frozenset()
-    measures: frozenset[str] = frozenset()
-
-    def __init__(self, db: Database, roles: Roles) -> None:
-        self._db, self._roles = db, roles
+    certain = frozenset()
+    measures = frozenset()
 
     @cached_property
     def public(self) -> Public:
@@ -52,8 +46,7 @@ class Answers:
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        if estimator not in ESTIMATORS:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        self.known(estimator)
         if query.is_exact:
             return exact_statement(query, table("perturbed")), EXACT
         if estimator == "baseline" and query.measure.kind != "count":

@@ -21,9 +21,10 @@ from privsql.mechanisms.randomize.public import Public, public
 from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
 
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
 FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")
@@ -109,7 +110,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Randomize) -> list[Check]:
+def source_checks(db: Database, manifest: Manifest, source: Records, asked: Randomize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles = manifest.roles
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
@@ -190,7 +191,7 @@ def _claims(db: Database, manifest: Manifest) -> list[str]:
     return [wrong for wrong, holds in claims.items() if not holds]
 
 
-def _whole(manifest: Manifest, source: Domain, asked: Randomize) -> list[str]:
+def _whole(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:
     """What uniform perturbation of the whole table would have, from the source's counts."""
     facts, n, m = manifest.facts, sum(source.counts), len(source.counts)
     rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= asked.rho1), default=Fraction(0))
@@ -206,7 +207,7 @@ def _whole(manifest: Manifest, source: Domain, asked: Randomize) -> list[str]:
     ]
 
 
-def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
+def _values(db: Database, source: Records, asked: Randomize) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
     labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa()]
     rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
@@ -216,7 +217,7 @@ def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
     return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(found))]
 
 
-def _spread(db: Database, source: Domain) -> list[str]:
+def _spread(db: Database, source: Records) -> list[str]:
     fits = possible(_public(db), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 

@@ -9,40 +9,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.answers.accuracy import by_questions
+from privsql.attacks import identifiers, learning, linkage, negative, order
+from privsql.attacks.suite import Suite
 from privsql.engine.slots import slots
 from privsql.engine.sqlfiles import Holes, fill, same, temp
+from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
 from privsql.mechanisms.randomize.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.randomize.draw import drawn, moves_table
+from privsql.mechanisms.randomize.parameters import Randomize
+from privsql.mechanisms.randomize.scene import Perturbed
 from privsql.mechanisms.randomize.view import view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
+    from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
-    from privsql.mechanisms.randomize.parameters import Randomize
-    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
     from privsql.noise import Key
 
-RESERVED = {"quasi_identifiers": {"sub_table", "weight"}, "sensitive": {"sub_table", "weight", "code", "protected"}}
-TABLES: tuple[str, ...] = ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values")
 
-__all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
-    "publish", "read", "source_checks", "tables", "view",
-]  # fmt: skip
-
-
-def plan(db: Database, source: Domain, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Database, source: Records, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """The facts of the partition."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
     return _facts(problem, found, search.checked(problem, found))
 
 
-def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
@@ -54,7 +52,7 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
         moves = beside.submit(drawn, found.parts, subtables, noise)
         source.sort()
         db.put("slots", slots(moves.result()))
-    source.assigned(moves_table(subtables)["sub_table"].to_numpy()[moves.result()])
+    source.history.groups = moves_table(subtables)["sub_table"].to_numpy()[moves.result()]
     db.put("moves", moves_table(subtables))
     db.put("listed", _cells(found))
     listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
@@ -124,19 +122,15 @@ def retention(subtables: Sequence[SubTable]) -> float:
     return float(kept / sum(t.records for t in subtables))
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
-    n = sum(source.counts)
-    shares = [Fraction(count, n) for count in source.counts]
+    counts = source.records().counts
+    n = sum(counts)
+    shares = [Fraction(count, n) for count in counts]
     rho1 = max((share for share in shares if share <= Fraction(1, 3)), default=min(shares))
     rounded = Fraction(-(-rho1.numerator * 1000 // rho1.denominator), 1000)
     rho2 = min(3 * rounded, (1 + rounded) / 2)
-    return {"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)}
-
-
-def answers(db: Database, manifest: Manifest) -> Answers:
-    """The release, open in ``db``, as one that answers."""
-    return Answers(db, manifest.roles)
+    return Proposal({"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)})
 
 
 def promise(asked: Randomize) -> str:
@@ -152,3 +146,46 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("retention", f"{facts['retention']:.1%}  (whole table {facts['retention_up']:.1%})"),
         ("error bound", f"{facts['bound']:.4g}  (whole table {facts['bound_up']:.4g})"),
     ]
+
+
+MECHANISM = Mechanism(
+    parameters=Randomize,
+    shape=Table(),
+    composition=Alone(),
+    sql=SQL,
+    reserved={
+        "quasi_identifiers": frozenset(["sub_table", "weight"]),
+        "sensitive": frozenset(["code", "protected", "sub_table", "weight"]),
+    },
+    relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
+    read=read,
+    plan=plan,
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=long_checks,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=by_questions,
+    adversaries=Suite(
+        scene=Perturbed,
+        adversaries=(
+            linkage.ADVERSARY,
+            order.ADVERSARY,
+            identifiers.ADVERSARY,
+            negative.ADVERSARY,
+            learning.ADVERSARY,
+            identifiers.GIVING,
+        ),
+        combining=(),
+    ),
+    promise=promise,
+    advice=(
+        "a lower rho2: less of every value is kept",
+        "algorithm = 'up': sub-tables with few values leave few to choose among",
+        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+    ),
+    propose=propose,
+    figures=figures,
+)

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.model.exacttypes import Share
+from privsql.model.parameters import Parameters, Share
 
 
-class Randomize(BaseModel):
+class Randomize(Parameters):
     """Restricted (rho1, rho2)-privacy: Pr[X = x] <= rho1 implies Pr[X = x | Y = y] <= rho2.
 
     ``up`` perturbs the whole table over all its values; ``pp`` first partitions it into sub-tables with small domains
@@ -19,7 +19,7 @@ class Randomize(BaseModel):
     of answers among those whose bound exceeds neither that of the paper's procedure nor that of the whole table.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     kind: Literal["randomize"] = "randomize"
     algorithm: Literal["up", "pp"] = "pp"
@@ -57,3 +57,6 @@ class Facts(BaseModel):
     retention: float = Field(gt=0, lt=1)
     retention_up: float = Field(gt=0, lt=1)
     optimal: bool
+
+
+PARAMETERS = Randomize

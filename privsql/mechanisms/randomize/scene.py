@@ -32,6 +32,31 @@ class Perturbed(Scene):
     def _more(self) -> list[str]:
         return list(self.roles.sa_keys)
 
+    def excess(self) -> float:
+        """Share of the records in sub-tables whose stated parameters allow a posterior above rho2."""
+        rho2 = Fraction(self.given.manifest.parameters["rho2"])
+        found = []
+        for row in self.all("privsql_subtables").to_pylist():
+            rho1 = Fraction(int(row["rho1_numerator"]), int(row["rho1_denominator"]))
+            gamma = Fraction(int(row["gamma_numerator"]), int(row["gamma_denominator"]))
+            if gamma * rho1 > rho2 * (gamma * rho1 + 1 - rho1):
+                found.append(int(row["sub_table"]))
+        return float(np.isin(self.parts, found).mean())
+
+    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+        """The perturbed table."""
+        return {self.records: (temp("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
+
+    @property
+    def numbered(self) -> list[Ints]:
+        """None: a sub-table's number says which values are in it."""
+        return []
+
+    @property
+    def paired(self) -> bool:
+        """Every record stands beside its own perturbed value."""
+        return False
+
     def _filter(self) -> exp.Expr:
         """Every k-th record as stored, so that all sub-tables and quasi-identifiers have their share of a sample."""
         given = self.given

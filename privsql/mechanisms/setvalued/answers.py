@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.answers import base, parse_sets
 from privsql.answers.channel import interval
 from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError
@@ -22,19 +24,17 @@ from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tre
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from fractions import Fraction
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Database
     from privsql.mechanisms.noisytree.consistent import Reals
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.model.manifest import Manifest
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
-ESTIMATORS = ("reconstructed", "baseline")
 BASELINE = (
     "estimate = sum of the counts of the published item sets that meet the condition (Chen et al. 2011); the interval "
     "is that of the noise alone and does not know of what was pruned"
@@ -54,19 +54,24 @@ def _whole() -> Iterator[None]:
         raise UsageError(f"{DAMAGED}: {error}") from error
 
 
-class Answers:
+class Answers(base.Answers):
     """An open release that answers count queries over items; its tree is fitted once."""
 
-    certain: frozenset[str] = frozenset()
-    measures: frozenset[str] = frozenset()
+    certain = frozenset()
+    measures = frozenset()
 
-    def __init__(self, db: Database, epsilon: Fraction, empty: int | None, database: str | None = None) -> None:
-        self._db, self._epsilon, self._empty, self._database = db, epsilon, empty, database
+    def __init__(self, db: Database, manifest: Manifest, database: str | None = None) -> None:
+        super().__init__(db, manifest)
+        self._epsilon, self._database = Fraction(manifest.parameters["epsilon"]), database
+        self._empty: int | None = manifest.facts["without_items"]
+
+    def read(self, sql: str, lookups: Mapping[str, Sequence[str]]) -> CountQuery:  # noqa: ARG002 (items join nothing)
+        """A count query over items."""
+        return parse_sets.read(sql, self._roles, self._manifest.name)
 
     @property
-    def channel(self) -> Channel:
-        """None: there are no buckets and no perturbation."""
-        raise UsageError("a release of item sets has no channel")
+    def channel(self) -> None:
+        """There are no buckets and no perturbation."""
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -131,6 +136,12 @@ class Answers:
         items = self._rows("universe", "code")["item"].combine_chunks()
         return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
 
+    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets, each with its estimated number of records."""
+        self.known(estimator)
+        held = self.counted if estimator == "baseline" else self.holdings
+        return [([self.labels[code] for code in chosen], support) for chosen, support in held.top(top)]
+
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""
         part, sets = self._sets
@@ -154,8 +165,7 @@ class Answers:
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        if estimator not in ESTIMATORS:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(ESTIMATORS)}")
+        self.known(estimator)
         return self._met(query), BASELINE if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:

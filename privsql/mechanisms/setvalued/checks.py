@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
     from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
 
     TreeCheck = Callable[[Tree, Taxonomy, SetValued], list[str]]
 
-SQL: tuple[str, ...] = ("core/", "setvalued/", "verify/", "duckdb/")
+SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
 SAME = 1e-4  # records: sizes are fitted in doubles
 
 
@@ -93,7 +94,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: SetValued) -> list[Check]:
+def source_checks(db: Database, manifest: Manifest, source: Records, asked: SetValued) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
         Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
@@ -213,7 +214,7 @@ def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _
     return wrong
 
 
-def _same_universe(db: Database, source: Domain) -> list[str]:
+def _same_universe(db: Database, source: Records) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
     rows = db.rows(fill("core/labels", {"domain": temp("v_universe"), "labels": labels}))
     stated = [row[0] for row in rows]

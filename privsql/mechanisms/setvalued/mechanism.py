@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.sqlfiles import all_rows, fill, temp
+from privsql.attacks.suite import Suite
+from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.errors import UsageError
 from privsql.exact import text
+from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
+from privsql.mechanisms.noisytree import membership
 from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
 from privsql.mechanisms.setvalued.budget import portion, threshold
 from privsql.mechanisms.setvalued.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.setvalued.imputed import impute
 from privsql.mechanisms.setvalued.masks import estimator
-from privsql.mechanisms.setvalued.parameters import PROPOSED
+from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.mechanisms.setvalued.questions import evaluate
 from privsql.mechanisms.setvalued.records import Baskets
 from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, tree_table
 from privsql.mechanisms.setvalued.taxonomy import grow
@@ -26,24 +30,20 @@ from privsql.mechanisms.setvalued.view import view
 from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Database
+    from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.setvalued.imputed import Imputed
-    from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
-    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
     from privsql.noise import CountNoise, Key, Shuffler
 
-RESERVED = {"sensitive": {"weight", "part", "count"}}
-TABLES: tuple[str, ...] = ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets")
 
-__all__ = [
-    "RESERVED", "SQL", "TABLES", "answers", "checks", "figures", "long_checks", "plan", "promise", "propose",
-    "publish", "read", "source_checks", "tables", "view",
-]  # fmt: skip
+LEAVES = membership.Leaves("item sets", is_null(column("node")))
+RECORD = "Privacy is for one record, added or removed."
 
 
-def plan(db: Database, source: Domain, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Database, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = _taxonomy(len(source.labels), asked, None)
     first = portion(asked.epsilon, asked.epsilon / 2, int(taxonomy.inner[0]))
@@ -60,12 +60,15 @@ def plan(db: Database, source: Domain, asked: SetValued) -> dict[str, Any]:  # n
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the items that occur as the universe."""
-    return dict(PROPOSED)
+    return Proposal(
+        {"kind": "setvalued", "epsilon": "1", "universe": "data"},
+        (RECORD, "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected."),
+    )
 
 
-def publish(db: Database, source: Domain, asked: SetValued, key: Key) -> dict[str, Any]:
+def publish(db: Database, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -76,7 +79,9 @@ def publish(db: Database, source: Domain, asked: SetValued, key: Key) -> dict[st
     draw = key.stream("setvalued", len(source.labels), text(asked.epsilon))
     noise: CountNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
     taxonomy = _taxonomy(len(source.labels), asked, draw)
+    source.sort()
     baskets = _baskets(db)
+    source.done()
     if asked.algorithm == "basic":
         tree = count_all(baskets, taxonomy, asked, noise)
     else:
@@ -136,7 +141,7 @@ def _write(
     }
     for name, columns in given.items():
         db.put("given", pa.table(columns))
-        target = name if name in TABLES else f"privsql_{name}"
+        target = name if name == "itemsets" else f"privsql_{name}"
         db.make(target, fill(f"setvalued/{name}", {"given": temp("given")}), into="release", title="Writing the sets")
         db.drop("given")
     for name, data in (("tree", tree_table(tree, taxonomy, asked)), ("taxonomy", taxonomy_table(taxonomy))):
@@ -148,11 +153,6 @@ def _write(
     holes = {"universe": temp("universe"), "placed": temp("placed")}
     db.make("privsql_universe", fill("setvalued/universe", holes), into="release")
     db.drop("placed")
-
-
-def answers(db: Database, manifest: Manifest) -> Answers:
-    """The release, open in ``db``, as one that answers."""
-    return Answers(db, read(manifest).epsilon, manifest.facts["without_items"])
 
 
 def promise(asked: SetValued) -> str:
@@ -169,3 +169,28 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
     noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
     return [*shown, ("item sets", made), ("universe", leak), ("noise", noise)]
+
+
+MECHANISM = Mechanism(
+    parameters=SetValued,
+    shape=Sets(lambda asked: asked.universe),
+    composition=Budget(lambda asked: asked.epsilon),
+    sql=SQL,
+    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["count", "part", "weight"])},
+    relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
+    read=read,
+    plan=plan,
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=long_checks,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=evaluate,
+    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=()),
+    promise=promise,
+    advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
+    propose=propose,
+    figures=figures,
+)

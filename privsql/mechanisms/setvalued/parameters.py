@@ -7,11 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.model.exacttypes import Epsilon, Positive
+from privsql.model.parameters import Epsilon, Parameters, Positive
 from privsql.model.universe import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
-PROPOSED = {"kind": "setvalued", "epsilon": "1", "universe": "data"}  # what ``init`` writes
 TINY_UNIVERSE = 20  # items for which 'basic' may list every set
 
 
@@ -32,15 +31,13 @@ class Facts(BaseModel):
     opendp: str
 
 
-class SetValued(BaseModel):
+class SetValued(Parameters):
     """Differentially private item sets: adding or removing one record changes no probability by more than e^epsilon.
 
     ``c1`` and ``c2`` set the paper's thresholds sqrt(2)*c1/budget (item sets) and sqrt(2)*c2*height/budget (others).
     Without them thresholds are the least with which few empty sub-partitions pass: in expectation at most ``tau``
     (``tau_sets`` where they are item sets) if each inner node of the taxonomy were expanded once.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["diffpart", "basic"] = "diffpart"
@@ -59,3 +56,6 @@ class SetValued(BaseModel):
         if self.algorithm == "basic" and self.c2 is not None:
             raise ValueError("c1 and c2 belong to algorithm = 'diffpart'")
         return self
+
+
+PARAMETERS = SetValued

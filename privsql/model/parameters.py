@@ -1,13 +1,23 @@
-"""Exact numbers as fields of validated parameters: read as they were written, written as fractions."""
+"""What parameters of mechanisms have in common, and exact numbers as their fields: read and kept as fractions."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
 from privsql.exact import fraction, text
+
+
+class Parameters(BaseModel):
+    """Base of what a publisher asks of a mechanism; a mechanism narrows both fields to literals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    algorithm: str
+
 
 NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privsql.answers.channel import quality
+from privsql.answers.workload import questions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from privsql.answers.answer import Answer
-    from privsql.answers.workload import Question
+    from privsql.answers.base import Answers
+    from privsql.answers.workload import Question, Workload
+    from privsql.engine.database import Database
     from privsql.engine.progress import Reporter
+    from privsql.model.records import Records
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
 Truth = dict[tuple[Any, ...], float]
@@ -56,6 +62,47 @@ class Score:
             "median_relative_error": float(np.median(errors)) if len(errors) else None,
             "coverage": float(covered[inside].mean()) if inside.any() else None,
         }
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Scores by estimator, and what the release's channel can tell."""
+
+    scores: dict[str, Score]
+    channel: dict[str, float]
+    confidence: float
+    extras: dict[str, dict[str, Any]] = field(default_factory=dict)  # by estimator: what item sets have besides
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        shown = {name: found.summary() | self.extras.get(name, {}) for name, found in self.scores.items()}
+        return {**shown, "channel": self.channel, "confidence": self.confidence}
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A release beside its source: ``records`` lie in ``db``, under the release's name as well.
+
+    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says.
+    """
+
+    db: Database
+    records: Records
+    name: str
+    answers: Answers
+    workload: Workload
+    confidence: float
+    answer: Callable[[str, str], Answer]
+    truth: Callable[[str], Truth]
+    report: Reporter
+
+
+def by_questions(given: Measuring) -> Evaluated:
+    """The answers to a workload of queries."""
+    asked, number = questions(given.db, given.records.roles, given.name, given.workload)
+    scores = score(asked, number, given.answer, given.truth, given.report)
+    seen = given.answers.channel if given.records.roles.quasi_identifiers else None
+    return Evaluated(scores, quality(seen) if seen is not None else {}, given.confidence)
 
 
 def score(

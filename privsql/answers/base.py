@@ -1,0 +1,70 @@
+"""An open release as one that reads an analyst's SQL and answers it: what mechanisms fill in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from privsql.answers import parse
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from sqlglot import exp
+
+    from privsql.answers.channel import Channel
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Database
+    from privsql.model.estimate import Estimate, RestsOn
+    from privsql.model.manifest import Manifest
+
+
+class Answers(ABC):
+    """An open release; what it knows of itself is read once."""
+
+    estimators: ClassVar[tuple[str, ...]] = ("reconstructed", "baseline")
+    certain: ClassVar[frozenset[str]]
+    """The estimators whose low and high bound the true count with certainty."""
+    measures: ClassVar[frozenset[str]]
+    """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
+
+    def __init__(self, db: Database, manifest: Manifest) -> None:
+        self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
+
+    def read(self, sql: str, lookups: Mapping[str, Sequence[str]]) -> CountQuery:
+        """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
+        return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)
+
+    @property
+    @abstractmethod
+    def channel(self) -> Channel | None:
+        """The channel through which the release is seen (``answers.channel``); None if there is none."""
+
+    @abstractmethod
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words; ``UsageError`` if unsupported."""
+
+    @abstractmethod
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+
+    def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
+        """What the figures of an answer rest on."""
+        if query.is_exact and self._roles.quasi_identifiers:
+            return "exact"
+        return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
+
+    def known(self, estimator: str) -> None:
+        """``UsageError`` for an estimator that there is not."""
+        if estimator not in self.estimators:
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
+
+    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
+        """The most frequent item sets with their numbers of records; ``UsageError`` where records hold no items."""
+        raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
+
+    def synthetic(self) -> pa.Table:
+        """Records that give about the release's estimates; ``UsageError`` where none can be made."""
+        raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")

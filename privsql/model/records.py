@@ -1,0 +1,109 @@
+"""A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+    from sqlglot import exp
+
+    from privsql.engine.database import Database
+    from privsql.engine.roles import Roles
+
+
+@dataclass
+class History:
+    """What the publisher's ledger knows of the records' earlier releases, and what it is to learn of this one.
+
+    ``releases``: how many of them a guarantee has to take in; ``fetch``: the records' groups in so many of the last
+    ones; ``groups``: the group of every record in this release (n,), -1 where it waits, None where there are none.
+    """
+
+    releases: int = 0
+    fetch: Callable[[int], NDArray[np.int64]] | None = None
+    groups: NDArray[np.integer[Any]] | None = None
+
+    def earlier(self, last: int, records: int) -> NDArray[np.int64]:
+        """Group of each of so many ``records`` in the ``last`` releases (last, n), -1 where it was not in one."""
+        if self.fetch is None or not last:
+            return np.zeros((0, records), dtype=np.int64)
+        return self.fetch(last)
+
+
+class Records(Protocol):
+    """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.contract``)."""
+
+    @property
+    def db(self) -> Database:
+        """Where its relations are."""
+
+    @property
+    def roles(self) -> Roles:
+        """Columns by role."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Text of every sensitive value, or of every item, in canonical order (m,)."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Records of every sensitive value, or with every item (m,)."""
+
+    @property
+    def records(self) -> int:
+        """Records that can be published, n."""
+
+    @property
+    def source_records(self) -> int:
+        """All records of the source."""
+
+    @property
+    def suppressed(self) -> int:
+        """Records that the NULL policy leaves out."""
+
+    @property
+    def history(self) -> History:
+        """Earlier releases of the same subjects."""
+
+    @property
+    def names(self) -> exp.Expr | None:
+        """What names a record in ``records``, as text; None where nothing does."""
+
+    def sort(self) -> None:
+        """Make the relations that a mechanism of this shape reads, in canonical order; once."""
+
+    def done(self) -> None:
+        """Forget these relations, unless a ledger still has to write down who the records are."""
+
+    def named(self, name: str) -> None:
+        """Make the sorted records readable as ``name``, under the publisher's own column names."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of a column.
+
+    Records, those not NULL, different values, records of the most frequent value, and the share of records whose
+    sensitive value is clear from this column already.
+    """
+
+    name: str
+    type: str
+    records: int
+    filled: int
+    different: int
+    most: int
+    clear: float = 0.0
+
+    @property
+    def remark(self) -> str:
+        """For a comment in the specification."""
+        nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
+        share = self.most / max(1, self.records)
+        return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"

@@ -1,0 +1,28 @@
+"""From what a publisher asks for to records ready to be published, whatever their shape is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql.mechanisms.contract import Budget, Sets
+from privsql.mechanisms.registry import of
+from privsql.source.sets import prepare_sets
+from privsql.source.table import prepare
+
+if TYPE_CHECKING:
+    from privsql.engine.duck import Engine
+    from privsql.model.records import Records
+    from privsql.source.spec import Spec
+
+
+def prepared(db: Engine, spec: Spec, *, named_records: bool = False) -> Records:
+    """The source, mounted and counted; ``named_records``: for a ledger, records keep their names where it needs them.
+
+    Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
+    ``EngineError`` for files that can't be read.
+    """
+    mechanism = of(spec.mechanism.kind)
+    if isinstance(mechanism.shape, Sets):
+        return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism))
+    keep_names = named_records and not isinstance(mechanism.composition, Budget)
+    return prepare(db, spec.source, spec.columns, named_records=keep_names)
