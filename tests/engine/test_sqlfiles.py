@@ -1,15 +1,13 @@
-"""The files of ``sql/``, their reader, how they are shipped, and which module may import which."""
+"""The files of ``sql/``, their reader, and how they are shipped."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -23,16 +21,10 @@ from support import sqllogic
 from support.places import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SQL = ROOT / "sql"
-PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
-MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
-ROOMS = ("cli", "verbs", "releases", "source", "mechanisms", "attacks", "answers", "model", "engine")
-GROUND = ("errors", "exact", "noise", "_version")
-LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
     "a/*b*/", "%s", "two\nlines", "\\", "ä ö", "*", "s0", "records", " ",
@@ -364,125 +356,3 @@ def test_the_wheel_holds_the_files_and_finds_them(tmp_path: Path) -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path / "installed"
     ).stdout.splitlines()
     assert found == [str(tmp_path / "installed" / "privsql" / "sql"), *FILES]
-
-
-# Who imports whom -----------------------------------------------------------------------------------------------------
-
-
-def parsed(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
-
-
-def imports(module: str) -> set[str]:
-    """Dotted names of what a module imports, under TYPE_CHECKING too; for ``from a import b`` a.b."""
-    found: set[str] = set()
-    for node in ast.walk(parsed(module)):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative import"
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
-
-
-def inner(module: str) -> set[str]:
-    """The modules of the package that a module imports."""
-    return {_module(name) for name in imports(module) if name.split(".")[0] == "privsql"}
-
-
-def _module(name: str) -> str:
-    parts = name.split(".")[1:]
-    for end in range(len(parts), 0, -1):
-        for candidate in (".".join(parts[:end]), ".".join([*parts[:end], "__init__"])):
-            if candidate in MODULES:
-                return candidate
-    return "__init__"
-
-
-def outer(module: str) -> set[str]:
-    """The packages that a module imports."""
-    return {name.split(".")[0] for name in imports(module)}
-
-
-def layer(module: str) -> int:
-    return LAYERS.index(module.split(".", maxsplit=1)[0])
-
-
-def test_every_module_has_a_layer() -> None:
-    assert {module.split(".")[0] for module in MODULES} == set(LAYERS)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down(module: str) -> None:
-    upwards = {name for name in inner(module) if layer(name) < layer(module)}
-    assert upwards == set()
-
-
-def test_no_imports_in_circles() -> None:
-    order = list(TopologicalSorter({module: inner(module) - {module} for module in MODULES}).static_order())
-    assert set(order) == set(MODULES)
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("mechanisms.")])
-def test_mechanisms_know_no_engine_no_data_frames_and_not_each_other(module: str) -> None:
-    assert not outer(module) & {"pandas", "duckdb"}
-    assert not {name for name in inner(module) if name.startswith("engine")}
-    own = ".".join(module.split(".")[:2])
-    assert not {name for name in inner(module) if name.startswith("mechanisms.") and not name.startswith(f"{own}.")}
-
-
-def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
-    assert {name for name in inner("mechanisms.bucketize.checks") if name.startswith("mechanisms.")} == {
-        "mechanisms.bucketize.parameters",
-        "mechanisms.bucketize.thresholds",
-    }
-
-
-def test_only_the_engine_imports_duckdb() -> None:
-    assert [module for module in MODULES if "duckdb" in outer(module)] == ["engine.duck"]
-
-
-def test_a_count_query_needs_no_arrays() -> None:
-    assert not outer("answers.parse") & {"numpy", "pandas", "pyarrow", "scipy"}
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if module not in ("noise", "dpnoise")])
-def test_only_noise_draws(module: str) -> None:
-    assert not outer(module) & {"random", "secrets", "randomgen", "uuid"}
-    assert not {name for name in imports(module) if name.startswith("numpy.random")}
-    tree = parsed(module)
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            shown = ast.unparse(node)
-            assert node.attr not in {"urandom", "getrandom", "default_rng", "RandomState"}, shown
-            of_numpy = re.match(r"(np|numpy)\.random\.(\w+)$", shown)
-            assert not of_numpy or (of_numpy[2] in {"Generator", "BitGenerator"} and id(node) not in called), shown
-
-
-# SQL stands in sql/ ---------------------------------------------------------------------------------------------------
-
-
-def written(module: str) -> Iterator[str]:
-    """The strings of a module, without docstrings and the command line's help."""
-    tree = parsed(module)
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.add(id(node.value))
-        elif isinstance(node, ast.keyword) and node.arg in {"help", "epilog", "metavar"}:
-            skipped.update(id(part) for part in ast.walk(node.value))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
-            yield node.value
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_no_sql_in_python(module: str) -> None:
-    queries = re.compile(r"\s*\(?\s*(SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES|FROM)\s")
-    changes = re.compile(r"\s*(CREATE|ALTER|DROP|ATTACH|DETACH|COPY|SET|USE|CHECKPOINT|DESCRIBE|PRAGMA|INSTALL|LOAD)\s")
-    anywhere = re.compile(r"\bSELECT\b.+\bFROM\b", re.DOTALL)
-    wrong: list[Callable[[str], object]] = [queries.match]
-    if module != "engine.duck":
-        wrong += [changes.match, anywhere.search]
-    assert [text for text in written(module) if any(found(text) for found in wrong)] == []

@@ -1,0 +1,148 @@
+"""The plan of the house: which room may import which, who knows an engine, a mechanism, chance or SQL.
+
+A finding names the file and what is wrong in it; the rooms are drawn in ``privsql/README.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGE = ROOT / "privsql"
+MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+ROOMS = ("cli", "verbs", "releases", "source", "mechanisms", "attacks", "answers", "model", "engine")
+GROUND = ("dpnoise", "noise", "exact", "errors", "_version")
+LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
+HELP = {"help", "epilog", "metavar"}  # arguments that hold what people read
+ENGINES = {"duckdb", "pyspark"}
+
+
+# What a module holds --------------------------------------------------------------------------------------------------
+
+
+def imports(module: str) -> set[str]:
+    """Dotted names of what a module imports, under TYPE_CHECKING too; for ``from a import b`` a.b."""
+    found: set[str] = set()
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def inner(module: str) -> set[str]:
+    """The modules of the package that a module imports."""
+    return {_module(name) for name in imports(module) if name.split(".")[0] == "privsql"}
+
+
+def _module(name: str) -> str:
+    parts = name.split(".")[1:]
+    for end in range(len(parts), 0, -1):
+        for candidate in (".".join(parts[:end]), ".".join([*parts[:end], "__init__"])):
+            if candidate in MODULES:
+                return candidate
+    return "__init__"
+
+
+def outer(module: str) -> set[str]:
+    """The packages that a module imports."""
+    return {name.split(".")[0] for name in imports(module)}
+
+
+def room(module: str) -> str:
+    return module.split(".", maxsplit=1)[0]
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """Strings that stand for themselves: docstrings, and comments on attributes."""
+    alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return {id(value) for value in alone if isinstance(value, ast.Constant)}
+
+
+def strings(module: str) -> Iterator[tuple[int, str]]:
+    """The strings of a module with their lines, without docstrings."""
+    skipped = docstrings(TREES[module])
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+# Rooms ----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_module_stands_in_a_room() -> None:
+    assert {room(module) for module in MODULES} <= set(LAYERS)
+    assert {room(module) for module in MODULES} >= set(ROOMS)
+
+
+def test_no_imports_in_circles() -> None:
+    order = list(TopologicalSorter({module: inner(module) - {module} for module in MODULES}).static_order())
+    assert set(order) == set(MODULES)
+
+
+def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
+    shared = {"mechanisms.contract", "mechanisms.bucketize.parameters", "mechanisms.bucketize.thresholds"}
+    assert {name for name in inner("mechanisms.bucketize.checks") if room(name) == "mechanisms"} <= shared
+
+
+def test_a_count_query_needs_no_arrays() -> None:
+    assert not outer("answers.parse") & {"numpy", "pandas", "pyarrow", "scipy"}
+
+
+# Chance and SQL -------------------------------------------------------------------------------------------------------
+
+
+def draws(module: str) -> Iterator[str]:
+    """What of a module draws a number, or could."""
+    yield from outer(module) & {"random", "secrets", "randomgen", "uuid", "opendp"}
+    yield from (name for name in imports(module) if name.startswith("numpy.random"))
+    called = {id(node.func) for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)}
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Attribute):
+            shown = ast.unparse(node)
+            of_numpy = re.match(r"(np|numpy)\.random\.(\w+)$", shown)
+            named = node.attr in {"urandom", "getrandom", "default_rng", "RandomState"}
+            if named or (of_numpy and (of_numpy[2] not in {"Generator", "BitGenerator"} or id(node) in called)):
+                yield shown
+
+
+def test_only_noise_draws() -> None:
+    wrong = [
+        f"{module}: {shown}" for module in MODULES if module not in {"noise", "dpnoise"} for shown in draws(module)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_sql_in_python() -> None:
+    queries = re.compile(r"\s*\(?\s*(SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES|FROM)\s")
+    changes = re.compile(r"\s*(CREATE|ALTER|DROP|ATTACH|DETACH|COPY|SET|USE|CHECKPOINT|DESCRIBE|PRAGMA|INSTALL|LOAD)\s")
+    anywhere = re.compile(r"\bSELECT\b.+\bFROM\b", re.DOTALL)
+    wrong = []
+    for module in MODULES:
+        forbidden: list[Callable[[str], object]] = [queries.match]
+        if not outer(module) & ENGINES:
+            forbidden += [changes.match, anywhere.search]
+        told = help_texts(module)
+        wrong += [
+            f"{module}:{line}: {text}"
+            for line, text in strings(module)
+            if (line, text) not in told and any(found(text) for found in forbidden)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def help_texts(module: str) -> set[tuple[int, str]]:
+    """What the command line's help says, with lines."""
+    given = (node.value for node in ast.walk(TREES[module]) if isinstance(node, ast.keyword) and node.arg in HELP)
+    parts = (part for value in given for part in ast.walk(value))
+    return {(part.lineno, part.value) for part in parts if isinstance(part, ast.Constant)}
