@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.noise import Key
     from privsql.releases.ledger import Entry
     from privsql.source.sets import PreparedSets
@@ -39,7 +39,7 @@ class Budget:
 
     composition: tuple[str, ...] = ()
 
-    def __init__(self, db: Engine, spec: Spec, source: Prepared | PreparedSets) -> None:
+    def __init__(self, db: Workshop, spec: Spec, source: Prepared | PreparedSets) -> None:
         self._db, self._spec, self._source = db, spec, source
         self.entries = ledgers.entries(db)
         self._epsilon = Fraction(spec.mechanism.epsilon)  # type: ignore[union-attr]
@@ -84,7 +84,7 @@ class Budget:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> Iterator[Budget | None]:
+def opened(db: Workshop, spec: Spec, source: Prepared | PreparedSets) -> Iterator[Budget | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = ledgers.path_of(spec)
     if path is None:

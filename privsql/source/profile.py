@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
 
 SENSITIVE = re.compile(
     r"disease|diagnos|illness|condition|medic|drug|salary|income|wage|occupation|job|profession|religion|politic|party|crime|"
@@ -59,7 +59,7 @@ class Profile:
         return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"
 
 
-def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) -> str:
+def propose(db: Warehouse, path: Path, table: str | None, sensitive: str | None) -> str:
     """TOML of a proposed specification, with what was seen in comments.
 
     Raises ``UsageError`` if no column can be sensitive, or ``sensitive`` is not in the source.
@@ -86,7 +86,7 @@ def propose(db: Engine, path: Path, table: str | None, sensitive: str | None) ->
     return _document(source, profiles, chosen, quasi, keys)
 
 
-def propose_sets(db: Engine, path: Path, table: str | None, items: str | None) -> str:
+def propose_sets(db: Warehouse, path: Path, table: str | None, items: str | None) -> str:
     """TOML of a proposed specification for item sets: of the list column ``items``, or of the only one.
 
     Raises ``UsageError`` if the source has no such column.
@@ -112,7 +112,7 @@ def propose_sets(db: Engine, path: Path, table: str | None, items: str | None) -
     return tomlkit.dumps(document)
 
 
-def propose_cells(db: Engine, path: Path, table: str | None) -> str:
+def propose_cells(db: Warehouse, path: Path, table: str | None) -> str:
     """TOML of a proposed specification for a contingency table of all columns with few values.
 
     Raises ``UsageError`` if the source has no such column.
@@ -135,7 +135,7 @@ def propose_cells(db: Engine, path: Path, table: str | None) -> str:
     return tomlkit.dumps(document)
 
 
-def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:
+def feasible(db: Warehouse, toml: str, kind: str = "bucketize") -> str:
     """The proposal with parameters of a mechanism that are feasible."""
     document = tomlkit.parse(toml)
     source = prepare(db, build(document.unwrap() | {"mechanism": {"threshold": "1"}}))
@@ -143,14 +143,14 @@ def feasible(db: Engine, toml: str, kind: str = "bucketize") -> str:
     return tomlkit.dumps(document)
 
 
-def _profile(db: Engine, name: str, kind: str) -> Profile:
+def _profile(db: Warehouse, name: str, kind: str) -> Profile:
     records, filled, different, most = db.rows(
         fill("core/profile", {"source": temp("source"), "column": column(name)})
     )[0]
     return Profile(name, kind, int(records), int(filled), int(different), int(most))
 
 
-def _with_clear(db: Engine, profile: Profile, sensitive: Profile) -> Profile:
+def _with_clear(db: Warehouse, profile: Profile, sensitive: Profile) -> Profile:
     """The profile with the share of records whose sensitive value follows from the column."""
     if profile.name == sensitive.name or profile.different > MOST_VALUES:
         return profile

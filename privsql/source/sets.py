@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
     from privsql.source.spec import Spec
 
 SHOWN = 3  # unknown items that a message names
@@ -30,11 +30,11 @@ SHOWN = 3  # unknown items that a message names
 class PreparedSets:
     """The source, mounted and counted.
 
-    Relations ``universe``(code, item), ``baskets``(basket, items, records): the different sets, in canonical order, and
+    Database ``universe``(code, item), ``baskets``(basket, items, records): the different sets, in canonical order, and
     ``contents``(basket, code). How many records there are is private: a release states no exact number of them.
     """
 
-    db: Engine
+    db: Warehouse
     roles: Roles
     labels: tuple[str, ...]  # text of the items, in the order of the universe
     source_records: int
@@ -72,10 +72,10 @@ class PreparedSets:
         """Make the records' sets readable as ``name``, under the publisher's own column name."""
         own = named(column("items"), self.roles.sensitive[0].name)
         records = fill("duckdb/records", {"baskets": temp("baskets")})
-        self.db.own_view(name, exp.select(own).from_(records.subquery("records")))
+        self.db.publish_as(name, exp.select(own).from_(records.subquery("records")))
 
 
-def prepare_sets(db: Engine, spec: Spec) -> PreparedSets:
+def prepare_sets(db: Warehouse, spec: Spec) -> PreparedSets:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
     Raises ``UsageError`` for unknown columns and types, NULL where it is refused, and items outside the universe.
@@ -114,7 +114,7 @@ def _kind(column_: Field, *, is_list: bool) -> str:
     return kind
 
 
-def _baskets(db: Engine, spec: Spec, columns: Sequence[Field], kind: str) -> tuple[int, int]:
+def _baskets(db: Warehouse, spec: Spec, columns: Sequence[Field], kind: str) -> tuple[int, int]:
     """Make ``baskets``; records of the source, and those left out."""
     if spec.columns.items is not None:
         source: exp.Table = temp("source")
@@ -136,7 +136,7 @@ def _baskets(db: Engine, spec: Spec, columns: Sequence[Field], kind: str) -> tup
     return records, missing
 
 
-def _known_items(db: Engine, name: str) -> None:
+def _known_items(db: Warehouse, name: str) -> None:
     """``UsageError`` that names items of the source outside the universe."""
     holes: Holes = {
         "apart": temp("apart"),

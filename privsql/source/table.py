@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
     from privsql.source.spec import Spec
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
@@ -37,7 +37,7 @@ class Past:
 class Prepared:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
 
-    db: Engine
+    db: Warehouse
     roles: Roles
     labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
     counts: tuple[int, ...]  # (m,) o_i
@@ -100,7 +100,7 @@ class Prepared:
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
-        self.db.own_view(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
+        self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
+def prepare(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Prepared:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``named_records``: for a ledger, the records keep their names, ``source.id``.
@@ -150,7 +150,7 @@ def prepare(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared:
     )
 
 
-def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
+def _id(db: Warehouse, spec: Spec, keep: exp.Expr) -> exp.Expr:
     """The column that names records; ``UsageError`` unless every record has a name of its own."""
     available = {fold(field.name): field.name for field in db.fields(temp("source"))}
     name = available.get(fold(spec.source.id or ""))
@@ -166,13 +166,13 @@ def _id(db: Engine, spec: Spec, keep: exp.Expr) -> exp.Expr:
     return column(name)
 
 
-def mount(db: Engine, spec: Spec) -> None:
+def mount(db: Warehouse, spec: Spec) -> None:
     """Make the publisher's table readable as ``source``."""
     source = spec.source
     db.mount("source", source.path, source.kind, source.table, source.query)
 
 
-def _roles(db: Engine, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
+def _roles(db: Warehouse, spec: Spec) -> tuple[Roles, dict[str, exp.Expr]]:
     """The fields by role under their true names, and how each is read from ``source``."""
     available = {fold(field.name): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
@@ -215,7 +215,7 @@ def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
     return exp.not_(exp.Is(this=reading[name].copy(), expression=exp.null()))
 
 
-def _count(db: Engine, spec: Spec, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+def _count(db: Warehouse, spec: Spec, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
     """Records of the source, and those that the NULL policy keeps; refuses by name."""
     refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if spec.columns.policy(f.name) == "refuse"]
     is_null = [exp.Is(this=column(name), expression=exp.null()) for name in refused]

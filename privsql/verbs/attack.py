@@ -16,7 +16,7 @@ from privsql.attacks import intersection, suite
 from privsql.attacks.differential import infer
 from privsql.attacks.finding import Finding
 from privsql.attacks.scene import Given
-from privsql.engine.duck import scratch
+from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.releases.contents import contents

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.answers.workload import Question
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.source.spec import Spec
     from privsql.source.table import Prepared
 
@@ -114,7 +114,7 @@ def _evaluated_sets(release: Release, source: PreparedSets, asked: Workload, con
 
 
 def _questions(
-    db: Engine, source: Prepared | PreparedSets, name: str, asked: Workload
+    db: Workshop, source: Prepared | PreparedSets, name: str, asked: Workload
 ) -> tuple[Iterable[Question], int]:
     noise = seed_key(asked.seed).stream("workload", asked.kind)
     if asked.file is not None:

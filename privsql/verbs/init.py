@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from privsql.engine.database import FILE_KINDS
-from privsql.engine.duck import unlocked
+from privsql.engine.open import unlocked
 from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.registry import of

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.model.checks import Result
     from privsql.source.spec import Spec
     from privsql.source.table import Prepared
@@ -88,7 +88,7 @@ def publish(
 
 
 def _made(
-    db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, draft: Draft, composition: list[str]
+    db: Workshop, spec: Spec, source: Prepared | PreparedSets, key: Key, draft: Draft, composition: list[str]
 ) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
     mechanism = of(spec.mechanism.kind)
@@ -113,7 +113,7 @@ def _made(
 
 
 def _ledger(
-    db: Engine, spec: Spec, source: Prepared | PreparedSets
+    db: Workshop, spec: Spec, source: Prepared | PreparedSets
 ) -> AbstractContextManager[ledgers.Ledger | budgets.Budget | None]:
     """The ledger of a source, open: of records and groups, or of budgets."""
     if isinstance(source, PreparedSets) or spec.is_private:
@@ -127,14 +127,14 @@ def _key(spec: Spec) -> Key:
     return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
-def _prepared(db: Engine, spec: Spec) -> Prepared | PreparedSets:
+def _prepared(db: Workshop, spec: Spec) -> Prepared | PreparedSets:
     """The source, ready to be published under the specification's names."""
     source = mounted(db, spec, named_records=ledgers.path_of(spec) is not None)
     refuse_collisions(source.roles, spec.name, of(spec.mechanism.kind))
     return source
 
 
-def _planned(db: Engine, spec: Spec, source: Prepared | PreparedSets) -> dict[str, Any]:
+def _planned(db: Workshop, spec: Spec, source: Prepared | PreparedSets) -> dict[str, Any]:
     """The facts of the next release, beside those that a ledger knows of."""
     mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
     if path is None or not path.exists() or isinstance(source, PreparedSets):
@@ -170,7 +170,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
-def _manifest(db: Engine, spec: Spec, source: Prepared | PreparedSets, key: Key, facts: dict[str, Any]) -> Manifest:
+def _manifest(db: Workshop, spec: Spec, source: Prepared | PreparedSets, key: Key, facts: dict[str, Any]) -> Manifest:
     return Manifest(
         privsql=__version__,
         duckdb=db.version(),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck import Engine, workshop
+from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
@@ -17,11 +17,12 @@ from privsql.source.table import Prepared, prepare
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.engine.database import Workshop
     from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
 
 
-def mounted(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
+def mounted(db: Workshop, spec: Spec, *, named_records: bool = False) -> Prepared | PreparedSets:
     """The source, mounted and counted."""
     if spec.columns.sets:
         return prepare_sets(db, spec)
@@ -29,7 +30,7 @@ def mounted(db: Engine, spec: Spec, *, named_records: bool = False) -> Prepared 
 
 
 @contextmanager
-def workroom(options: Options | None = None) -> Iterator[Engine]:
+def workroom(options: Options | None = None) -> Iterator[Workshop]:
     """An empty engine for the time of a verb, with a folder to spill to."""
     with (
         tempfile.TemporaryDirectory(prefix="privsql-") as folder,
@@ -41,7 +42,7 @@ def workroom(options: Options | None = None) -> Iterator[Engine]:
 @contextmanager
 def beside(
     path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
-) -> Iterator[tuple[Engine, Prepared | PreparedSets]]:
+) -> Iterator[tuple[Workshop, Prepared | PreparedSets]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
     Raises ``UsageError`` if the specification is not for such a release.
@@ -55,8 +56,8 @@ def beside(
         yield db, source
 
 
-def workshop_in(spill: Path, options: Options) -> Engine:
-    return workshop(spill, memory_limit=options.memory_limit, threads=options.threads, report=options.report)
+def workshop_in(spill: Path, options: Options) -> Workshop:
+    return workshop(spill, options)
 
 
 def same_roles(manifest: Manifest, source: Prepared | PreparedSets) -> None:
@@ -69,7 +70,7 @@ def same_mechanism(manifest: Manifest, spec: Spec) -> None:
         raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
 
 
-def attach(db: Engine, path: Path, manifest: Manifest) -> None:
+def attach(db: Workshop, path: Path, manifest: Manifest) -> None:
     """Make the release's tables readable in database ``release`` beside the source."""
     if path.is_file():
         db.attach(path, "release", read_only=True)

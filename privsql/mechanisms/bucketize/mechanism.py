@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.slots import slots
+from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize import fakes
@@ -77,11 +77,11 @@ def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[st
         source.sort()
         bids = drawn.result()
         counted = beside.submit(_counted, bids, problem.counts, found.setting)
-        db.put("slots", slots(spread(bids, problem.counts, counts, noise)))
-        assigned = db.matched(temp("records"), temp("slots")).subquery()
+        db.put("positions", positions(spread(bids, problem.counts, counts, noise)))
+        assigned = db.matched(temp("records"), temp("positions")).subquery()
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
-        db.drop("slots")
+        db.drop("positions")
         source.assigned(bids)
         source.done()
         composition, meetings = counted.result()

@@ -78,11 +78,11 @@ def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str,
     values, ranks, records = _published(codes[shown], source.counts)
     given_codes = np.full(len(codes), -1, dtype=np.int32)
     given_codes[shown] = shuffled(groups[shown], ranks, noise)
-    db.put("slots", dealt(groups, given_codes))
-    given = db.dealt(temp("records"), temp("slots")).subquery()
+    db.put("positions", dealt(groups, given_codes))
+    given = db.dealt(temp("records"), temp("positions")).subquery()
     holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
     db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
-    db.drop("slots")
+    db.drop("positions")
     source.assigned(groups)
     db.put("composition", contents(groups[shown], codes[shown]))
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}

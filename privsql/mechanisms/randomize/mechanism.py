@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.slots import slots
+from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, same, temp
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
@@ -53,14 +53,14 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         moves = beside.submit(drawn, found.parts, subtables, noise)
         source.sort()
-        db.put("slots", slots(moves.result()))
+        db.put("positions", positions(moves.result()))
     source.assigned(moves_table(subtables)["sub_table"].to_numpy()[moves.result()])
     db.put("moves", moves_table(subtables))
     db.put("listed", _cells(found))
     listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
     db.make("cells", fill("randomize/cells", listed))
     holes: Holes = {
-        "assigned": db.matched(temp("records"), temp("slots")).subquery(),
+        "assigned": db.matched(temp("records"), temp("positions")).subquery(),
         "moves": temp("moves"),
         "cells": temp("cells"),
         "qi": roles.qi_out("r"),
@@ -69,7 +69,7 @@ def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[st
         "same_value": same("x", "r", roles.sa_keys),
     }
     db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
-    db.drop("slots")
+    db.drop("positions")
     source.done()
     db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
     db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
