@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.answers.base import Answers
     from privsql.answers.workload import Question, Workload
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.progress import Reporter
     from privsql.model.records import Records
 
@@ -86,7 +86,7 @@ class Measuring:
     ``answer``: what the release says of a query, by estimator; ``truth``: what the source says.
     """
 
-    db: Database
+    db: Relations
     records: Records
     name: str
     answers: Answers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.estimate import Estimate, RestsOn
     from privsql.model.manifest import Manifest
 
@@ -30,7 +30,7 @@ class Answers(ABC):
     measures: ClassVar[frozenset[str]]
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
 
-    def __init__(self, db: Database, manifest: Manifest) -> None:
+    def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
 
     def read(self, sql: str, lookups: Mapping[str, Sequence[str]]) -> CountQuery:

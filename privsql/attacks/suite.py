@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.attacks.finding import Finding
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
 
 S = TypeVar("S", bound=Scene)
@@ -56,7 +56,7 @@ class Adversary(Generic[Needed]):
 class Several:
     """Releases of the same people, attached to ``db`` under ``databases``; ``names`` of their files, for messages."""
 
-    db: Database
+    db: Relations
     manifests: Sequence[Manifest]
     databases: Sequence[str]
     names: Sequence[str]

@@ -1,4 +1,18 @@
-"""What mechanisms may ask of a database; the engines provide it. No mechanism imports an engine."""
+"""What the rooms above may ask of a database; the engines provide it, and ``privsql.engine.open`` is the only door.
+
+Nothing of an engine's own crosses this border: queries go in as sqlglot trees (or, of a publisher's own, as text),
+tables as Arrow, files as paths; rows come back as tuples of Python's own values, tables as Arrow, columns as ``Field``
+with the type names of ``privsql.engine.roles.SCALAR``, errors as those of ``privsql.errors``.
+
+Three protocols, because three things can lie in different places:
+
+* ``Relations``  what every step of a mechanism, an answer or an attack works with;
+* ``Warehouse``  the publisher's source as well: DuckDB here; Spark or Postgres would be one file each and
+  ``sql/ENGINE/`` for what is not portable;
+* ``Container``  the file that a release is, which is always DuckDB's.
+
+``Workshop`` is all three over one session: where a verb works.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +20,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Self
 
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
     from sqlglot import exp
 
-    from privsql.engine.roles import Field, Roles
+    from privsql.engine.roles import Field
 
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
 
 
-class Database(Protocol):
+class Relations(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
 
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as table ``name``: temporary, or in the attached database ``into``."""
+        """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
+
+        Its rows keep the order in which the query yields them. ``title``: what a person is told meanwhile.
+        """
 
     def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``."""
@@ -29,58 +47,97 @@ class Database(Protocol):
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``."""
 
+    def own(self, name: str, query: str) -> None:
+        """Materialise a SELECT of the publisher's, which reads the mounted source's neighbours, as ``name``."""
+
     def drop(self, *names: str) -> None:
         """Forget temporary relations."""
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
 
-    def own(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's as temporary table ``name``."""
+    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and fetch an Arrow table."""
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
 
-    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
-
     def position(self, table: str) -> exp.Expr:
-        """The engine's number (0, 1, ..) of a stored row of ``table``, in the order in which it was made."""
+        """The engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
 
-    def dealt(self, records: exp.Table, slots: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` and ``code`` from ``slots`` (pos, bid, code), by position."""
+    def dealt(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
 
-    def matched(self, records: exp.Table, slots: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` from ``slots`` (pos, bid), by position."""
+    def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
 
-class Domain(Protocol):
-    """The prepared source as a mechanism sees it."""
+class Warehouse(Relations, Protocol):
+    """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""
 
-    @property
-    def roles(self) -> Roles:
-        """Columns by role."""
+    def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:
+        """Make the publisher's table readable as ``name``.
 
-    @property
-    def labels(self) -> Sequence[str]:
-        """Text of every sensitive value, in canonical order (m,)."""
+        ``kind`` is duckdb, parquet or csv; ``relation`` a table or view of a database; ``query`` a SELECT over the
+        database's tables, or over ``source`` where the file is Parquet or CSV.
+        """
 
-    @property
-    def counts(self) -> Sequence[int]:
-        """Records of every sensitive value (m,)."""
+    def publish_as(self, name: str, query: exp.Expr) -> None:
+        """Make a query readable by ``ask`` under a name of the publisher's."""
 
-    @property
-    def releases(self) -> int:
-        """How many earlier releases of the same subjects a guarantee has to take in."""
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a SELECT of the publisher's own, and fetch all rows."""
 
-    def earlier(self, last: int) -> NDArray[np.int64]:
-        """Group of every record of ``records`` in so many of the last releases (last, n), -1 where it was not in it."""
 
-    def assigned(self, groups: NDArray[np.integer[Any]]) -> None:
-        """Keep the group of every record of ``records`` (n,), for the publisher's own ledger."""
+class Container(Protocol):
+    """Relations files that are attached under a name: releases that grow, and what is kept between two runs."""
 
-    def done(self) -> None:
-        """Forget relation ``records``."""
+    def attach(self, path: Path, name: str, *, read_only: bool) -> None:
+        """Attach a database file under ``name``."""
 
-    def sort(self) -> None:
-        """Make relation ``records``: the kept records, value by value in the order of ``labels``."""
+    def load(self, folder: Path, into: str | None) -> None:
+        """Read every Parquet file of a folder as a table, into a new in-memory database if ``into`` names one."""
+
+    def detach(self, name: str) -> None:
+        """Write everything to an attached file and let go of it."""
+
+    def define(self, name: str, columns: Sequence[Field]) -> None:
+        """Create an empty table."""
+
+    def export(self, source: exp.Table, path: Path) -> None:
+        """Write a table to a Parquet file, rows in order."""
+
+    def objects(self, database: str | None) -> list[tuple[str, str, str]]:
+        """Everything that was put into a database (None: the current one): (kind, name, definition), sorted."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is made inside is there as a whole or not at all; in one database only."""
+
+    def version(self) -> str:
+        """The version of what writes the file."""
+
+
+class Workshop(Warehouse, Container, Protocol):
+    """A session for the time of a verb; a context manager that forgets all that is temporary."""
+
+    def close(self) -> None:
+        """End the session."""
+
+    def __enter__(self) -> Self:
+        """Itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+
+
+class Opened(Workshop, Protocol):
+    """A release opened alone, for whoever has it."""
+
+    def binds(self, sql: str) -> None:
+        """``UsageError`` unless the text is one SELECT that the engine itself would run."""
+
+    def lookups(self, path: Path) -> dict[str, list[str]]:
+        """Copy an analyst's tables into memory: those of a database, or a Parquet or CSV file named by its stem."""
+
+    def lock(self) -> None:
+        """From now on: no other file, no extension, no setting can be changed."""

@@ -27,7 +27,12 @@ SCALAR = re.compile(
 
 @dataclass(frozen=True)
 class Field:
-    """A published column: its own name and its DuckDB type."""
+    """A column: its own name, and its type by privsql's own name for it.
+
+    What can be published is ``SCALAR`` or a list of such: names of standard SQL in DuckDB's spelling, which stand in
+    every manifest. A further engine translates its own types to these names; what has none stays as the engine says it
+    and can't be published.
+    """
 
     name: str
     type: str

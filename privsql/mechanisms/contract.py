@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, Measuring
     from privsql.answers.base import Answers
     from privsql.attacks.suite import Suite
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.model.checks import Check
     from privsql.model.manifest import Manifest
@@ -76,10 +76,10 @@ class Together(Protocol):
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
         """``UsageError`` unless the releases can be compared."""
 
-    def published(self, db: Database, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+    def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
         """The adversary's view of every pair; release i is attached as database ``r<i>``."""
 
-    def by_record(self, db: Database, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+    def by_record(self, db: Relations, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
         """The records' view: ``known`` are (id, value) of all, the last release's columns are those of ``manifest``."""
 
 
@@ -149,21 +149,21 @@ class Mechanism(Generic[P]):
     """Names of the tables of a release."""
     read: Callable[[Manifest], P]
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    plan: Callable[[Database, Records, P], Json]
+    plan: Callable[[Relations, Records, P], Json]
     """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``."""
-    publish: Callable[[Database, Records, P, Key], Json]
+    publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     tables: Callable[[Manifest], Columns]
     """The tables that a release holds, besides its manifest."""
     view: Callable[[Manifest], exp.Query]
     """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
-    checks: Callable[[Database, Manifest, str | None], list[Check]]
+    checks: Callable[[Relations, Manifest, str | None], list[Check]]
     """The checks that need the release alone; its tables are read from a database (None: the current one)."""
     long_checks: Callable[[Manifest], list[Check]]
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
-    source_checks: Callable[[Database, Manifest, Records, P], list[Check]]
+    source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
     """The checks against the source, sorted, after ``checks`` has named the release's tables."""
-    answers: Callable[[Database, Manifest], Answers]
+    answers: Callable[[Relations, Manifest], Answers]
     """The release, open, as one that reads an analyst's SQL and answers it."""
     evaluate: Callable[[Measuring], Evaluated]
     """Its answers beside those of its source."""
@@ -173,7 +173,7 @@ class Mechanism(Generic[P]):
     """The bound that a release guarantees, in a few words."""
     advice: tuple[str, ...]
     """What lowers what can be learnt beyond the promise, in words."""
-    propose: Callable[[Database, Profiled], Proposal]
+    propose: Callable[[Relations, Profiled], Proposal]
     """Feasible parameters for a source."""
     figures: Callable[[Json], list[tuple[str, str]]]
     """What a person wants to see of the facts: (name, text)."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
 
@@ -40,7 +40,7 @@ class Records(Protocol):
     """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.contract``)."""
 
     @property
-    def db(self) -> Database:
+    def db(self) -> Relations:
         """Where its relations are."""
 
     @property

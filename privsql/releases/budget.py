@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.noise import Key
     from privsql.releases.ledger import Entry
     from privsql.source.spec import Spec
@@ -45,7 +45,7 @@ class Spending:
 
     composition: tuple[str, ...] = ()
 
-    def __init__(self, db: Engine, spec: Spec) -> None:
+    def __init__(self, db: Workshop, spec: Spec) -> None:
         self._db, self._spec = db, spec
         self.entries = ledgers.entries(db)
         self._epsilon = _epsilon(spec.mechanism.model_dump())
@@ -90,7 +90,7 @@ class Spending:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec) -> Iterator[Spending | None]:
+def opened(db: Workshop, spec: Spec) -> Iterator[Spending | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = ledgers.path_of(spec)
     if path is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
 from privsql.engine import sqlfiles
-from privsql.engine.duck import scratch
+from privsql.engine.open import scratch
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import table
 from privsql.mechanisms.registry import of
@@ -14,7 +14,7 @@ from privsql.model.checks import Check, Result, run
 from privsql.model.manifest import MANIFEST
 
 if TYPE_CHECKING:
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -23,7 +23,7 @@ MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 
 
 def examine(
-    db: Engine,
+    db: Workshop,
     manifest: Manifest,
     database: str | None,
     *,
@@ -53,12 +53,12 @@ def examine(
     return first + run(db, checks)
 
 
-def contents(db: Engine, manifest: Manifest, database: str | None) -> list[Result]:
+def contents(db: Workshop, manifest: Manifest, database: str | None) -> list[Result]:
     """The check that all others stand on: the release holds what it states and nothing else."""
     return run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
 
 
-def _contents(db: Engine, manifest: Manifest, database: str | None) -> list[str]:
+def _contents(db: Workshop, manifest: Manifest, database: str | None) -> list[str]:
     """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
     expected = of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
     kinds = definitions(manifest, expected)

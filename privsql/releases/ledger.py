@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.duck import scratch
+from privsql.engine.open import scratch
+from privsql.engine.positions import positions
 from privsql.engine.roles import fold
-from privsql.engine.slots import slots
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, table, temp
 from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.mechanisms.contract import Budget, Groups
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.model.records import Records
     from privsql.noise import Key
     from privsql.source.spec import Spec
@@ -85,7 +85,7 @@ def path_of(spec: Spec) -> Path | None:
 class Ledger:
     """An open ledger, attached to the engine that publishes."""
 
-    def __init__(self, db: Engine, path: Path, spec: Spec, source: Records) -> None:
+    def __init__(self, db: Workshop, path: Path, spec: Spec, source: Records) -> None:
         self._db, self._path, self._spec, self._source = db, path, spec, source
         self.entries = entries(db)
         self._subject = fold(spec.source.id or "")
@@ -227,18 +227,18 @@ class Ledger:
 
     def _write(self, entry: Entry) -> None:
         db, roles, groups = self._db, self._source.roles, self._source.history.groups
-        db.put("slots", slots(groups if groups is not None else np.zeros(self._source.records, dtype=np.int32)))
-        assigned = db.matched(temp("records"), temp("slots")).subquery()
+        db.put("positions", positions(groups if groups is not None else np.zeros(self._source.records, dtype=np.int32)))
+        assigned = db.matched(temp("records"), temp("positions")).subquery()
         db.make(
             members(entry).name, fill("ledger/members", {"assigned": assigned}), into=LEDGER, title="Writing the ledger"
         )
-        db.drop("slots")
+        db.drop("positions")
         flags = self._is_fresh()
-        db.put("slots", slots(flags))
-        marked = db.matched(temp("records"), temp("slots")).subquery()
+        db.put("positions", positions(flags))
+        marked = db.matched(temp("records"), temp("positions")).subquery()
         holes: Holes = {"marked": marked, "columns": [*roles.qi("r"), *roles.sa("r")]}
         db.make(f"records_{entry.number}", fill("ledger/fresh", holes), into=LEDGER)
-        db.drop("slots")
+        db.drop("positions")
         write_entry(db, entry)
 
     def _is_fresh(self) -> NDArray[np.int32]:
@@ -254,7 +254,7 @@ class Ledger:
         return shown.astype(np.int32)
 
 
-def write_entry(db: Engine, entry: Entry) -> None:
+def write_entry(db: Workshop, entry: Entry) -> None:
     """Write an entry of an attached ledger down."""
     shown = entry.as_json()
     db.put("entry", pa.table({"key": list(shown), "value": [json.dumps(value) for value in shown.values()]}))
@@ -262,7 +262,7 @@ def write_entry(db: Engine, entry: Entry) -> None:
     db.drop("entry")
 
 
-def entries(db: Engine) -> list[Entry]:
+def entries(db: Workshop) -> list[Entry]:
     """All releases of an attached ledger, oldest first."""
     names = [name for kind, name, _ in db.objects(LEDGER) if kind == "table" and name.startswith("release_")]
     try:
@@ -275,7 +275,7 @@ def entries(db: Engine) -> list[Entry]:
 
 
 @contextmanager
-def opened(db: Engine, spec: Spec, source: Records) -> Iterator[Ledger | None]:
+def opened(db: Workshop, spec: Spec, source: Records) -> Iterator[Ledger | None]:
     """The ledger of a source, attached for writing; None where there is none to keep."""
     path = path_of(spec)
     if path is None:
@@ -286,7 +286,7 @@ def opened(db: Engine, spec: Spec, source: Records) -> Iterator[Ledger | None]:
 
 
 @contextmanager
-def attached(db: Engine, path: Path) -> Iterator[None]:
+def attached(db: Workshop, path: Path) -> Iterator[None]:
     """A ledger, made if it is not there, attached for writing."""
     _private(path)
     db.attach(path, LEDGER, read_only=False)
@@ -310,7 +310,7 @@ def _private(path: Path) -> None:
 
 
 @contextmanager
-def read(db: Engine, spec: Spec) -> Iterator[list[Entry]]:
+def read(db: Workshop, spec: Spec) -> Iterator[list[Entry]]:
     """The ledger of a specification, attached for reading; ``UsageError`` if there is none."""
     path = path_of(spec)
     if path is None or not path.exists():

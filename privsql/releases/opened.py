@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from privsql.answers.answer import Answer, present
 from privsql.engine import sqlfiles
-from privsql.engine.duck import Engine, unlocked
+from privsql.engine.open import unlocked
 from privsql.engine.sqlfiles import table
 from privsql.errors import PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsql.answers.question import CountQuery
+    from privsql.engine.database import Opened
 
 
 @contextmanager
-def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Engine, Manifest, dict[str, list[str]]]]:
+def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Opened, Manifest, dict[str, list[str]]]]:
     """A release opened alone, read-only and locked, with its manifest and the columns of attached lookups."""
     with unlocked(path) as db:
         lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
@@ -105,7 +106,7 @@ def inspect(path: Path) -> Manifest:
         return manifest
 
 
-def _read_manifest(db: Engine, path: Path) -> Manifest:
+def _read_manifest(db: Opened, path: Path) -> Manifest:
     try:
         manifest = Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
         of(manifest.mechanism).read(manifest)

@@ -16,7 +16,7 @@ from privsql.source.table import publishable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
     from privsql.engine.roles import Field
     from privsql.mechanisms.contract import Mechanism
 
@@ -47,7 +47,7 @@ class Chosen:
     name: str | None = None
 
 
-def choose(db: Engine, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
+def choose(db: Warehouse, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
     """Roles for the columns of ``source``, of the shape that a mechanism is given; ``asked``: the sensitive column.
 
     Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
@@ -62,7 +62,7 @@ def choose(db: Engine, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
     return choices[type(mechanism.shape)](db, profiles, asked)
 
 
-def _table(db: Engine, profiles: list[Profile], asked: str | None) -> Chosen:
+def _table(db: Warehouse, profiles: list[Profile], asked: str | None) -> Chosen:
     """A sensitive column, and what could be known of a person as quasi-identifiers."""
     sensitive = _sensitive(profiles, asked)
     profiles = [_with_clear(db, profile, sensitive) for profile in profiles]
@@ -90,7 +90,7 @@ def _lists(fields: Iterable[Field], asked: str | None) -> Chosen:
     return Chosen({"items": chosen[0]}, ())
 
 
-def _categories(_db: Engine, profiles: list[Profile], _asked: str | None) -> Chosen:
+def _categories(_db: Warehouse, profiles: list[Profile], _asked: str | None) -> Chosen:
     """All columns with few values."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _identifies(p)]
     if not chosen:
@@ -100,14 +100,14 @@ def _categories(_db: Engine, profiles: list[Profile], _asked: str | None) -> Cho
     return Chosen(columns, tuple(chosen))
 
 
-def _profile(db: Engine, name: str, kind: str) -> Profile:
+def _profile(db: Warehouse, name: str, kind: str) -> Profile:
     records, filled, different, most = db.rows(
         fill("core/profile", {"source": temp("source"), "column": column(name)})
     )[0]
     return Profile(name, kind, int(records), int(filled), int(different), int(most))
 
 
-def _with_clear(db: Engine, profile: Profile, sensitive: Profile) -> Profile:
+def _with_clear(db: Warehouse, profile: Profile, sensitive: Profile) -> Profile:
     """The profile with the share of records whose sensitive value follows from the column."""
     if profile.name == sensitive.name or profile.different > MOST_VALUES:
         return profile

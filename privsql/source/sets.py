@@ -18,7 +18,7 @@ from privsql.source.table import AS_TEXT, mount
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
     from privsql.model.universe import Universe
     from privsql.source.spec import Columns, Source
 
@@ -33,7 +33,7 @@ class SetRecords:
     once sorted ``contents``(basket, code) as well. How many records there are is private.
     """
 
-    db: Engine
+    db: Warehouse
     roles: Roles
     labels: tuple[str, ...]  # text of the items, in the order of the universe
     source_records: int
@@ -70,10 +70,10 @@ class SetRecords:
         """Make the records' sets readable as ``name``, under the publisher's own column name."""
         own = named(column("items"), self.roles.sensitive[0].name)
         records = fill("duckdb/records", {"baskets": temp("baskets")})
-        self.db.own_view(name, exp.select(own).from_(records.subquery("records")))
+        self.db.publish_as(name, exp.select(own).from_(records.subquery("records")))
 
 
-def prepare_sets(db: Engine, source: Source, columns_: Columns, universe: Universe) -> SetRecords:
+def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Universe) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
     Raises ``UsageError`` for unknown columns and types, NULL where it is refused, and items outside the universe.
@@ -110,7 +110,7 @@ def _kind(column_: Field, *, is_list: bool) -> str:
     return kind
 
 
-def _baskets(db: Engine, asked: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
+def _baskets(db: Warehouse, asked: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
     """Make ``baskets``; records of the source, and those left out."""
     if asked.items is not None:
         source: exp.Table = temp("source")
@@ -132,7 +132,7 @@ def _baskets(db: Engine, asked: Columns, columns: Sequence[Field], kind: str) ->
     return records, missing
 
 
-def _known_items(db: Engine, name: str) -> None:
+def _known_items(db: Warehouse, name: str) -> None:
     """``UsageError`` that names items of the source outside the universe."""
     holes: Holes = {
         "apart": temp("apart"),

@@ -16,7 +16,7 @@ from privsql.model.records import History
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Warehouse
     from privsql.source.spec import Columns, Source
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
@@ -26,7 +26,7 @@ AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are n
 class TableRecords:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
 
-    db: Engine
+    db: Warehouse
     roles: Roles
     labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
     counts: tuple[int, ...]  # (m,) o_i
@@ -75,7 +75,7 @@ class TableRecords:
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
-        self.db.own_view(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
+        self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Engine, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
+def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``named_records``: for a ledger, the records keep their names, ``source.id``.
@@ -125,7 +125,7 @@ def prepare(db: Engine, source: Source, columns: Columns, *, named_records: bool
     )
 
 
-def _id(db: Engine, source: Source, keep: exp.Expr) -> exp.Expr:
+def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
     """The column that names records; ``UsageError`` unless every record has a name of its own."""
     available = {fold(field.name): field.name for field in db.fields(temp("source"))}
     name = available.get(fold(source.id or ""))
@@ -141,12 +141,12 @@ def _id(db: Engine, source: Source, keep: exp.Expr) -> exp.Expr:
     return column(name)
 
 
-def mount(db: Engine, source: Source) -> None:
+def mount(db: Warehouse, source: Source) -> None:
     """Make the publisher's table readable as ``source``."""
     db.mount("source", source.path, source.kind, source.table, source.query)
 
 
-def _roles(db: Engine, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]:
+def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]:
     """The fields by role under their true names, and how each is read from ``source``."""
     available = {fold(field.name): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
@@ -188,7 +188,7 @@ def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
     return exp.not_(is_null(reading[name].copy()))
 
 
-def _count(db: Engine, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
     """Records of the source, and those that the NULL policy keeps; refuses by name."""
     refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.policy(f.name) == "refuse"]
     missing = [is_null(column(name)) for name in refused]

@@ -15,7 +15,7 @@ from privsql.answers.parse import read
 from privsql.attacks.differential import infer
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
-from privsql.engine.duck import scratch
+from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.contract import Table
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.differential import Inference
     from privsql.attacks.finding import Finding
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.engine.progress import Options
     from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
@@ -134,7 +134,7 @@ def _together(paths: tuple[Path, Path]) -> list[Finding]:
         return [found for adversary in combining for found in adversary(several)]
 
 
-def _holds(path: Path, db: Engine, manifest: Manifest) -> None:
+def _holds(path: Path, db: Workshop, manifest: Manifest) -> None:
     """``GuaranteeError`` if the file does not hold what a release holds."""
     held = contents(db, manifest, None)[0]
     if not held.ok:

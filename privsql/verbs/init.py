@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from privsql.engine.database import FILE_KINDS
-from privsql.engine.duck import unlocked
+from privsql.engine.open import unlocked
 from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Profiled

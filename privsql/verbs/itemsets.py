@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck import scratch
+from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.releases.opened import Release

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from privsql.engine.duck import Engine
+    from privsql.engine.database import Workshop
     from privsql.model.checks import Result
     from privsql.model.records import Records
     from privsql.source.spec import Spec
@@ -89,7 +89,7 @@ def publish(
 
 
 def _made(
-    db: Engine, spec: Spec, source: Records, key: Key, draft: Draft, composition: list[str]
+    db: Workshop, spec: Spec, source: Records, key: Key, draft: Draft, composition: list[str]
 ) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
     mechanism = of(spec.mechanism.kind)
@@ -115,7 +115,7 @@ def _made(
 
 
 def _ledger(
-    db: Engine, spec: Spec, source: Records
+    db: Workshop, spec: Spec, source: Records
 ) -> AbstractContextManager[ledgers.Ledger | budgets.Spending | None]:
     """The ledger of a source, open: of records and groups, or of budgets."""
     if isinstance(of(spec.mechanism.kind).composition, Budget):
@@ -129,14 +129,14 @@ def _key(spec: Spec) -> Key:
     return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
 
 
-def _prepared(db: Engine, spec: Spec) -> Records:
+def _prepared(db: Workshop, spec: Spec) -> Records:
     """The source, ready to be published under the specification's names."""
     source = prepared(db, spec, named_records=ledgers.path_of(spec) is not None)
     refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
     return source
 
 
-def _planned(db: Engine, spec: Spec, source: Records) -> dict[str, Any]:
+def _planned(db: Workshop, spec: Spec, source: Records) -> dict[str, Any]:
     """The facts of the next release, beside those that a ledger knows of."""
     mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
     if path is None or not path.exists() or isinstance(mechanism.composition, Budget):
@@ -172,7 +172,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
 
 
-def _manifest(db: Engine, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
+def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
     return Manifest(
         privsql=__version__,
         duckdb=db.version(),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck import Engine, workshop
+from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
@@ -16,13 +16,14 @@ from privsql.source.records import prepared
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.engine.database import Workshop
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
 
 @contextmanager
-def workroom(options: Options | None = None) -> Iterator[Engine]:
+def workroom(options: Options | None = None) -> Iterator[Workshop]:
     """An empty engine for the time of a verb, with a folder to spill to."""
     with (
         tempfile.TemporaryDirectory(prefix="privsql-") as folder,
@@ -34,7 +35,7 @@ def workroom(options: Options | None = None) -> Iterator[Engine]:
 @contextmanager
 def beside(
     path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
-) -> Iterator[tuple[Engine, Records]]:
+) -> Iterator[tuple[Workshop, Records]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
     Raises ``UsageError`` if the specification is not for such a release.
@@ -48,8 +49,8 @@ def beside(
         yield db, source
 
 
-def workshop_in(spill: Path, options: Options) -> Engine:
-    return workshop(spill, memory_limit=options.memory_limit, threads=options.threads, report=options.report)
+def workshop_in(spill: Path, options: Options) -> Workshop:
+    return workshop(spill, options)
 
 
 def same_roles(manifest: Manifest, source: Records) -> None:
@@ -62,7 +63,7 @@ def same_mechanism(manifest: Manifest, spec: Spec) -> None:
         raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
 
 
-def attach(db: Engine, path: Path, manifest: Manifest) -> None:
+def attach(db: Workshop, path: Path, manifest: Manifest) -> None:
     """Make the release's tables readable in database ``release`` beside the source."""
     if path.is_file():
         db.attach(path, "release", read_only=True)

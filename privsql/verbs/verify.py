@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
-from privsql.engine.duck import Engine, scratch
+from privsql.engine.open import scratch
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from privsql.engine.database import Workshop
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
     from privsql.source.spec import Spec
@@ -87,7 +88,7 @@ def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
     return results
 
 
-def _by_record(db: Engine, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+def _by_record(db: Workshop, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
     """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
     with ledgers.read(db, spec) as entries:
         by_digest = {entry.digest: entry for entry in entries}

@@ -1,7 +1,7 @@
 -- dealt: stored rows beside the rows of two arrays, by position.
 --   columns   those of the left table, bid, code (NULL where the positions do not agree: the checks would then fail)
---   reads     __records__: a stored table;  __slots__(pos, bid, code)
+--   reads     __records__: a stored table;  __positions__(pos, bid, code)
 --   why       DuckDB's positional join needs no hash table of n rows; other engines join on the position
 SELECT r.*, CASE WHEN r.rowid = s.pos THEN s.bid END AS bid, CASE WHEN r.rowid = s.pos THEN s.code END AS code
 FROM __records__ AS r
-POSITIONAL JOIN __slots__ AS s
+POSITIONAL JOIN __positions__ AS s

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.engine.duck import locked
+from privsql.engine.duck.opened import opened
 from privsql.errors import PrivsqlError
 from privsql.releases.draft import Draft
 from support.commands import PEOPLE, ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
@@ -489,9 +489,10 @@ def test_a_locked_release_can_not_reach_outside_or_change(
         release = small / "ill"
     else:
         release = small / "ill.duckdb"
-    with locked(release) as engine:
+    with opened(release, None) as engine:
+        engine.lock()
         with pytest.raises(PrivsqlError) as refusal:
-            engine.execute(statement.format(file=tmp_path / "secret.csv", folder=tmp_path)).fetchall()
+            engine.connection.rows(statement.format(file=tmp_path / "secret.csv", folder=tmp_path))
         assert len(str(refusal.value).splitlines()) == 1
     assert secret_rows
     assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "secret.csv"]

@@ -27,7 +27,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql.engine import sqlfiles
-from privsql.engine.duck import HARDENED
+from privsql.engine.duck.connection import HARDENED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

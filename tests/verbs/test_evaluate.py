@@ -556,7 +556,7 @@ def test_a_release_with_lookups_stays_locked(world: World, attached: list[Path],
             "SET enable_external_access = true",
         ):
             with pytest.raises(PrivsqlError):
-                release._db.execute(sql)
+                release._db.connection.run(sql)
             with pytest.raises(PrivsqlError):
                 release.sql(sql)
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]

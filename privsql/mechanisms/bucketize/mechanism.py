@@ -12,7 +12,7 @@ import pyarrow as pa
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
-from privsql.engine.slots import slots
+from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize import corruption, fakes, homogeneity
@@ -32,7 +32,7 @@ from privsql.mechanisms.bucketize.view import view
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.mechanisms.contract import Profiled
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 SLOPES = (2, 4, 8, 16, 32)
 
 
-def plan(db: Database, source: Records, asked: Bucketize) -> dict[str, Any]:
+def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
     return _summary(found, source, problem)
 
 
-def search(db: Database, domain: Records, asked: Bucketize) -> tuple[Plan, Problem]:
+def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Problem]:
     """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
@@ -62,7 +62,7 @@ def search(db: Database, domain: Records, asked: Bucketize) -> tuple[Plan, Probl
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
 
 
-def publish(db: Database, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     found, problem = search(db, source, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
@@ -73,11 +73,11 @@ def publish(db: Database, source: Records, asked: Bucketize, key: Key) -> dict[s
         source.sort()
         bids = drawn.result()
         counted = beside.submit(_counted, bids, problem.counts, found.setting)
-        db.put("slots", slots(spread(bids, problem.counts, counts, noise)))
-        assigned = db.matched(temp("records"), temp("slots")).subquery()
+        db.put("positions", positions(spread(bids, problem.counts, counts, noise)))
+        assigned = db.matched(temp("records"), temp("positions")).subquery()
         holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
         db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
-        db.drop("slots")
+        db.drop("positions")
         source.history.groups = bids
         source.done()
         composition, meetings = counted.result()
@@ -135,7 +135,7 @@ def _largest(asked: Bucketize, values: int) -> int:
 
 
 def _with_fakes(
-    db: Database, source: Records, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
+    db: Relations, source: Records, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
 ) -> tuple[Composition, int]:
     """The buckets with their fakes, and how many of these negative associations exclude."""
     known: Ints = np.empty((0, 2), dtype=np.int64)
@@ -159,7 +159,7 @@ def _fractions(composition: Composition, problem: Problem) -> pa.Table:
     )
 
 
-def propose(db: Database, source: Profiled) -> Proposal:
+def propose(db: Relations, source: Profiled) -> Proposal:
     """The first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
     records = source.records()
     for slope in SLOPES:

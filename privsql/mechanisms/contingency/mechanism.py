@@ -30,7 +30,7 @@ from privsql.noise import OpenDPNoise, SeededNoise
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contingency.model import StandIns
     from privsql.mechanisms.contingency.taxonomy import Ints
@@ -44,7 +44,7 @@ LEAVES = membership.Leaves("cells", is_null(column("expanded")), column("choice"
 RECORD = "Privacy is for one record, added or removed."
 
 
-def plan(db: Database, source: Records, asked: Contingency) -> dict[str, Any]:
+def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
     """What is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_domains(db, source, asked)
     cells(db, source, domains)
@@ -60,7 +60,7 @@ def plan(db: Database, source: Records, asked: Contingency) -> dict[str, Any]:
     }
 
 
-def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the values that occur as the domains."""
     return Proposal(
         {"kind": "contingency", "epsilon": "1", "domains": {one.name: "data" for one in source.columns}},
@@ -68,7 +68,7 @@ def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all me
     )
 
 
-def publish(db: Database, source: Records, asked: Contingency, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -109,7 +109,7 @@ def _not_covered(source: Records, asked: Contingency) -> list[str]:
 
 
 def _write_cells(
-    db: Database, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
+    db: Relations, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
 ) -> None:
     """The tables ``cells`` and ``privsql_cells``; ``made``: tree, fitted sizes, what stands for the pruned."""
     tree, size, stand_ins = made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.slots import BATCH
+from privsql.engine.positions import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

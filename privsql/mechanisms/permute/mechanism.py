@@ -30,7 +30,7 @@ from privsql.mechanisms.permute.view import view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.permute.axis import Ints
     from privsql.model.records import Records
@@ -46,7 +46,7 @@ COVERED = {  # what releases of the same subjects guarantee together, by the wea
 K, SHARES = 5, 100  # proposed: k, and e as this part of the range
 
 
-def plan(db: Database, source: Records, asked: Permute) -> dict[str, Any]:
+def plan(db: Relations, source: Records, asked: Permute) -> dict[str, Any]:
     """The facts of the next release: of the static optimum, if it is the first one."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
@@ -71,7 +71,7 @@ def _static(found: Measured, source: Records, asked: Permute) -> list[int]:
     )
 
 
-def publish(db: Database, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
@@ -83,11 +83,11 @@ def publish(db: Database, source: Records, asked: Permute, key: Key) -> dict[str
     values, ranks, records = _published(codes[shown], source.counts)
     given_codes = np.full(len(codes), -1, dtype=np.int32)
     given_codes[shown] = shuffled(groups[shown], ranks, noise)
-    db.put("slots", dealt(groups, given_codes))
-    given = db.dealt(temp("records"), temp("slots")).subquery()
+    db.put("positions", dealt(groups, given_codes))
+    given = db.dealt(temp("records"), temp("positions")).subquery()
     holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
     db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
-    db.drop("slots")
+    db.drop("positions")
     source.history.groups = groups
     db.put("composition", contents(groups[shown], codes[shown]))
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
@@ -151,7 +151,7 @@ def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str
     }
 
 
-def propose(db: Database, profiled: Profiled) -> Proposal:
+def propose(db: Relations, profiled: Profiled) -> Proposal:
     """Up to five values, over a hundredth of the range of the records without the lowest and the highest hundredth."""
     source = profiled.records()
     is_time = source.roles.sensitive[0].type in STEPS

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.suite import Several
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Kept
     from privsql.model.manifest import Manifest
 DIFFERENCES = "difference of releases"
@@ -41,7 +41,7 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
             raise UsageError(f"{name} has other columns than {names[0]}")
 
 
-def published(db: Database, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         roles = manifest.roles
@@ -53,7 +53,7 @@ def published(db: Database, names: Sequence[str], manifests: Sequence[Manifest])
     return found
 
 
-def _pair_of_files(db: Database, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
+def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
     roles, (first, second) = manifest.roles, pair
     both = f"{names[first]} and {names[second]}"
     holes: Holes = {
@@ -83,7 +83,7 @@ def _condition(manifest: Manifest) -> Holes:
     return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
 
 
-def by_record(db: Database, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+def by_record(db: Relations, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
     """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
     db.view("known", known)
     found = []
@@ -99,7 +99,7 @@ def by_record(db: Database, releases: Sequence[Kept], known: exp.Query, manifest
     return [*found, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
 
 
-def _pair(db: Database, first: Kept, second: Kept, manifest: Manifest) -> list[Check]:
+def _pair(db: Relations, first: Kept, second: Kept, manifest: Manifest) -> list[Check]:
     name = f"joined_{first.number}_{second.number}"
     holes: Holes = {
         "first": first.members,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import identifiers, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
-from privsql.engine.slots import slots
+from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, same, temp
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
@@ -26,21 +26,21 @@ from privsql.mechanisms.randomize.view import view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
     from privsql.model.records import Records
     from privsql.noise import Key
 
 
-def plan(db: Database, source: Records, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Relations, source: Records, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """The facts of the partition."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
     return _facts(problem, found, search.checked(problem, found))
 
 
-def publish(db: Database, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
@@ -51,14 +51,14 @@ def publish(db: Database, source: Records, asked: Randomize, key: Key) -> dict[s
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         moves = beside.submit(drawn, found.parts, subtables, noise)
         source.sort()
-        db.put("slots", slots(moves.result()))
+        db.put("positions", positions(moves.result()))
     source.history.groups = moves_table(subtables)["sub_table"].to_numpy()[moves.result()]
     db.put("moves", moves_table(subtables))
     db.put("listed", _cells(found))
     listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
     db.make("cells", fill("randomize/cells", listed))
     holes: Holes = {
-        "assigned": db.matched(temp("records"), temp("slots")).subquery(),
+        "assigned": db.matched(temp("records"), temp("positions")).subquery(),
         "moves": temp("moves"),
         "cells": temp("cells"),
         "qi": roles.qi_out("r"),
@@ -67,7 +67,7 @@ def publish(db: Database, source: Records, asked: Randomize, key: Key) -> dict[s
         "same_value": same("x", "r", roles.sa_keys),
     }
     db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
-    db.drop("slots")
+    db.drop("positions")
     source.done()
     db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
     db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
@@ -122,7 +122,7 @@ def retention(subtables: Sequence[SubTable]) -> float:
     return float(kept / sum(t.records for t in subtables))
 
 
-def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     counts = source.records().counts
     n = sum(counts)

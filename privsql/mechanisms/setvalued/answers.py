@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.consistent import Reals
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
@@ -60,7 +60,7 @@ class Answers(base.Answers):
     certain = frozenset()
     measures = frozenset()
 
-    def __init__(self, db: Database, manifest: Manifest, database: str | None = None) -> None:
+    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
         super().__init__(db, manifest)
         self._epsilon, self._database = Fraction(manifest.parameters["epsilon"]), database
         self._empty: int | None = manifest.facts["without_items"]

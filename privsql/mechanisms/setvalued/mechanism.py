@@ -30,7 +30,7 @@ from privsql.mechanisms.setvalued.view import view
 from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.setvalued.imputed import Imputed
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
@@ -43,7 +43,7 @@ LEAVES = membership.Leaves("item sets", is_null(column("node")))
 RECORD = "Privacy is for one record, added or removed."
 
 
-def plan(db: Database, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Relations, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = _taxonomy(len(source.labels), asked, None)
     first = portion(asked.epsilon, asked.epsilon / 2, int(taxonomy.inner[0]))
@@ -60,7 +60,7 @@ def plan(db: Database, source: Records, asked: SetValued) -> dict[str, Any]:  # 
     }
 
 
-def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the items that occur as the universe."""
     return Proposal(
         {"kind": "setvalued", "epsilon": "1", "universe": "data"},
@@ -68,7 +68,7 @@ def propose(db: Database, source: Profiled) -> Proposal:  # noqa: ARG001 (all me
     )
 
 
-def publish(db: Database, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -107,7 +107,7 @@ def _taxonomy(items: int, asked: SetValued, noise: Shuffler | None) -> Taxonomy:
     return flat(items, noise) if asked.algorithm == "basic" else grow(items, asked.fan_out, noise)
 
 
-def _baskets(db: Database) -> Baskets:
+def _baskets(db: Relations) -> Baskets:
     """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.sets``."""
     contents = db.arrow(all_rows(temp("contents")))
     weights = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
@@ -118,7 +118,7 @@ def _baskets(db: Database) -> Baskets:
 
 
 def _write(
-    db: Database, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
+    db: Relations, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
 ) -> None:
     """The tables of a release."""
     items = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()

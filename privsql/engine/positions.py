@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SLOTS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
+POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
 BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
 
 
-def slots(bids: NDArray[Any]) -> pa.RecordBatchReader:
+def positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
     """(pos, bid) for every position, as a stream."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for begin in range(0, len(bids), BATCH):
             part = bids[begin : begin + BATCH]
-            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=SLOTS)
+            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=POSITIONS)
 
-    return pa.RecordBatchReader.from_batches(SLOTS, batches())
+    return pa.RecordBatchReader.from_batches(POSITIONS, batches())

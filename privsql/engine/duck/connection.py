@@ -1,0 +1,156 @@
+"""One session of DuckDB: statements run one after the other, traced, with progress and with privsql's own errors."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from privsql.engine.progress import Silent
+from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from privsql.engine.progress import Reporter
+
+MISTAKES = (
+    duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
+    duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
+)  # fmt: skip
+POLL = 0.1  # seconds between two looks at a running statement
+Settings = dict[str, str | bool | int | float | list[str]]
+HARDENED: Settings = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+VERSION = duckdb.__version__
+
+
+class Connection:
+    """A connection of its own to an instance of its own, in memory. ``trace`` holds every statement that ran."""
+
+    def __init__(
+        self, settings: Settings | None = None, report: Reporter | None = None, path: str = ":memory:"
+    ) -> None:
+        self._report = report or Silent()
+        self.trace: list[str] = []
+        with translated():
+            self._duck = duckdb.connect(path, read_only=path != ":memory:", config=HARDENED | (settings or {}))
+        # Text of a timestamp must not depend on where it is written.
+        self.run("SET TimeZone = 'UTC'")
+
+    def close(self) -> None:
+        """Close the connection and forget all that is temporary."""
+        with suppress(duckdb.Error):  # an interrupted statement may still be ending
+            self._duck.close()
+
+    def step(self, title: str) -> None:
+        """Tell whoever watches what comes next."""
+        self._report.step(title)
+
+    def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
+        """Run one statement, traced, with progress and translated errors."""
+        self.trace.append(sql)
+        with translated():
+            if self._report.watched:
+                self._watched(sql, values)
+            else:
+                self._duck.execute(sql, values or None)
+
+    def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement and fetch its rows."""
+        self.run(sql, values)
+        with translated():
+            return self._duck.fetchall()
+
+    def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run one query and fetch an Arrow table."""
+        self.trace.append(sql)
+        with translated():
+            return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
+
+    def register(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+        """Make an Arrow table readable under a name, without a copy."""
+        self._duck.register(name, data)
+
+    def unregister(self, name: str) -> None:
+        """Forget a registered table."""
+        self._duck.unregister(name)
+
+    def _watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
+        """Run in a thread and report progress meanwhile; Ctrl-C interrupts the statement."""
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._duck.execute(sql, values or None)
+            except (duckdb.Error, RuntimeError) as error:
+                failure.append(error)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(POLL)
+                self._report.update(self._duck.query_progress())
+        except KeyboardInterrupt:
+            self._duck.interrupt()
+            worker.join()
+            raise
+        if failure:
+            raise failure[0]
+
+
+def one_select(query: str) -> str:
+    """The text of a query if it is exactly one SELECT; ``UsageError`` for anything else."""
+    try:
+        statements = duckdb.extract_statements(query)
+    except duckdb.Error as error:
+        raise UsageError(f"query: {_line(error)}") from error
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise UsageError("query: must be one SELECT")
+    return statements[0].query
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """DuckDB's errors as privsql's, one line each."""
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except MISTAKES as error:
+        raise UsageError(_line(error)) from error
+    except duckdb.OutOfMemoryException as error:
+        raise EngineError(f"out of memory or disk space: {_line(error)}") from error
+    except (duckdb.Error, RuntimeError) as error:
+        if "nterrupt" in str(error):
+            raise KeyboardInterrupt from error
+        raise EngineError(_line(error)) from error
+
+
+@contextmanager
+def about(path: Path, *, query: bool = False, whole: bool = False) -> Iterator[None]:
+    """Name the file in errors, and say what a lock means; ``whole``: any error is the file's."""
+    try:
+        yield
+    except EngineError as error:
+        if "set lock on file" in str(error) or "lock is held" in str(error):
+            raise EngineError(f"{path}: is open for writing in another process; close it there") from error
+        raise EngineError(f"{path}: can't be read: {error}") from error
+    except UsageError as error:
+        if whole:
+            raise EngineError(f"{path}: can't be read: {error}") from error
+        raise UsageError(f"{path}: {'source.query: ' if query else ''}{error}") from error
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error, without the class that DuckDB puts before it."""
+    first = str(error).strip().split("\n")[0]
+    return first.split(" Error: ", 1)[-1]

@@ -1,0 +1,113 @@
+"""``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from sqlglot import exp
+
+from privsql.engine.duck.connection import one_select
+from privsql.engine.roles import Field
+from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from privsql.engine.duck.connection import Connection
+
+
+class DuckRelations:
+    """What was made in one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._home = "memory"
+        self._registered: set[str] = set()
+
+    def close(self) -> None:
+        """End the session and forget all that is temporary."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading ---
+
+    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a query and fetch all rows."""
+        return self.connection.rows(render(query), values)
+
+    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and fetch an Arrow table."""
+        return self.connection.arrow(render(query), values)
+
+    def fields(self, source: exp.Expr) -> list[Field]:
+        """Columns of a table or query."""
+        query = exp.select("*").from_(source) if isinstance(source, exp.Table) else source
+        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {render(query)}")]
+
+    def position(self, table: str) -> exp.Expr:
+        """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
+        return exp.column("rowid", table=table)
+
+    def dealt(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
+        return fill("duckdb/dealt", {"records": records, "positions": positions})
+
+    def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+        """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
+        return fill("duckdb/matched", {"records": records, "positions": positions})
+
+    # Making ---
+
+    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+        """Materialise a query as a table: temporary, or in the attached database ``into``."""
+        if title:
+            self.connection.step(title)
+        kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp(name))
+        self.connection.run(f"CREATE {kind} {render(target)} AS {render(query)}")
+
+    def own(self, name: str, query: str) -> None:
+        """Materialise a SELECT of the publisher's as temporary table ``name``."""
+        self.connection.run(f"CREATE TEMP TABLE {render(temp(name))} AS {one_select(query)}")
+
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+        """Create a view: temporary, or in the attached database ``into``."""
+        if into is None:
+            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {render(query)}")
+            return
+        # The view's own database must be current, so that its text names no database and survives a renamed file.
+        self.connection.run(f"USE {identifier(into)}")
+        try:
+            self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
+        finally:
+            self.connection.run(f"USE {identifier(self._home)}")
+
+    def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+        """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
+        self.connection.register(PREFIX + name, data)
+        self._registered.add(name)
+
+    def drop(self, *names: str) -> None:
+        """Forget temporary relations."""
+        for name in names:
+            if name in self._registered:
+                self.connection.unregister(PREFIX + name)
+                self._registered.discard(name)
+            else:
+                self.connection.run(f"DROP TABLE IF EXISTS {render(temp(name))}")
+
+
+def identifier(name: str) -> str:
+    """A name as SQL writes it."""
+    return render(exp.to_identifier(name, quoted=True))
+
+
+def text(value: object) -> str:
+    """A value as a text constant of SQL."""
+    return render(exp.Literal.string(str(value)))

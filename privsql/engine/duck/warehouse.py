@@ -1,0 +1,61 @@
+"""``Warehouse`` of ``privsql.engine.database``: a publisher's DuckDB, Parquet or CSV file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from privsql.engine.duck.connection import about, one_select
+from privsql.engine.duck.container import DuckContainer, reader
+from privsql.engine.duck.relations import identifier
+from privsql.engine.sqlfiles import DIALECT, render, table, temp
+from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOME = "warehouse"  # the publisher's database, once it is mounted
+
+
+class DuckWorkshop(DuckContainer):
+    """A publisher's source beside the releases that are made of it."""
+
+    def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:
+        """Make the publisher's table readable as view ``name``."""
+        if not path.exists():
+            raise EngineError(f"{path}: no such file")
+        if kind == "duckdb":
+            self.attach(path, HOME, read_only=True)
+            self._home = HOME
+            self.connection.run(f"USE {identifier(HOME)}")
+        else:
+            with about(path, whole=True):
+                self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader(kind, path)}")
+        if query:  # materialised: it might yield other rows when it is read again
+            with about(path, query=True):
+                self.own(name, query)
+            return
+        with about(path):
+            inner = render(exp.select("*").from_(_relation(relation)))
+            self.connection.run(f"CREATE TEMP VIEW {render(temp(name))} AS {inner}")
+
+    def publish_as(self, name: str, query: exp.Expr) -> None:
+        """Create a temporary view under a name of the publisher's."""
+        self.connection.run(f"CREATE TEMP VIEW {render(table(name, 'temp'))} AS {render(query)}")
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a SELECT of the publisher's own on the source."""
+        return self.connection.rows(one_select(sql))
+
+
+def _relation(name: str | None) -> exp.Table:
+    """A table of the warehouse by its dotted name, parts may be quoted; None: the file."""
+    if not name:
+        return table("source", "temp")
+    try:
+        given = exp.to_table(name, dialect=DIALECT)
+    except SqlglotError as error:
+        raise UsageError(f"table {name!r} is not a name; quote its parts") from error
+    return table(given.name, HOME, given.db or "main")
