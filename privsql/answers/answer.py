@@ -16,7 +16,7 @@ from privsql.engine.sqlfiles import column, temp
 from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.estimate import Estimate
 
 
@@ -51,7 +51,7 @@ class Answer:
         return {"rows": rows, "confidence": 1.0 if self.certain else self.confidence, "estimator": self.estimator}
 
 
-def present(db: Database, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def present(db: Relations, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Columns and rows of the answer; the engine filters and sorts, so that values compare as they do in the data."""
     data: dict[str, Any] = {
         "rank": pa.array(range(len(found)), pa.int64()),

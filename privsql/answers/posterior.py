@@ -23,7 +23,7 @@ from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
 
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
@@ -58,7 +58,7 @@ class Asked:
     at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates.
     """
 
-    db: Database
+    db: Relations
     query: CountQuery
     records: exp.Table
     through: Channel
@@ -117,7 +117,7 @@ def nothing(query: CountQuery) -> list[Estimate]:
     return [Estimate((), *query.measure.nothing)] if not query.groups else []
 
 
-def chosen(db: Database, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
+def chosen(db: Relations, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
     """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
     terms = group_terms(query, "sa")
     holes: Holes = {

@@ -11,7 +11,7 @@ from privsql.engine.sqlfiles import column, every, fill, named, table
 from privsql.model.estimate import Estimate, exactly
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
 
 Side = Literal["qi", "sa"]
 EXACT = "the release holds the exact answer"
@@ -140,7 +140,7 @@ def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
     )
 
 
-def exact_answer(db: Database, query: CountQuery, records: exp.Table) -> list[Estimate]:
+def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
     """Its rows."""
     rows = db.rows(exact_statement(query, records))
     return [exactly(tuple(row[:-1]), None if row[-1] is None else float(row[-1])) for row in rows]

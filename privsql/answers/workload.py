@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
@@ -33,7 +33,7 @@ class Question:
     groups: tuple[tuple[Any, ...], ...] | None = None
 
 
-def equality(db: Database, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+def equality(db: Relations, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
 
     After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
@@ -46,7 +46,7 @@ def equality(db: Database, roles: Roles, name: str, conditions: int, noise: np.r
         yield Question(_count(name, own, shown), groups)
 
 
-def ranges(db: Database, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+def ranges(db: Relations, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
 
     ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
@@ -63,7 +63,7 @@ def ranges(db: Database, roles: Roles, name: str, queries: int, noise: np.random
         yield Question(_count(name, exp.and_(own, between), []))
 
 
-def _conditions(db: Database, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+def _conditions(db: Relations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
     """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
     records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
     for row in _sampled(db, roles, records, number * TRIES, noise):
@@ -82,7 +82,7 @@ def _conditions(db: Database, roles: Roles, number: int, noise: np.random.Genera
 
 
 def random(
-    db: Database, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+    db: Relations, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
 ) -> Iterator[Question]:
     """Predicates of a given expected selectivity s (Anatomy, section 6).
 
@@ -118,7 +118,7 @@ def from_file(path: Path) -> list[Question]:
 
 
 def _sampled(
-    db: Database, roles: Roles, records: int, number: int, noise: np.random.Generator
+    db: Relations, roles: Roles, records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
     """The quasi-identifiers of random records, with replacement."""
     size = 1000

@@ -20,7 +20,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, same, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
 
 NAME = "intersection of releases"
@@ -28,7 +28,7 @@ KNOWS = "another release of the same people, and the quasi-identifiers of someon
 KINDS = ("bucketize", "permute")  # releases that list the values of groups
 
 
-def attack(db: Database, manifests: tuple[Manifest, Manifest], databases: tuple[str, str]) -> list[Finding]:
+def attack(db: Relations, manifests: tuple[Manifest, Manifest], databases: tuple[str, str]) -> list[Finding]:
     """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases."""
     first, second = manifests
     for manifest in manifests:

@@ -12,7 +12,7 @@ from privsql.attacks.suite import SCENES
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
 
 SAMPLE = 50_000  # records that are attacked at most
@@ -62,7 +62,7 @@ class Risk:
         return {"above": round(self.above, 4), "twice": round(self.twice, 4), "attacked": self.attacked}
 
 
-def quick_learning_risk(db: Database, manifest: Manifest, database: str | None, sample: int = SAMPLE) -> Risk | None:
+def quick_learning_risk(db: Relations, manifest: Manifest, database: str | None, sample: int = SAMPLE) -> Risk | None:
     """Estimate the deFinetti attack on a release whose tables are in ``database`` (None: the current one).
 
     One round of ``privsql.attacks.learning`` on about ``sample`` records: for buckets, those in the first ones of each

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.attacks.block import Block, Floats, Ints
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.model.manifest import Manifest
 
@@ -33,7 +33,7 @@ class Given:
     (None: all); ``noise``: for what an adversary draws.
     """
 
-    db: Database
+    db: Relations
     manifest: Manifest
     noise: np.random.Generator
     database: str | None = None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
 
 
-class Database(Protocol):
+class Relations(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
 
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
@@ -74,7 +74,7 @@ class Database(Protocol):
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
 
-class Warehouse(Database, Protocol):
+class Warehouse(Relations, Protocol):
     """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""
 
     def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.engine.roles import Roles
     from privsql.model.checks import Check
     from privsql.model.estimate import Estimate
@@ -65,13 +65,13 @@ class Mechanism(Protocol):
     def read(self, manifest: Manifest) -> Any:
         """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
 
-    def plan(self, db: Database, source: Domain, asked: Any) -> Json:
+    def plan(self, db: Relations, source: Domain, asked: Any) -> Json:
         """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``."""
 
-    def propose(self, db: Database, source: Domain) -> Json:
+    def propose(self, db: Relations, source: Domain) -> Json:
         """Parameters that are feasible for a source, for the table ``[mechanism]`` of a specification."""
 
-    def publish(self, db: Database, source: Domain, asked: Any, key: Key) -> Json:
+    def publish(self, db: Relations, source: Domain, asked: Any, key: Key) -> Json:
         """Make the tables of a release in database ``release``; returns the facts for its manifest."""
 
     def tables(self, manifest: Manifest) -> Columns:
@@ -80,16 +80,16 @@ class Mechanism(Protocol):
     def view(self, manifest: Manifest) -> exp.Query:
         """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
 
-    def checks(self, db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+    def checks(self, db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
         """The checks that need the release alone; its tables are read from ``database``."""
 
     def long_checks(self, manifest: Manifest) -> list[Check]:
         """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
 
-    def source_checks(self, db: Database, manifest: Manifest, source: Domain, asked: Any) -> list[Check]:
+    def source_checks(self, db: Relations, manifest: Manifest, source: Domain, asked: Any) -> list[Check]:
         """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
 
-    def answers(self, db: Database, manifest: Manifest) -> Answers:
+    def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """The release, open in ``db``, as one that answers."""
 
     def promise(self, asked: Any) -> str:

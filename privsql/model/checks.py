@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
 MOST = 1000  # offending rows that are counted
@@ -49,12 +49,12 @@ class Result:
         return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
 
 
-def run(db: Database | None, checks: Iterable[Check]) -> list[Result]:
+def run(db: Relations | None, checks: Iterable[Check]) -> list[Result]:
     """Run checks in order. A check whose query can't run on what was found has failed."""
     return [_run(db, check) for check in checks]
 
 
-def _run(db: Database | None, check: Check) -> Result:
+def _run(db: Relations | None, check: Check) -> Result:
     if db is None or not isinstance(check.query, exp.Expr):
         try:
             wrong = check.query() if callable(check.query) else ["no database"]

@@ -12,7 +12,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
 
 
 class Universe(BaseModel):
@@ -51,7 +51,7 @@ class Universe(BaseModel):
         return self
 
 
-def listed(db: Database, asked: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
+def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
     """Make relation ``universe``(code, item of type ``kind``); returns the text of its items.
 
     ``occurring``: query for the column ``item`` of those that occur. Raises ``UsageError`` for an empty universe, or an

@@ -30,7 +30,7 @@ SHOWN = 3  # unknown items that a message names
 class PreparedSets:
     """The source, mounted and counted.
 
-    Database ``universe``(code, item), ``baskets``(basket, items, records): the different sets, in canonical order, and
+    Relations ``universe``(code, item), ``baskets``(basket, items, records): the different sets, in canonical order, and
     ``contents``(basket, code). How many records there are is private: a release states no exact number of them.
     """
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.unmask import Listed
     from privsql.model.estimate import Estimate
@@ -30,7 +30,7 @@ class Answers:
     certain: frozenset[str] = frozenset({"baseline"})
     measures: frozenset[str] = frozenset()
 
-    def __init__(self, db: Database, roles: Roles, facts: dict[str, Any]) -> None:
+    def __init__(self, db: Relations, roles: Roles, facts: dict[str, Any]) -> None:
         self._db, self._roles, self._facts = db, roles, facts
 
     @cached_property

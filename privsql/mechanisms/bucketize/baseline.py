@@ -25,7 +25,7 @@ from privsql.model.estimate import Estimate, exactly, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.posterior import Asked, Seen
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
 
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
 
@@ -48,7 +48,7 @@ def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
     return fill("query/pairs", holes)
 
 
-def estimate(db: Database, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
+def estimate(db: Relations, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
     if query.measure.kind != "count":
         raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")

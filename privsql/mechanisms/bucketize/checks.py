@@ -21,7 +21,7 @@ from privsql.model.checks import Check, differ, exceed, in_order, tally, values_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
 
@@ -41,7 +41,7 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     roles = manifest.roles
     _name_tables(db, manifest, database)
@@ -96,7 +96,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     ]
 
 
-def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, v_channel, with v_sizes and v_claimed."""
     roles = manifest.roles
     db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
@@ -120,7 +120,7 @@ def long_checks(manifest: Manifest) -> list[Check]:
     return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Bucketize) -> list[Check]:
+def source_checks(db: Relations, manifest: Manifest, source: Domain, asked: Bucketize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles, given = manifest.roles, thresholds(db, source, asked.threshold)
     compare = differ if asked.excess == "refuse" else exceed
@@ -170,7 +170,7 @@ def _fake_checks(manifest: Manifest) -> list[Check]:
     return [Check("every bucket lists distinct values", distinct)]
 
 
-def _as_asked(db: Database, asked: Sequence[Fraction]) -> list[str]:
+def _as_asked(db: Relations, asked: Sequence[Fraction]) -> list[str]:
     """Compare the published thresholds with those that the specification gives."""
     listed = exp.select("numerator", "denominator").from_(temp("v_values")).order_by("code")
     stated = [Fraction(int(top), int(bottom)) if top and bottom else None for top, bottom in db.rows(listed)]
@@ -191,7 +191,7 @@ def read(manifest: Manifest) -> Bucketize:
     return stated(manifest, Facts, Bucketize, "plan")
 
 
-def _rule(db: Database, manifest: Manifest) -> list[str]:
+def _rule(db: Relations, manifest: Manifest) -> list[str]:
     """Recompute every threshold from the manifest's rule and the counts of ST, in fractions."""
     asked = read(manifest)
     if asked.threshold.query is not None:

@@ -26,7 +26,7 @@ from privsql.mechanisms.bucketize.view import size_of_bucket
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.arrays import Composition
     from privsql.mechanisms.bucketize.model import Ints, Setting
@@ -95,7 +95,7 @@ def refuse_weak(weak: int, policy: str) -> None:
         )
 
 
-def excluded(db: Database, roles: Roles, setting: dict[str, int], through: Channel) -> Ints:
+def excluded(db: Relations, roles: Roles, setting: dict[str, int], through: Channel) -> Ints:
     """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
 
     Reads ``qit`` of database ``release`` and relation ``composition``, the buckets without fakes.
@@ -118,7 +118,7 @@ def excluded(db: Database, roles: Roles, setting: dict[str, int], through: Chann
     return np.unique(np.concatenate(found), axis=0)
 
 
-def _negative(db: Database, name: str, setting: dict[str, int], through: Channel) -> tuple[pa.Array, Ints]:
+def _negative(db: Relations, name: str, setting: dict[str, int], through: Channel) -> tuple[pa.Array, Ints]:
     """Values of a column and codes that hardly occur with them."""
     composition = exp.select("bid", named(column("code"), "s0"), named(column("records"), "count"))
     holes: Holes = {

@@ -27,7 +27,7 @@ from privsql.mechanisms.bucketize.unmask import channel
 from privsql.mechanisms.bucketize.view import view
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.model.manifest import Manifest
@@ -46,13 +46,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plan(db: Database, source: Domain, asked: Bucketize) -> dict[str, Any]:
+def plan(db: Relations, source: Domain, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
     return _summary(found, source, problem)
 
 
-def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Problem]:
+def search(db: Relations, domain: Domain, asked: Bucketize) -> tuple[Plan, Problem]:
     """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
@@ -66,7 +66,7 @@ def search(db: Database, domain: Domain, asked: Bucketize) -> tuple[Plan, Proble
     return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
 
 
-def publish(db: Database, source: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Domain, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     found, problem = search(db, source, asked)
     noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
@@ -139,7 +139,7 @@ def _largest(asked: Bucketize, values: int) -> int:
 
 
 def _with_fakes(
-    db: Database, source: Domain, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
+    db: Relations, source: Domain, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
 ) -> tuple[Composition, int]:
     """The buckets with their fakes, and how many of these negative associations exclude."""
     known: Ints = np.empty((0, 2), dtype=np.int64)
@@ -163,7 +163,7 @@ def _fractions(composition: Composition, problem: Problem) -> pa.Table:
     )
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:
+def propose(db: Relations, source: Domain) -> dict[str, Any]:
     """The first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
     for slope in SLOPES:
         rule = f"{slope}*f + 0.02"
@@ -175,7 +175,7 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:
     return {"kind": "bucketize", "algorithm": "optimal", "threshold": rule}
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:
+def answers(db: Relations, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles, manifest.facts)
 

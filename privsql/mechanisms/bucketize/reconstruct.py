@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.channel import Channel, Floats
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
 FORMULA = (
@@ -48,7 +48,7 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
     return found
 
 
-def read(db: Database, facts: dict[str, Any]) -> list[Listed]:
+def read(db: Relations, facts: dict[str, Any]) -> list[Listed]:
     """How often values are listed together in an open release."""
     return listed(db.arrow(all_rows(table("privsql_channel"))), facts["setting"], facts.get("fake_values", 0))
 
@@ -98,7 +98,7 @@ def observe(asked: Asked, roles: Roles, facts: dict[str, Any], classes: list[Lis
     return replace(seen, observed=less("pairs", seen.observed), amounts=less("amounts", seen.amounts))
 
 
-def asked_of(db: Database, query: CountQuery, classes: list[Listed], through: Channel) -> Asked:
+def asked_of(db: Relations, query: CountQuery, classes: list[Listed], through: Channel) -> Asked:
     """The question with what is certain of the values' records, and what is not."""
     most = np.sum([one.most for one in classes], axis=0)
     uncertain = np.sum([one.variance for one in classes], axis=0) if classes[0].fakes else None

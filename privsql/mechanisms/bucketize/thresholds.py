@@ -13,14 +13,14 @@ from privsql.exact import fraction
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.bucketize.parameters import Threshold
 
 EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 
 
-def thresholds(db: Database, domain: Domain, asked: Threshold) -> tuple[Fraction, ...]:
+def thresholds(db: Relations, domain: Domain, asked: Threshold) -> tuple[Fraction, ...]:
     """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
     try:
         found = _queried(db, domain, asked.query) if asked.query else asked.of(domain.labels, domain.counts)
@@ -33,7 +33,7 @@ def thresholds(db: Database, domain: Domain, asked: Threshold) -> tuple[Fraction
     return found
 
 
-def _queried(db: Database, domain: Domain, query: str) -> tuple[Fraction, ...]:
+def _queried(db: Relations, domain: Domain, query: str) -> tuple[Fraction, ...]:
     """The thresholds that the publisher's query yields, matched to the domain in SQL."""
     db.own("given_thresholds", query)
     fields = db.fields(temp("given_thresholds"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.estimate import Estimator
 
 DAMAGED = "the release is damaged (privsql verify tells more)"
@@ -42,7 +42,7 @@ class Answers:
     certain: frozenset[str] = frozenset()
     measures: frozenset[str] = frozenset()
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Relations) -> None:
         self._db = db
 
     @property

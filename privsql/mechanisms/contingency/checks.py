@@ -26,7 +26,7 @@ from privsql.model.checks import Check, as_asked, differ, in_order, tally
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.contract import Columns
@@ -58,7 +58,7 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     for view, name in (("counts", "cells"), ("cells", "privsql_cells")):
         db.view(f"v_{view}", all_rows(table(name, database)))
@@ -97,7 +97,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Contingency) -> list[Check]:
+def source_checks(db: Relations, manifest: Manifest, source: Domain, asked: Contingency) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
         Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
@@ -105,7 +105,7 @@ def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Conti
     ]
 
 
-def _with_tree(db: Database, manifest: Manifest, check: TreeCheck) -> list[str]:
+def _with_tree(db: Relations, manifest: Manifest, check: TreeCheck) -> list[str]:
     try:
         taxonomy = read_taxonomy(db.arrow(all_rows(temp("v_taxonomy"))))
         if len(taxonomy.roots) != len(manifest.sensitive):
@@ -119,7 +119,7 @@ def _paths(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
     return [f"part {row} {what}" for row, what in violations(tree, taxonomy, asked)]
 
 
-def _thresholds(db: Database, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+def _thresholds(db: Relations, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
     """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
     least = db.arrow(all_rows(temp("v_tree")))["threshold"].to_pylist()
     wrong = [] if least[0] is None else ["part 0 was never counted"]
@@ -132,11 +132,11 @@ def _thresholds(db: Database, tree: Tree, taxonomy: Taxonomy, asked: Contingency
     return wrong
 
 
-def _scales(db: Database, tree: Tree, _taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+def _scales(db: Relations, tree: Tree, _taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
     return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
 
 
-def _grouped(db: Database, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
+def _grouped(db: Relations, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
     """Columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
     names, wrong = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist(), []
     for number, field in enumerate(manifest.sensitive):
@@ -169,7 +169,7 @@ def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: Contingenc
     return wrong if manifest.algorithm == asked.algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
-def _nodes(db: Database, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
+def _nodes(db: Relations, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     """Part and value nodes of every row of ``privsql_cells``: (n,), (n, d); ``KeyError`` for a value without a node."""
     names = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist()
     texts = [exp.cast(column(field.name), "VARCHAR") for field in manifest.sensitive]
@@ -179,7 +179,7 @@ def _nodes(db: Database, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, 
     return np.array([row[0] for row in rows], dtype=np.int64), np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
 
 
-def _cells(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+def _cells(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
     """Cells that are not their leaf's, or lie outside of the part for which they stand, or in one that it kept."""
     part, nodes = _nodes(db, manifest, taxonomy)
     at = positions(tree, taxonomy)
@@ -199,7 +199,7 @@ def _cells(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _as
     ]
 
 
-def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
+def _weights(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
     """Parts whose cells do not weigh what the fitted tree has there."""
     sizes = estimator(tree, taxonomy).fit.sizes
     target = np.where(tree.leaf, sizes.size, sizes.remainder)
@@ -212,7 +212,7 @@ def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _
     return wrong
 
 
-def _same_taxonomies(db: Database, source: Domain, asked: Contingency) -> list[str]:
+def _same_taxonomies(db: Relations, source: Domain, asked: Contingency) -> list[str]:
     found = domains.read(db, source, asked)
     domains.cells(db, source, found)
     expected = taxonomy_table(found.taxonomy, found.names).to_pylist()

@@ -18,7 +18,7 @@ from privsql.mechanisms.contingency.tree import Cells
 from privsql.model.universe import listed
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints
@@ -52,7 +52,7 @@ class Domains:
         return [name for one in self.columns for name in (*one.labels, *one.inner)]
 
 
-def read(db: Database, source: Domain, asked: Contingency) -> Domains:
+def read(db: Relations, source: Domain, asked: Contingency) -> Domains:
     """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
     roles = source.roles
     columns = tuple(_column(db, *pair, asked) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
@@ -63,7 +63,7 @@ def read(db: Database, source: Domain, asked: Contingency) -> Domains:
     return Domains(columns, assembled(np.repeat(np.arange(len(columns)), sizes), parents))
 
 
-def _column(db: Database, field: Field, key: str, asked: Contingency) -> Column:
+def _column(db: Relations, field: Field, key: str, asked: Contingency) -> Column:
     domain = asked.domain(field.name) or Values(data=True)
     inner: list[str] = []
     parents: Ints | None = None
@@ -82,7 +82,7 @@ def _column(db: Database, field: Field, key: str, asked: Contingency) -> Column:
     return Column(found, labels, tuple(inner) or (None,) * (len(parents) - len(labels)), parents)
 
 
-def _pairs(db: Database, query: str, name: str) -> list[tuple[str, str | None]]:
+def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
     """The rows (value, parent) of a publisher's taxonomy, as text."""
     db.own("given", query)
     fields = db.fields(temp("given"))
@@ -96,7 +96,7 @@ def _pairs(db: Database, query: str, name: str) -> list[tuple[str, str | None]]:
     return rows
 
 
-def cells(db: Database, source: Domain, domains: Domains) -> Cells:
+def cells(db: Relations, source: Domain, domains: Domains) -> Cells:
     """The source's different cells; ``UsageError`` that names values outside their domain."""
     roles = source.roles
     texts = [named(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]

@@ -25,7 +25,7 @@ from privsql.noise import OpenDPNoise, SeededNoise
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contingency.model import StandIns
     from privsql.mechanisms.contingency.parameters import Contingency
@@ -43,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plan(db: Database, source: Domain, asked: Contingency) -> dict[str, Any]:
+def plan(db: Relations, source: Domain, asked: Contingency) -> dict[str, Any]:
     """What is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_domains(db, source, asked)
     cells(db, source, domains)
@@ -59,12 +59,12 @@ def plan(db: Database, source: Domain, asked: Contingency) -> dict[str, Any]:
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the values that occur as the domains."""
     return {"kind": "contingency", "epsilon": "1", "domains": {f.name: "data" for f in source.roles.sensitive}}
 
 
-def publish(db: Database, source: Domain, asked: Contingency, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Domain, asked: Contingency, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -105,7 +105,7 @@ def _not_covered(source: Domain, asked: Contingency) -> list[str]:
 
 
 def _write_cells(
-    db: Database, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
+    db: Relations, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
 ) -> None:
     """The tables ``cells`` and ``privsql_cells``; ``made``: tree, fitted sizes, what stands for the pruned."""
     tree, size, stand_ins = made
@@ -133,7 +133,7 @@ def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Arra
     }
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:  # noqa: ARG001 (all mechanisms take it)
+def answers(db: Relations, manifest: Manifest) -> Answers:  # noqa: ARG001 (all mechanisms take it)
     """The release, open in ``db``, as one that answers."""
     return Answers(db)
 

@@ -21,7 +21,7 @@ from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from privsql.answers.posterior import Seen
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
 ESTIMATORS = ("reconstructed", "baseline")
@@ -59,7 +59,7 @@ class Answers:
     certain: frozenset[str] = frozenset({"baseline"})
     measures: frozenset[str] = frozenset(AMOUNTS)
 
-    def __init__(self, db: Database, roles: Roles) -> None:
+    def __init__(self, db: Relations, roles: Roles) -> None:
         self._db, self._roles = db, roles
 
     @cached_property

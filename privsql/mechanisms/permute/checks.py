@@ -17,7 +17,7 @@ from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
 from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
 
@@ -57,7 +57,7 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     roles, asked = manifest.roles, read(manifest)
     _name_tables(db, manifest, database)
@@ -84,7 +84,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     ]
 
 
-def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, with v_sizes."""
     roles = manifest.roles
     db.view("v_qit", exp.select(*roles.qi_in(), column("bid"), column("code")).from_(table("qit", database)))
@@ -94,7 +94,7 @@ def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": exp.Literal.number(0)}))
 
 
-def _claims(db: Database, manifest: Manifest, asked: Permute) -> list[str]:
+def _claims(db: Relations, manifest: Manifest, asked: Permute) -> list[str]:
     """Recompute what the manifest states from ST."""
     field, stated = manifest.sensitive[0], manifest.facts
     value = column(manifest.roles.sa_keys[0])
@@ -127,7 +127,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Permute) -> list[Check]:  # noqa: ARG001
+def source_checks(db: Relations, manifest: Manifest, source: Domain, asked: Permute) -> list[Check]:  # noqa: ARG001
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles = manifest.roles
     holes: Holes = {

@@ -25,7 +25,7 @@ from privsql.mechanisms.permute.view import view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.permute.axis import Ints
     from privsql.model.manifest import Manifest
     from privsql.noise import Key
@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plan(db: Database, source: Domain, asked: Permute) -> dict[str, Any]:
+def plan(db: Relations, source: Domain, asked: Permute) -> dict[str, Any]:
     """The facts of the next release: of the static optimum, if it is the first one."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
@@ -66,7 +66,7 @@ def _static(found: Measured, source: Domain, asked: Permute) -> list[int]:
     )
 
 
-def publish(db: Database, source: Domain, asked: Permute, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Domain, asked: Permute, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
@@ -146,7 +146,7 @@ def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:
+def propose(db: Relations, source: Domain) -> dict[str, Any]:
     """Up to five values, over a hundredth of the range of the records without the lowest and the highest hundredth."""
     is_time = source.roles.sensitive[0].type in STEPS
     found = measured(db, source, K, extent("0 days") if is_time else extent(0))
@@ -157,7 +157,7 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:
     return {"kind": "permute", "algorithm": "nested", "k": min(K, len(source.counts)), "e": e}
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:
+def answers(db: Relations, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles)
 

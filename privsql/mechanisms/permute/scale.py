@@ -19,7 +19,7 @@ from privsql.mechanisms.permute.axis import axis, doubles, float_above, whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.permute.axis import Axis
     from privsql.mechanisms.permute.parameters import Extent
@@ -104,7 +104,7 @@ class Measured:
         return self.scale.shown(width * self.unit)
 
 
-def measured(db: Database, source: Domain, k: int, e: Extent) -> Measured:
+def measured(db: Relations, source: Domain, k: int, e: Extent) -> Measured:
     """The distinct sensitive values of a prepared source on their axis; ``UsageError`` for what has no place there."""
     found = scale(source.roles.sensitive, e)
     key = source.roles.sa_keys[0]

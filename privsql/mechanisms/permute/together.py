@@ -21,7 +21,7 @@ from privsql.releases.ledger import LEDGER, Entry, known_records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
 
 KIND = "permute"
@@ -37,7 +37,7 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
             raise UsageError(f"{name} has other columns than {names[0]}")
 
 
-def published_checks(db: Database, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+def published_checks(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         roles = manifest.roles
@@ -49,7 +49,7 @@ def published_checks(db: Database, names: Sequence[str], manifests: Sequence[Man
     return found
 
 
-def _published(db: Database, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
+def _published(db: Relations, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
     roles, (first, second) = manifest.roles, pair
     both = f"{names[first]} and {names[second]}"
     holes: Holes = {
@@ -79,7 +79,7 @@ def _condition(manifest: Manifest) -> Holes:
     return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
 
 
-def record_checks(db: Database, ledger: Sequence[Entry], entries: Sequence[Entry], manifest: Manifest) -> list[Check]:
+def record_checks(db: Relations, ledger: Sequence[Entry], entries: Sequence[Entry], manifest: Manifest) -> list[Check]:
     """The records' view of every pair of ``entries`` and of all; the ledger is attached."""
     db.view("known", known_records(ledger, entries[-1], manifest.roles.sa_keys[0]))
     found = []
@@ -95,7 +95,7 @@ def record_checks(db: Database, ledger: Sequence[Entry], entries: Sequence[Entry
     return [*found, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
 
 
-def _pair(db: Database, first: Entry, second: Entry, manifest: Manifest) -> list[Check]:
+def _pair(db: Relations, first: Entry, second: Entry, manifest: Manifest) -> list[Check]:
     name = f"joined_{first.number}_{second.number}"
     holes: Holes = {
         "first": table(f"groups_{first.number}", LEDGER),

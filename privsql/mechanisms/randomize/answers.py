@@ -18,7 +18,7 @@ from privsql.mechanisms.randomize.public import Public, public
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Channel
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.model.estimate import Estimate
 
@@ -35,7 +35,7 @@ class Answers:
     certain: frozenset[str] = frozenset()
     measures: frozenset[str] = frozenset()
 
-    def __init__(self, db: Database, roles: Roles) -> None:
+    def __init__(self, db: Relations, roles: Roles) -> None:
         self._db, self._roles = db, roles
 
     @cached_property

@@ -21,7 +21,7 @@ from privsql.mechanisms.randomize.public import Public, public
 from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
 
@@ -52,7 +52,7 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     roles = manifest.roles
     _name_tables(db, manifest, database)
@@ -91,7 +91,7 @@ def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check
     ]
 
 
-def _name_tables(db: Database, manifest: Manifest, database: str | None) -> None:
+def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_perturbed, v_subtables, v_domains, v_values, with v_cells."""
     roles = manifest.roles
     own = exp.select(*roles.qi_in(), *roles.sa_in(), column("sub_table"))
@@ -109,7 +109,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: Randomize) -> list[Check]:
+def source_checks(db: Relations, manifest: Manifest, source: Domain, asked: Randomize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles = manifest.roles
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
@@ -133,7 +133,7 @@ def _ranked(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Quer
 Row = tuple[int, int, int, Fraction, Fraction]  # sub_table, |T_j|, m_j, rho1_j, gamma_j
 
 
-def _stated(db: Database) -> list[Row]:
+def _stated(db: Relations) -> list[Row]:
     """The public parameters as exact numbers; ``UsageError`` if one is missing or no fraction."""
     listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp("v_subtables")).order_by("sub_table")
     rows = db.rows(listed)
@@ -144,7 +144,7 @@ def _stated(db: Database) -> list[Row]:
     ]
 
 
-def _posteriors(db: Database, manifest: Manifest) -> list[str]:
+def _posteriors(db: Relations, manifest: Manifest) -> list[str]:
     """Sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
@@ -160,13 +160,13 @@ def _posteriors(db: Database, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def _public(db: Database, condition: exp.Expr | None = None) -> Public:
+def _public(db: Relations, condition: exp.Expr | None = None) -> Public:
     """The parameters, with the published records of every cell that meet a condition."""
     stated = public(db, (temp("v_subtables"), temp("v_domains"), temp("v_values")))
     return stated.seen(db.arrow(_seen(db, condition)))
 
 
-def _claims(db: Database, manifest: Manifest) -> list[str]:
+def _claims(db: Relations, manifest: Manifest) -> list[str]:
     """Arithmetic of the manifest: records, number of sub-tables, bound and retention."""
     facts, asked, rows = manifest.facts, read(manifest), _stated(db)
     _public(db)  # what follows divides by these numbers
@@ -206,7 +206,7 @@ def _whole(manifest: Manifest, source: Domain, asked: Randomize) -> list[str]:
     ]
 
 
-def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
+def _values(db: Relations, source: Domain, asked: Randomize) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
     labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa()]
     rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
@@ -216,12 +216,12 @@ def _values(db: Database, source: Domain, asked: Randomize) -> list[str]:
     return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(found))]
 
 
-def _spread(db: Database, source: Domain) -> list[str]:
+def _spread(db: Relations, source: Domain) -> list[str]:
     fits = possible(_public(db), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 
 
-def _agreement(db: Database, manifest: Manifest) -> list[str]:
+def _agreement(db: Relations, manifest: Manifest) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
     stated, sets = _public(db), _sets(manifest)
     wrong = []
@@ -250,7 +250,7 @@ def _sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
     return sets
 
 
-def _seen(db: Database, condition: exp.Expr | None) -> exp.Query:
+def _seen(db: Relations, condition: exp.Expr | None) -> exp.Query:
     """Published records of every cell, of those that meet a condition."""
     keys = [field.name for field in db.fields(temp("v_cells"))][2:]
     holes: Holes = {

@@ -20,7 +20,7 @@ from privsql.mechanisms.randomize.view import view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
     from privsql.mechanisms.randomize.parameters import Randomize
     from privsql.model.manifest import Manifest
@@ -35,14 +35,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plan(db: Database, source: Domain, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Relations, source: Domain, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """The facts of the partition."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
     return _facts(problem, found, search.checked(problem, found))
 
 
-def publish(db: Database, source: Domain, asked: Randomize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Domain, asked: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
@@ -124,7 +124,7 @@ def retention(subtables: Sequence[SubTable]) -> float:
     return float(kept / sum(t.records for t in subtables))
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     n = sum(source.counts)
     shares = [Fraction(count, n) for count in source.counts]
@@ -134,7 +134,7 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (al
     return {"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)}
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:
+def answers(db: Relations, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, manifest.roles)
 

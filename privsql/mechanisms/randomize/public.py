@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
 
 Ints = NDArray[np.int64]
 TABLES = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
@@ -119,7 +119,7 @@ class Public:
         return Channel(mean, np.diag(records @ mean), records)
 
 
-def public(db: Database, named: Sequence[exp.Table] = TABLES) -> Public:
+def public(db: Relations, named: Sequence[exp.Table] = TABLES) -> Public:
     """The parameters of an open release, its totals still 0; ``named``: where its tables are.
 
     ``UsageError`` unless these are parameters: nothing is computed from others.

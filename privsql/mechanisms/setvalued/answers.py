@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Database
+    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.consistent import Reals
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
@@ -60,7 +60,7 @@ class Answers:
     certain: frozenset[str] = frozenset()
     measures: frozenset[str] = frozenset()
 
-    def __init__(self, db: Database, epsilon: Fraction, empty: int | None, database: str | None = None) -> None:
+    def __init__(self, db: Relations, epsilon: Fraction, empty: int | None, database: str | None = None) -> None:
         self._db, self._epsilon, self._empty, self._database = db, epsilon, empty, database
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
@@ -56,7 +56,7 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def checks(db: Database, manifest: Manifest, database: str | None) -> list[Check]:
+def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     for name in ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"):
         db.view(f"v_{name.removeprefix('privsql_')}", all_rows(table(name, database)))
@@ -93,7 +93,7 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Database, manifest: Manifest, source: Domain, asked: SetValued) -> list[Check]:
+def source_checks(db: Relations, manifest: Manifest, source: Domain, asked: SetValued) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
         Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
@@ -101,14 +101,14 @@ def source_checks(db: Database, manifest: Manifest, source: Domain, asked: SetVa
     ]
 
 
-def _with_tree(db: Database, manifest: Manifest, check: TreeCheck) -> list[str]:
+def _with_tree(db: Relations, manifest: Manifest, check: TreeCheck) -> list[str]:
     try:
         return check(*_parts(db, manifest), read(manifest))
     except (ValueError, IndexError, ZeroDivisionError) as error:
         return [f"the tree can't be read: {error}"]
 
 
-def _parts(db: Database, manifest: Manifest) -> tuple[Tree, Taxonomy]:
+def _parts(db: Relations, manifest: Manifest) -> tuple[Tree, Taxonomy]:
     rows = {name: db.arrow(all_rows(temp(f"v_{name}"))) for name in ("tree", "taxonomy", "universe")}
     taxonomy = read_taxonomy(rows["taxonomy"], rows["universe"])
     return read_tree(rows["tree"], taxonomy, manifest.facts["without_items"]), taxonomy
@@ -118,7 +118,7 @@ def _paths(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
     return [f"part {row} {what}" for row, what in violations(tree, taxonomy, asked.epsilon)]
 
 
-def _thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued, db: Database) -> list[str]:
+def _thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued, db: Relations) -> list[str]:
     """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
     stated = db.arrow(all_rows(temp("v_tree")))["threshold"].to_pylist()
     wrong = [] if stated[0] is None else ["part 0 was never counted"]
@@ -177,11 +177,11 @@ def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: SetValued)
     return wrong if manifest.algorithm == asked.algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
-def _scales(db: Database, tree: Tree, _taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
+def _scales(db: Relations, tree: Tree, _taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
     return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
 
 
-def _leaves(db: Database, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
+def _leaves(db: Relations, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
     """Leaves whose published items are not those of their path, and items that are not in the universe."""
     pairs = db.arrow(fill("duckdb/coded", {"sets": temp("v_sets"), "universe": temp("v_universe")}))
     part, code = (pairs[name].fill_null(-1).to_numpy() for name in ("part", "code"))
@@ -196,7 +196,7 @@ def _leaves(db: Database, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> 
     return [*wrong, *(f"part {row}" for row in sorted({row for row, _ in differing}))]
 
 
-def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
+def _weights(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
     """Parts whose sets do not weigh what the fitted tree has there."""
     rows = db.rows(fill("setvalued/weighed", {"sets": temp("v_sets")}))
     sizes = estimator(tree, taxonomy).fit.sizes
@@ -213,7 +213,7 @@ def _weights(db: Database, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _
     return wrong
 
 
-def _same_universe(db: Database, source: Domain) -> list[str]:
+def _same_universe(db: Relations, source: Domain) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
     rows = db.rows(fill("core/labels", {"domain": temp("v_universe"), "labels": labels}))
     stated = [row[0] for row in rows]

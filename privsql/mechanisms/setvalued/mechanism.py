@@ -26,7 +26,7 @@ from privsql.mechanisms.setvalued.view import view
 from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Database, Domain
+    from privsql.engine.database import Domain, Relations
     from privsql.mechanisms.setvalued.imputed import Imputed
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
@@ -43,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def plan(db: Database, source: Domain, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan(db: Relations, source: Domain, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = _taxonomy(len(source.labels), asked, None)
     first = portion(asked.epsilon, asked.epsilon / 2, int(taxonomy.inner[0]))
@@ -60,12 +60,12 @@ def plan(db: Database, source: Domain, asked: SetValued) -> dict[str, Any]:  # n
     }
 
 
-def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def propose(db: Relations, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the items that occur as the universe."""
     return dict(PROPOSED)
 
 
-def publish(db: Database, source: Domain, asked: SetValued, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Domain, asked: SetValued, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts.
 
     The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
@@ -102,7 +102,7 @@ def _taxonomy(items: int, asked: SetValued, noise: Shuffler | None) -> Taxonomy:
     return flat(items, noise) if asked.algorithm == "basic" else grow(items, asked.fan_out, noise)
 
 
-def _baskets(db: Database) -> Baskets:
+def _baskets(db: Relations) -> Baskets:
     """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.sets``."""
     contents = db.arrow(all_rows(temp("contents")))
     weights = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
@@ -113,7 +113,7 @@ def _baskets(db: Database) -> Baskets:
 
 
 def _write(
-    db: Database, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
+    db: Relations, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
 ) -> None:
     """The tables of a release."""
     items = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
@@ -150,7 +150,7 @@ def _write(
     db.drop("placed")
 
 
-def answers(db: Database, manifest: Manifest) -> Answers:
+def answers(db: Relations, manifest: Manifest) -> Answers:
     """The release, open in ``db``, as one that answers."""
     return Answers(db, read(manifest).epsilon, manifest.facts["without_items"])
 
