@@ -130,7 +130,7 @@ def test_no_sql_in_python() -> None:
     wrong = []
     for module in MODULES:
         forbidden: list[Callable[[str], object]] = [queries.match]
-        if not outer(module) & ENGINES:
+        if not module.startswith("engine.duck"):  # an engine owns its DDL
             forbidden += [changes.match, anywhere.search]
         told = help_texts(module)
         wrong += [
