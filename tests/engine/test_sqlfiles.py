@@ -31,7 +31,7 @@ PACKAGE = ROOT / "privsql"
 FILES = sorted(str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql"))
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 ROOMS = ("cli", "verbs", "releases", "source", "mechanisms", "attacks", "answers", "model", "engine")
-GROUND = ("errors", "exact", "noise", "_version")
+GROUND = ("dpnoise", "noise", "errors", "exact", "_version")
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
 NASTY = (
     'x"; DROP TABLE t; --', "it's", 'a""b', "select", "__sa__", "__source__", "__keep__", "$1", "?", "{x}", "a.b",
@@ -458,6 +458,17 @@ def test_only_noise_draws(module: str) -> None:
             assert node.attr not in {"urandom", "getrandom", "default_rng", "RandomState"}, shown
             of_numpy = re.match(r"(np|numpy)\.random\.(\w+)$", shown)
             assert not of_numpy or (of_numpy[2] in {"Generator", "BitGenerator"} and id(node) not in called), shown
+
+
+def test_keys_and_noise_load_no_more_than_they_need() -> None:
+    code = (
+        "import sys; import privsql.noise; heavy = {'numpy', 'opendp', 'pandas', 'randomgen', 'scipy'}; "
+        "print(*sorted(heavy & set(sys.modules))); import privsql.dpnoise; "
+        "privsql.dpnoise.noise_for(privsql.noise.system_key()); "
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["", "numpy"]
 
 
 # SQL stands in sql/ ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
-from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
 from privsql.mechanisms.contingency.budget import shares
@@ -20,7 +20,6 @@ from privsql.mechanisms.contingency.model import estimator, imputed
 from privsql.mechanisms.contingency.tables import taxonomy_table, tree_table
 from privsql.mechanisms.contingency.tree import partition, positions
 from privsql.mechanisms.contingency.view import view
-from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contingency.taxonomy import Ints
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.model.manifest import Manifest
-    from privsql.noise import Key, SelectionNoise
+    from privsql.noise import Key
 
 RESERVED = {"sensitive": {"weight", "part", "count"}}
 TABLES: tuple[str, ...] = ("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy")
@@ -65,14 +64,8 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (al
 
 
 def publish(db: Database, source: Domain, asked: Contingency, key: Key) -> dict[str, Any]:
-    """Make the tables of a release in database ``release``; returns the facts.
-
-    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
-    file is refused. A seed takes other noise, which is not private, and the release says so.
-    """
-    if key.origin == "key-file":
-        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
-    noise: SelectionNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    """Make the tables of a release in database ``release``; returns the facts."""
+    noise = noise_for(key)
     domains = read_domains(db, source, asked)
     tree = partition(cells(db, source, domains), domains.taxonomy, asked, noise)
     fitted = estimator(tree, domains.taxonomy)

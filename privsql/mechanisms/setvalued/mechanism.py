@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import all_rows, fill, temp
-from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
@@ -23,7 +23,6 @@ from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, 
 from privsql.mechanisms.setvalued.taxonomy import grow
 from privsql.mechanisms.setvalued.tree import item_sets, partition
 from privsql.mechanisms.setvalued.view import view
-from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
     from privsql.engine.database import Database, Domain
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.manifest import Manifest
-    from privsql.noise import CountNoise, Key, Shuffler
+    from privsql.noise import Key, Shuffler
 
 RESERVED = {"sensitive": {"weight", "part", "count"}}
 TABLES: tuple[str, ...] = ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets")
@@ -66,15 +65,9 @@ def propose(db: Database, source: Domain) -> dict[str, Any]:  # noqa: ARG001 (al
 
 
 def publish(db: Database, source: Domain, asked: SetValued, key: Key) -> dict[str, Any]:
-    """Make the tables of a release in database ``release``; returns the facts.
-
-    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
-    file is refused. A seed takes other noise, which is not private, and the release says so.
-    """
-    if key.origin == "key-file":
-        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
+    """Make the tables of a release in database ``release``; returns the facts."""
     draw = key.stream("setvalued", len(source.labels), text(asked.epsilon))
-    noise: CountNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    noise = noise_for(key)
     taxonomy = _taxonomy(len(source.labels), asked, draw)
     baskets = _baskets(db)
     if asked.algorithm == "basic":
