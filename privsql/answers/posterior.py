@@ -1,6 +1,6 @@
 """From what a question saw of a release to the rows of its answer, whatever mechanism made the release.
 
-The posterior of ``privsql.answers.channel`` gives counts per sensitive value for each set of records that the question
+The posterior of ``answers.reconstruct`` gives counts per sensitive value for each set of records that the question
 distinguishes; they are moved to where counts can be, summed over the values and sets of each row of the answer, and
 get an interval.
 """
@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import Channel, Observation, Posterior, interval, reconstruct, widened, within
+from privsql.answers.channel import Observation
+from privsql.answers.interval import interval, widened, within
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.engine.sqlfiles import Holes, every, fill, table, temp
+from privsql.answers.reconstruct import Posterior, reconstruct
+from privsql.answers.seen import Asked, Seen, chosen, dotted
+from privsql.engine.sqlfiles import Holes, every, fill
 from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.engine.database import Relations
 
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
@@ -34,62 +35,6 @@ class Level:
 
     confidence: float
     degrees: float = np.inf
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The sets of records that a question distinguishes.
-
-    ``keys`` (G,): values of the groups' and terms' expressions; ``observed`` (G, k): e; ``amounts`` (G, k): e weighted
-    by what is to be added up.
-    """
-
-    keys: list[tuple[Any, ...]]
-    observed: Floats
-    amounts: Floats
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question to an open release.
-
-    ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
-    independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
-    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates.
-    """
-
-    db: Relations
-    query: CountQuery
-    records: exp.Table
-    through: Channel
-    independent: bool = False
-    most: Floats | None = None
-    uncertain: Floats | None = None
-
-    @property
-    def ceiling(self) -> Floats:
-        """Records that each value can have at most (m,)."""
-        return self.through.records if self.most is None else self.most
-
-    def noise(self, share: Floats) -> Floats:
-        """Weight of the noise for a share of all records (``privsql.answers.channel``)."""
-        return share if self.independent else share * (1 - share)
-
-
-def sets(asked: Asked, rows: pa.Table, scale: Floats) -> Seen:
-    """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
-    ranks = rows["set"].to_numpy()
-    number = int(ranks.max(initial=-1)) + 1
-    shape = (number, asked.through.mean.shape[1])
-    observed, amounts = np.zeros(shape), np.zeros(shape)
-    at = (ranks, rows["place"].to_numpy())
-    np.add.at(observed, at, rows["pairs"].to_numpy().astype(np.float64) * scale)
-    if asked.query.measure.amount is not None:
-        np.add.at(amounts, at, rows["amounts"].to_numpy().astype(np.float64) * scale)
-    names = [name for name, _ in group_terms(asked.query, "qi")]
-    _, first = np.unique(ranks, return_index=True)
-    taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return Seen([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
 
 
 def estimate(asked: Asked, seen: Seen, confidence: float) -> list[Estimate]:
@@ -115,36 +60,6 @@ def collected(asked: Asked, seen: Seen, outputs: list[tuple[Any, ...]], parts: P
 def nothing(query: CountQuery) -> list[Estimate]:
     """The answer where no record can match."""
     return [Estimate((), *query.measure.nothing)] if not query.groups else []
-
-
-def chosen(db: Relations, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
-    """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
-    terms = group_terms(query, "sa")
-    holes: Holes = {
-        "values": table("privsql_values"),
-        "terms": select_terms(query, "sa"),
-        "filter": every(query.filters["sa"]),
-    }
-    listed = fill("query/chosen_values", holes)
-    rows = [tuple(map(same_nan, row)) for row in db.rows(listed)]
-    groups = len(terms) - len(query.terms["sa"])
-    outputs = list(dict.fromkeys(row[1 : 1 + groups] for row in rows))
-    rank = {output: f for f, output in enumerate(outputs)}
-    place = {int(row[0]): rank[row[1 : 1 + groups]] for row in rows}
-    if query.predicate is None:
-        functionals = np.zeros((values, len(outputs)))
-        for code, output in place.items():
-            functionals[code, output] = 1
-        return outputs, functionals
-    names = [name for name, _ in group_terms(query, "qi")]
-    columns = {name: pa.array([key[i] for key in seen.keys]) for i, name in enumerate(names) if name.startswith("q_")}
-    db.put("sets", pa.table({"set": pa.array(range(len(seen.keys)), pa.int32()), **columns}))
-    holes = {"sets": temp("sets"), "chosen": listed.subquery("chosen"), "predicate": query.predicate}
-    cells = np.array(db.rows(fill("query/cells", holes)), dtype=np.int64).reshape(-1, 2)
-    db.drop("sets")
-    functionals = np.zeros((len(seen.keys), values, len(outputs)))
-    functionals[cells[:, 0], cells[:, 1], [place[int(code)] for code in cells[:, 1]]] = 1
-    return outputs, functionals
 
 
 def _within(asked: Asked, seen: Observation, found: Posterior) -> Posterior:
@@ -180,13 +95,6 @@ def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[
     """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
     spread = np.broadcast_to(values, shape)
     return dotted(spread, functionals), dotted(spread, 1 - functionals)
-
-
-def dotted(values: Floats, functionals: Floats) -> Floats:
-    """x^T n for values (G, m): (G, f)."""
-    if functionals.ndim == 2:
-        return np.asarray(values @ functionals)
-    return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.channel import Observation, reconstruct, within
+from privsql.answers.channel import Observation
+from privsql.answers.interval import within
+from privsql.answers.reconstruct import reconstruct
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Channel

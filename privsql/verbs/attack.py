@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import noise
+from privsql import dpnoise, noise
 from privsql.answers.parse import read
 from privsql.attacks.differential import infer
 from privsql.attacks.scene import ReleaseView
@@ -190,7 +190,7 @@ def differential(
         x, y = (int(db.ask(sql)[0][0]) for sql in asked)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
-    drawn = noise.laplace(1 / epsilon, draws), noise.laplace(1 / epsilon, draws)
+    drawn = dpnoise.laplace(1 / epsilon, draws), dpnoise.laplace(1 / epsilon, draws)
     return Differential(infer(x, y, 1 / epsilon, drawn), epsilon, condition, sensitive, draws)
 
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privsql.answers import channel as algebra
-from privsql.answers.channel import Channel, Observation, Posterior, counting, interval, quality, reconstruct, within
+from privsql.answers import reconstruct as algebra
+from privsql.answers.channel import Channel, Observation, counting, quality
+from privsql.answers.interval import interval, within
+from privsql.answers.reconstruct import Posterior, reconstruct
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting

@@ -24,11 +24,12 @@ from privsql.attacks.block import Block
 from privsql.attacks.finding import OUTSIDE, PROMISED, Finding
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.tally import Tally, Truth
+from privsql.dpnoise import laplace
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.bucketize import corruption
 from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.registry import of
-from privsql.noise import laplace, seed_key
+from privsql.noise import seed_key
 from privsql.releases.opened import opened
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.posterior import Level, Parts, chosen, collected, dotted, nothing
+from privsql.answers.posterior import Level, Parts, collected, nothing
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
+from privsql.answers.seen import chosen, dotted
 from privsql.engine.sqlfiles import Holes, column, every, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.model.estimate import Estimate, exactly, same_nan
 
 if TYPE_CHECKING:
-    from privsql.answers.posterior import Asked, Seen
+    from privsql.answers.seen import Asked, Seen
     from privsql.engine.database import Relations
 
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"

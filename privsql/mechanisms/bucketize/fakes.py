@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.answers.channel import Channel, counting
+from privsql.answers.reconstruct import LARGE, reconstruct
 from privsql.attacks.association import RARE, SURE
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.errors import InfeasibleError, UsageError

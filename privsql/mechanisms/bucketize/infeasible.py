@@ -11,7 +11,8 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms.bucketize.optimal import Relaxation, search
+from privsql.mechanisms.bucketize.optimal import search
+from privsql.mechanisms.bucketize.relaxation import Relaxation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

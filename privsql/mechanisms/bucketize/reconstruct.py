@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.posterior import Asked, Seen, sets
 from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.answers.seen import Asked, Seen, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.unmask import Listed

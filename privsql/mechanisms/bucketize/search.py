@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize import heuristics, optimal, pruning, twosize
+from privsql.mechanisms.bucketize import heuristics, optimal, pruning, relaxation, twosize
 from privsql.mechanisms.bucketize.hall import allocate, violation
 from privsql.mechanisms.bucketize.infeasible import explain
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
@@ -32,7 +32,7 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
     elif setting is not None:
-        lower_bound = optimal.lower_bound(problem)
+        lower_bound = relaxation.lower_bound(problem)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
         raise explain(problem, algorithm, _exists(algorithm, solve))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.answers import base
-from privsql.answers.channel import interval
+from privsql.answers.interval import interval
 from privsql.answers.question import group_terms, select_terms
 from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from privsql.answers.accuracy import by_questions
 from privsql.attacks.suite import Suite
+from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, is_null, temp
-from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
 from privsql.mechanisms.contingency.budget import shares
@@ -25,7 +25,6 @@ from privsql.mechanisms.contingency.tree import partition, positions
 from privsql.mechanisms.contingency.view import view
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import membership
-from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.contract import Profiled
     from privsql.model.records import Records
-    from privsql.noise import Key, SelectionNoise
+    from privsql.noise import Key
 
 
 LEAVES = membership.Leaves("cells", is_null(column("expanded")), column("choice"))
@@ -69,14 +68,8 @@ def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all m
 
 
 def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dict[str, Any]:
-    """Make the tables of a release in database ``release``; returns the facts.
-
-    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
-    file is refused. A seed takes other noise, which is not private, and the release says so.
-    """
-    if key.origin == "key-file":
-        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
-    noise: SelectionNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    """Make the tables of a release in database ``release``; returns the facts."""
+    noise = noise_for(key)
     domains = read_domains(db, source, asked)
     tree = partition(cells(db, source, domains), domains.taxonomy, asked, noise)
     fitted = estimator(tree, domains.taxonomy)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.dpnoise import SelectionNoise
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
-    from privsql.noise import SelectionNoise
 
 LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
 LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass are a mistake

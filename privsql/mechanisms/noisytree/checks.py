@@ -6,7 +6,7 @@ import math
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from privsql.noise import scale
+from privsql.dpnoise import scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from privsql.dpnoise import scale
 from privsql.exact import text
 from privsql.model.parameters import LARGEST_EPSILON
-from privsql.noise import scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

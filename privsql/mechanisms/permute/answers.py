@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from privsql.answers import base, posterior
 from privsql.answers.channel import POWER, Channel, Floats
-from privsql.answers.posterior import Asked
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.answers.seen import Asked, chosen, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.permute import amounts, baseline
@@ -20,7 +20,7 @@ from privsql.mechanisms.permute.baseline import Contents
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from privsql.answers.posterior import Seen
+    from privsql.answers.seen import Seen
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given how many records of every group "
@@ -110,7 +110,7 @@ class Answers(base.Answers):
 
     def _seen(self, asked: Asked) -> Seen:
         rows = self._db.arrow(self._observed(asked.query))
-        return posterior.sets(asked, rows, np.ones(len(rows)))
+        return sets(asked, rows, np.ones(len(rows)))
 
     def _observed(self, query: CountQuery) -> exp.Query:
         """The statement: records of every group that meet the condition on quasi-identifiers."""
@@ -132,14 +132,14 @@ class Answers(base.Answers):
         through = Channel(np.zeros((0, held.groups)), np.zeros((0, 0)), np.zeros(0))
         asked = Asked(self._db, query, table("qit"), through)
         seen = self._seen(asked)
-        outputs, functionals = posterior.chosen(self._db, query, seen, held.values)
+        outputs, functionals = chosen(self._db, query, seen, held.values)
         if not seen.keys or not outputs:
             return posterior.nothing(query)
         rows = functionals[held.code, 0] > 0
-        chosen = amounts.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
+        wanted = amounts.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
         met = _met(seen)
-        figures = AMOUNTS[query.measure.kind](chosen, met)
-        some = np.flatnonzero(amounts.possible(chosen, met) > 0).tolist()
+        figures = AMOUNTS[query.measure.kind](wanted, met)
+        some = np.flatnonzero(amounts.possible(wanted, met) > 0).tolist()
         found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in figures)) for s in some]
         return found or posterior.nothing(query)
 

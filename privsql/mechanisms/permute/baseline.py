@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csr_array
 
-from privsql.answers.posterior import Parts, chosen, nothing, places
+from privsql.answers.posterior import Parts, nothing, places
+from privsql.answers.seen import chosen
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.posterior import Asked, Seen
+    from privsql.answers.seen import Asked, Seen
     from privsql.mechanisms.permute.axis import Ints
 
 FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"

@@ -9,8 +9,8 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.answers import base, posterior
-from privsql.answers.posterior import Asked
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.answers.seen import Asked, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.randomize import baseline
@@ -67,7 +67,7 @@ class Answers(base.Answers):
             uncertain=self.public.by_value(self.public.estimated[1] ** 2),
         )
         rows = self._db.arrow(self._observed(query))
-        seen = posterior.sets(asked, rows, np.ones(len(rows)))
+        seen = sets(asked, rows, np.ones(len(rows)))
         if estimator == "baseline":
             return baseline.estimate(asked, seen, self.public, confidence)
         return posterior.estimate(asked, seen, confidence)

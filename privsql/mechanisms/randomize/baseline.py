@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.posterior import Level, Parts, chosen, collected, nothing
+from privsql.answers.posterior import Level, Parts, collected, nothing
+from privsql.answers.seen import chosen
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.posterior import Asked, Seen
+    from privsql.answers.seen import Asked, Seen
     from privsql.mechanisms.randomize.public import Public
     from privsql.model.estimate import Estimate
 

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import Channel, Floats, Observation, reconstruct, within
+from privsql.answers.channel import Channel, Floats, Observation
+from privsql.answers.interval import within
+from privsql.answers.reconstruct import reconstruct
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import UsageError
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers import base, parse_sets
-from privsql.answers.channel import interval
+from privsql.answers.interval import interval
 from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.noisytree.consistent import variance_of

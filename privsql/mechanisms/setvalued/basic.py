@@ -13,10 +13,11 @@ from privsql.mechanisms.setvalued.taxonomy import grow
 from privsql.mechanisms.setvalued.tree import Tree, without_items
 
 if TYPE_CHECKING:
+    from privsql.dpnoise import CountNoise
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.records import Baskets
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.noise import CountNoise, Shuffler
+    from privsql.noise import Shuffler
 
 
 def flat(items: int, noise: Shuffler | None) -> Taxonomy:

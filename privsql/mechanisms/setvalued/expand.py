@@ -13,11 +13,12 @@ from privsql.mechanisms.setvalued.budget import portion, threshold
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.dpnoise import CountNoise
     from privsql.mechanisms.noisytree.budget import Budgets
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.records import Generalized
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
-    from privsql.noise import Chooser, CountNoise
+    from privsql.noise import Chooser
 
 Flags = NDArray[np.bool_]
 WIDE, MASK = 32, 2**32 - 1  # a key holds a partition above a mask

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.attacks.suite import Suite
+from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
-from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import membership
@@ -27,7 +27,6 @@ from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, 
 from privsql.mechanisms.setvalued.taxonomy import grow
 from privsql.mechanisms.setvalued.tree import item_sets, partition
 from privsql.mechanisms.setvalued.view import view
-from privsql.noise import OpenDPNoise, SeededNoise
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.records import Records
-    from privsql.noise import CountNoise, Key, Shuffler
+    from privsql.noise import Key, Shuffler
 
 
 LEAVES = membership.Leaves("item sets", is_null(column("node")))
@@ -69,15 +68,9 @@ def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all m
 
 
 def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
-    """Make the tables of a release in database ``release``; returns the facts.
-
-    The noise is OpenDP's, drawn from the operating system: no key repeats it, and it must not be repeated, so a key
-    file is refused. A seed takes other noise, which is not private, and the release says so.
-    """
-    if key.origin == "key-file":
-        raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
+    """Make the tables of a release in database ``release``; returns the facts."""
     draw = key.stream("setvalued", len(source.labels), text(asked.epsilon))
-    noise: CountNoise = SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    noise = noise_for(key)
     taxonomy = _taxonomy(len(source.labels), asked, draw)
     source.sort()
     baskets = _baskets(db)

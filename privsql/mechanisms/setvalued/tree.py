@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.dpnoise import CountNoise
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.records import Baskets
     from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
-    from privsql.noise import Chooser, CountNoise
+    from privsql.noise import Chooser
 
 LARGEST_TREE = 5_000_000  # partitions; thresholds that let more than that pass are a mistake
 NONE, ZERO = np.array([-1], dtype=np.int64), np.array([0], dtype=np.int64)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from privsql.dpnoise import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.contingency import tree as trees
 from privsql.mechanisms.contingency.budget import shares
@@ -26,7 +27,7 @@ from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
 from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions
-from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+from privsql.noise import seed_key
 from support.commands import manifest, refused, rows, run, specification, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.tampering import stating, with_facts

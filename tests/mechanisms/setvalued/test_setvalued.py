@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import stats
 
-from privsql import noise as noises
+from privsql import dpnoise
+from privsql.dpnoise import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.noisytree.budget import cutoff
 from privsql.mechanisms.noisytree.consistent import Remainder, consistent, functional, noise_variance
@@ -30,7 +31,7 @@ from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.records import Baskets, generalize
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
 from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
-from privsql.noise import OpenDPNoise, SeededNoise, seed_key
+from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumeration, chi_square, worst_ratio
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def test_the_automatic_threshold_is_the_least_that_lets_few_pass(
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(7, 10), Fraction(1), Fraction(1, 116), Fraction(22, 7)])
 def test_the_scale_never_spends_more(epsilon: Fraction) -> None:
-    width = Fraction(noises.scale(epsilon))
+    width = Fraction(dpnoise.scale(epsilon))
     assert width * epsilon >= 1
     assert (width - Fraction(math.ulp(float(width)))) * epsilon < 1
 
@@ -264,10 +265,10 @@ def test_doubt_is_settled_in_decimals(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def draw() -> list[int]:
         left = [words, *[np.array([2**63], dtype=np.uint64)] * 50]
-        return noises.binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
+        return dpnoise.binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
 
     in_doubles = draw()
-    monkeypatch.setattr(noises, "DOUBT", 2.0)
+    monkeypatch.setattr(dpnoise, "DOUBT", 2.0)
     chance = math.exp(-1.5) / (1 + math.exp(-0.5))
     assert draw() == in_doubles == stats.binom.ppf(words / 2.0**64, trials, chance).astype(int).tolist()
 
@@ -279,7 +280,7 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
         context.prec = 80
         edge = int((1 - Decimal(-1).exp() / (1 + Decimal(-1).exp())) * 2**128) + offset
     bits = [edge >> 64, edge & 2**64 - 1]
-    drawn = noises.binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
+    drawn = dpnoise.binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
     assert drawn.tolist() == [expected]
     assert bits == []
 
