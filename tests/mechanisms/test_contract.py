@@ -1,0 +1,134 @@
+"""The contract of a mechanism: a sixth one is a package and a line, and nothing of it can be forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from privsql.attacks.suite import Suite
+from privsql.errors import UsageError
+from privsql.mechanisms import registry
+from privsql.mechanisms.contract import Alone, Budget, Groups, Mechanism
+from privsql.mechanisms.registry import PACKAGES, of, parameters
+from support.commands import manifest, refused, run, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = """
+SELECT i AS id, 20 + i % 40 AS age, CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex,
+  ['flu', 'cold', 'ulcer', 'asthma', 'angina'][1 + i * 7 % 5] AS disease
+FROM range(600) t(i)
+"""
+TABLE = 'quasi_identifiers = ["age", "sex"]\nsensitive = "disease"'
+CELLS = 'categories = ["sex", "disease"]'
+DOMAINS = 'domains = { sex = ["f", "m"], disease = ["flu", "cold", "ulcer", "asthma", "angina"] }'
+EXACT = {"records", "published", "suppressed", "fresh", "held_back"}
+
+
+@pytest.fixture
+def sixth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mechanisms more: one package and one line each."""
+    monkeypatch.setitem(registry.PACKAGES, "slices", "support.slices")
+    monkeypatch.setitem(registry.PACKAGES, "grid", "support.grid")
+
+
+def specified(folder: Path, columns: str, mechanism: str, name: str = "sixth", ledger: str = "") -> Path:
+    write(folder / "people.parquet", PEOPLE)
+    release = f'[release]\nname = "people"\nto = "{name}.duckdb"'
+    text = f'[source]\nfile = "people.parquet"\n[columns]\n{columns}\n{release}\n{ledger}\n[mechanism]\n{mechanism}\n'
+    (folder / f"{name}.toml").write_text(text)
+    return folder / f"{name}.toml"
+
+
+def counts_stated(shown: Any) -> list[str]:
+    """Exact numbers of records anywhere in an object."""
+    if isinstance(shown, dict):
+        own = [key for key, value in shown.items() if key in EXACT and value is not None]
+        return own + [key for value in shown.values() for key in counts_stated(value)]
+    return [key for value in shown for key in counts_stated(value)] if isinstance(shown, list) else []
+
+
+@pytest.mark.usefixtures("sixth")
+def test_a_sixth_mechanism_for_tables_is_known_to_every_verb(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE)
+    proposed = succeeded("init", tmp_path / "people.parquet", "--kind", "slices").out
+    assert 'kind = "slices"' in proposed
+    spec = specified(tmp_path, TABLE, 'kind = "slices"\nthreshold = "1/4"')
+    release = tmp_path / "sixth.duckdb"
+    assert succeeded("plan", spec, "--json").json["mechanism"] == "slices"
+    shown = succeeded("publish", spec, "--json").json
+    assert (shown["mechanism"], shown["records"]) == ("slices", 600)
+    assert succeeded("verify", release, "--source", spec, "--json").json["ok"]
+    rows = succeeded("query", release, "SELECT COUNT(*) FROM people WHERE disease = 'flu'", "--json").json["rows"]
+    assert rows[0]["estimate"] == pytest.approx(120, abs=1)
+    assert succeeded("evaluate", release, "--source", spec, "--queries", 12, "--json").json["reconstructed"]["queries"]
+    attacked = succeeded("attack", release, "--json").json
+    assert attacked["ok"]
+    assert attacked["measured"] > 3
+    assert "slices" in succeeded("inspect", release).out
+    assert '"Slices"' in succeeded("schema").out
+
+
+@pytest.mark.usefixtures("sixth")
+def test_a_sixth_private_mechanism_states_no_count_and_spends_a_budget(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE)
+    assert 'kind = "grid"' in succeeded("init", tmp_path / "people.parquet", "--kind", "grid").out
+    ledger = '[ledger]\ndatabase = "grid.ledger.duckdb"\nepsilon = "1.5"'
+    asked = f'kind = "grid"\nepsilon = "1"\n{DOMAINS}'
+    spec, more = (specified(tmp_path, CELLS, asked, name, ledger) for name in ("first", "second"))
+    assert counts_stated(succeeded("plan", spec, "--json").json) == []
+    assert counts_stated(succeeded("publish", spec, "--json").json) == []
+    release = tmp_path / "first.duckdb"
+    stated = manifest(release)
+    assert counts_stated(stated) == []
+    assert succeeded("verify", release, "--source", spec, "--json").json["ok"]
+    succeeded("query", release, "SELECT COUNT(*) FROM people WHERE sex = 'f'", "--json")
+    random = ("--workload", "random", "--queries", 4, "--attributes", 1)
+    assert succeeded("evaluate", release, "--source", spec, *random, "--json").json["reconstructed"]["queries"] == 4
+    assert succeeded("attack", release, "--json").json["measured"] == 1
+    refused(run("publish", more), 3, "0.5 is left", "1.5")
+    listed = succeeded("ledger", spec, "--json").json
+    assert len(listed["releases"]) == 1
+    assert counts_stated(listed) == []
+    assert '"Grid"' in succeeded("schema").out
+
+
+@pytest.mark.usefixtures("sixth")
+def test_columns_of_another_shape_name_the_mechanisms_that_fit(tmp_path: Path) -> None:
+    spec = specified(tmp_path, CELLS, 'threshold = "1/4"')
+    refused(run("publish", spec), 2, "do not fit", "kind = 'contingency' or 'grid'")
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_no_member_can_be_forgotten(kind: str) -> None:
+    whole = of(kind)
+    members = {member.name: getattr(whole, member.name) for member in fields(whole)}
+    assert Mechanism(**members) == whole
+    for name in members:
+        with pytest.raises(TypeError, match=name):
+            Mechanism(**{other: value for other, value in members.items() if other != name})
+        if name != "parameters":
+            with pytest.raises(TypeError, match=name):
+                replace(whole, **{name: None})
+
+
+def test_what_is_registered_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.PACKAGES, "other", PACKAGES["permute"])
+    with pytest.raises(TypeError, match="registered as 'other' and calls itself 'permute'"):
+        of("other")
+    with pytest.raises(UsageError, match="unheard"):
+        of("unheard")
+    with pytest.raises(UsageError, match="unheard"):
+        parameters("unheard")
+
+
+def test_what_composes_by_budget_states_no_count() -> None:
+    for kind in PACKAGES:
+        mechanism = of(kind)
+        assert isinstance(mechanism.composition, Alone | Groups | Budget)
+        assert mechanism.states_counts == (not isinstance(mechanism.composition, Budget))
+        assert isinstance(mechanism.adversaries, Suite)
+        assert mechanism.advice

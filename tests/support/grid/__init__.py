@@ -1,0 +1,1 @@
+"""A mechanism that no release of privsql knows: see ``support.thin``."""

@@ -1,0 +1,51 @@
+"""A mechanism made of another one: other parameters and another name, everything else handed on.
+
+What a newcomer's package looks like from outside, as little as that can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from privsql.mechanisms.contract import Mechanism, Proposal
+    from privsql.model.manifest import Manifest
+    from privsql.model.parameters import Parameters
+
+BY_MANIFEST = {"tables": 0, "view": 0, "checks": 1, "long_checks": 0, "source_checks": 1, "answers": 1}
+BY_PARAMETERS = {"plan": 2, "publish": 2, "source_checks": 3, "promise": 0}
+
+
+def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
+    """The mechanism ``of`` under the name and with the parameters of another."""
+    kind = str(parameters.model_fields["kind"].default)
+
+    def asked(given: Parameters) -> Parameters:
+        return of.parameters.model_validate({**given.model_dump(mode="json"), "kind": of.kind})
+
+    def told(manifest: Manifest) -> Manifest:
+        stated = {**manifest.parameters, "kind": of.kind}
+        return manifest.model_copy(update={"mechanism": of.kind, "parameters": stated})
+
+    def handed(name: str, *given: Any) -> Any:
+        arguments = list(given)
+        if name in BY_MANIFEST:
+            arguments[BY_MANIFEST[name]] = told(arguments[BY_MANIFEST[name]])
+        if name in BY_PARAMETERS:
+            arguments[BY_PARAMETERS[name]] = asked(arguments[BY_PARAMETERS[name]])
+        return getattr(of, name)(*arguments)
+
+    def read(manifest: Manifest) -> Parameters:
+        of.read(told(manifest))
+        return parameters.model_validate(manifest.parameters)
+
+    def propose(*given: Any) -> Proposal:
+        found = of.propose(*given)
+        return replace(found, parameters=found.parameters | {"kind": kind})
+
+    members: dict[str, Callable[..., Any]] = {name: partial(handed, name) for name in BY_MANIFEST | BY_PARAMETERS}
+    return replace(of, parameters=parameters, read=read, propose=propose, **members)
