@@ -30,7 +30,8 @@ class ReleaseView:
     """A release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
     ``source``: whether the source's records are there as ``records``; ``sample``: attack about as many records only
-    (None: all); ``noise``: for what an adversary draws.
+    (None: all); ``noise``: for what an adversary draws; ``within``: how near a guess has to come, where values have a
+    distance (None: as the mechanism promises).
     """
 
     db: Relations
@@ -39,6 +40,7 @@ class ReleaseView:
     database: str | None = None
     source: bool = False
     sample: int | None = None
+    within: str | None = None
 
     @property
     def roles(self) -> Roles:

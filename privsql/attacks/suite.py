@@ -67,12 +67,14 @@ class Suite(Generic[S]):
     """A mechanism's adversaries, in the order of the table.
 
     ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
-    from. ``combining``: those who need a second release.
+    from. ``combining``: those who need a second release. ``quick``: the scene on which publishing estimates what can be
+    learnt beyond the bounds, None where no belief is bounded.
     """
 
     scene: Callable[[ReleaseView], S] | None
     adversaries: tuple[Adversary[S], ...]
     combining: tuple[Callable[[Several], list[Finding]], ...]
+    quick: Callable[[ReleaseView], Scene] | None
 
     def run(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""

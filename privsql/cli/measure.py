@@ -99,6 +99,9 @@ def attack(
     ] = False,
     epsilon: Annotated[float, typer.Option(hidden=True, help="With --differential.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Which records a corrupting adversary knows.")] = 1,
+    within: Annotated[
+        str | None, typer.Option(metavar="DISTANCE", help="How near a guess has to come; by default e of (k,e).")
+    ] = None,
     plot: Plot = None,
     memory_limit: Memory = None,
     threads: Threads = None,
@@ -114,7 +117,7 @@ def attack(
             _infer(source, *given, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
             return
         spec = api.load(source) if source else None
-        found = api.attack(Path(given[0]), spec, against=against or (), seed=seed, options=options)
+        found = api.attack(Path(given[0]), spec, against=against or (), seed=seed, within=within, options=options)
         pictures.drawn(pictures.attacks, found, plot)
     tell(as_json, found.as_json, lambda: printing.attacked(found))
     raise typer.Exit(found.exit_code)

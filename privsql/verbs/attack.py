@@ -84,21 +84,23 @@ def attack(
     *,
     against: Sequence[Path] = (),
     seed: int = 1,
+    within: str | None = None,
     options: Options | None = None,
 ) -> Attacked:
     """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
 
     With the specification of its source, what is believed is compared with what is true. ``seed``: which records a
-    corrupting adversary knows. Raises ``GuaranteeError`` if the file does not hold what a release holds.
+    corrupting adversary knows; ``within``: how near a guess of a number or date has to come. Raises
+    ``GuaranteeError`` if the file does not hold what a release holds.
     """
     clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
     with opened(path) as (db, manifest, _):
         _holds(path, db, manifest)
         suite = of(manifest.mechanism).adversaries
-        findings = suite.run(ReleaseView(db, manifest, drawn)) if spec is None else []
+        findings = suite.run(ReleaseView(db, manifest, drawn, within=within)) if spec is None else []
     if spec is not None:
         with beside(path, spec, manifest, options) as (room, _):
-            findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True))
+            findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=within))
     for other in against:
         findings += _together((path, other))
     return Attacked(findings, spec is not None, time.monotonic() - clock)

@@ -97,7 +97,7 @@ def _made(
     facts = mechanism.publish(db, source, spec.mechanism, key)
     manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
     seen = ReleaseView(db, manifest, seed_key(1).stream("risk"), "release", sample=SAMPLE)
-    risk = quick_learning_risk(seen, mechanism.adversaries.scene, mechanism.advice)
+    risk = quick_learning_risk(seen, mechanism.adversaries.quick, mechanism.advice)
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())

@@ -582,7 +582,7 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
 def quick(db: Any, manifest: Manifest, sample: int | None = None) -> risk.Risk | None:
     mechanism = of(manifest.mechanism)
     view = ReleaseView(db, manifest, seed_key(1).stream("risk"), sample=sample)
-    return risk.quick_learning_risk(view, mechanism.adversaries.scene, mechanism.advice)
+    return risk.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
 
 
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:

@@ -226,6 +226,7 @@ MECHANISM = Mechanism(
             identifiers.GIVING,
         ),
         combining=(intersection.attack,),
+        quick=Buckets,
     ),
     promise=promise,
     advice=(

@@ -165,7 +165,7 @@ MECHANISM = Mechanism(
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,
-    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=()),
+    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=(), quick=None),
     promise=promise,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,

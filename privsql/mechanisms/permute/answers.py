@@ -10,16 +10,17 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.answers import base, posterior
-from privsql.answers.channel import POWER, Channel, Floats
+from privsql.answers.channel import Channel
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.answers.seen import Asked, chosen, sets
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
+from privsql.engine.sqlfiles import Holes, column, every, fill, named, table
 from privsql.errors import UsageError
 from privsql.mechanisms.permute import amounts, baseline
-from privsql.mechanisms.permute.baseline import Contents
+from privsql.mechanisms.permute.contents import Contents, contents, through
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
     from privsql.answers.seen import Seen
 
 FORMULA = (
@@ -31,23 +32,6 @@ SPREAD = (
     "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
     "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
 )
-LARGE = 2**24  # numbers that the channel's matrix may hold
-MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
-
-
-class Groups(Channel):
-    """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
-
-    Within a group they are in proportion to the values' records: neighbours on the axis deviate together, so that a
-    group's records are shared out as in the papers' formula.
-    """
-
-    @cached_property
-    def spread(self) -> Floats:
-        """Shape of the prior's variance, f_i sum_g M_ig s_g^0.5 F, s_g the groups' shares, F = sum s^2 / sum s^1.5."""
-        groups = self.shares @ self.mean
-        shape = self.shares * (self.mean @ groups ** (POWER - 1))
-        return np.asarray(shape * ((groups**2).sum() / shape.sum()))
 
 
 class Answers(base.Answers):
@@ -59,25 +43,12 @@ class Answers(base.Answers):
     @cached_property
     def contents(self) -> Contents:
         """What every group holds."""
-        roles = self._roles
-        st = exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery("st")
-        values = exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery("v")
-        holes: Holes = {"st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
-        rows = self._db.arrow(fill("permute/contents", holes))
-        group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
-        return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
+        return contents(self._db, self._roles, None)
 
     @cached_property
     def channel(self) -> Channel:
-        """A question is seen as how many records of every group meet it: M_ig = share of value i that lies in g."""
-        held = self.contents
-        if held.groups * held.values > LARGE or held.groups > MOST_GROUPS:
-            raise UsageError(
-                f"a release of {held.groups:,} groups and {held.values:,} values is too large to be reconstructed; "
-                "take the estimator 'baseline'"
-            )
-        mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
-        return Groups(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
+        """A question is seen as how many records of every group meet it."""
+        return through(self.contents)
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""

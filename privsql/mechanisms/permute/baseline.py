@@ -7,11 +7,9 @@ values all or none, nothing is uncertain about the group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from privsql.answers.posterior import Parts, nothing, places
 from privsql.answers.seen import chosen
@@ -20,35 +18,9 @@ from privsql.model.estimate import Estimate
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.answers.seen import Asked, Seen
-    from privsql.mechanisms.permute.axis import Ints
+    from privsql.mechanisms.permute.contents import Contents
 
 FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What ST tells: rows (group, code, records), in order."""
-
-    group: Ints
-    code: Ints
-    records: Ints
-    groups: int
-    values: int
-
-    @property
-    def sizes(self) -> Ints:
-        """|g| (B,)."""
-        return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
-
-    @property
-    def totals(self) -> Ints:
-        """o_i (m,)."""
-        return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
-
-    @property
-    def table(self) -> csr_array:
-        """Records by group and code (B, m)."""
-        return csr_array((self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values))
 
 
 def parts(held: Contents, seen: Seen, functionals: Floats) -> Parts:

@@ -18,6 +18,7 @@ from privsql.model.checks import Check, differ, exceed, in_order, tally, values_
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -63,16 +64,9 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     roles, asked = manifest.roles, read(manifest)
     _name_tables(db, manifest, database)
     st, qit, values, sizes = temp("v_st"), temp("v_qit"), temp("v_values"), temp("v_sizes")
-    value = column(roles.sa_keys[0])
-    fine: Holes = {
-        "st": st,
-        "value": value,
-        "k": exp.Literal.number(asked.k),
-        "narrow": exp.paren(narrow(roles.sensitive[0], asked.e, exp.column("low"), exp.column("high"))),
-    }
     dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
     return [
-        Check("every group has k sensitive values over a range of e", fill("verify/groups_fine", fine)),
+        Check("every group has k sensitive values over a range of e", unfine(st, roles, asked)),
         Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
@@ -83,6 +77,18 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
         Check("groups and error are as stated", lambda: _claims(db, manifest, asked)),
     ]
+
+
+def unfine(st: exp.Expr, roles: Roles, asked: Permute) -> exp.Query:
+    """Groups of ``st``(bid, s0, count) that are not (k,e)-anonymous."""
+    ends = narrow(roles.sensitive[0], asked.e, exp.column("low"), exp.column("high"))
+    holes: Holes = {
+        "st": st,
+        "value": column(roles.sa_keys[0]),
+        "k": exp.Literal.number(asked.k),
+        "narrow": exp.paren(ends),
+    }
+    return fill("verify/groups_fine", holes)
 
 
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:

@@ -16,7 +16,7 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
-from privsql.mechanisms.permute import together
+from privsql.mechanisms.permute import guesses, together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
 from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks, tables
@@ -24,6 +24,7 @@ from privsql.mechanisms.permute.history import History, arranged, labels
 from privsql.mechanisms.permute.incremental import release
 from privsql.mechanisms.permute.parameters import Permute, extent
 from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
+from privsql.mechanisms.permute.scene import Groups as Scene
 from privsql.mechanisms.permute.sweep import static
 from privsql.mechanisms.permute.view import view
 
@@ -203,7 +204,12 @@ MECHANISM = Mechanism(
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,
-    adversaries=Suite(scene=None, adversaries=(), combining=(intersection.attack, together.attack)),
+    adversaries=Suite(
+        scene=Scene,
+        adversaries=guesses.ADVERSARIES,
+        combining=(intersection.attack, together.attack),
+        quick=None,
+    ),
     promise=promise,
     advice=(
         "a larger k or e: more and more different values in every group",

@@ -113,15 +113,20 @@ def measured(db: Relations, source: Records, k: int, e: Extent) -> Measured:
     name = found.field.name
     if values.null_count:
         raise UsageError(f"column {name!r}: NULL is no number; set nulls.{name} to 'suppress' (leave the records out)")
-    if found.step is None:
-        array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-        if not np.isfinite(array).all():
-            raise UsageError(f"column {name!r} holds NaN or infinity, which have no place on an axis; leave them out")
-        units, least = doubles(array, e.amount)
-        unit = _unit(array, units)
-    else:
-        units, least, unit = _integers(values, found), found.least(e), found.step
+    units, least, unit = on_axis(values, found, e)
     return Measured(axis(units, k, least), found, unit)
+
+
+def on_axis(values: pa.Array, found: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
+    """Values as exact integers in a common unit, ``e`` rounded up to that, and what one of it stands for."""
+    if found.step is not None:
+        return _integers(values, found), found.least(e), found.step
+    array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    if not np.isfinite(array).all():
+        name = found.field.name
+        raise UsageError(f"column {name!r} holds NaN or infinity, which have no place on an axis; leave them out")
+    units, least = doubles(array, e.amount)
+    return units, least, _unit(array, units)
 
 
 def _integers(values: pa.Array, found: Scale) -> list[int]:

@@ -179,6 +179,7 @@ MECHANISM = Mechanism(
             identifiers.GIVING,
         ),
         combining=(),
+        quick=Perturbed,
     ),
     promise=promise,
     advice=(

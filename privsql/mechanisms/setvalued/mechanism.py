@@ -181,7 +181,7 @@ MECHANISM = Mechanism(
     source_checks=source_checks,
     answers=Answers,
     evaluate=evaluate,
-    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=()),
+    adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=(), quick=None),
     promise=promise,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,
