@@ -1,19 +1,23 @@
 """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from privsql._version import __version__
 
+TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here; Ctrl-C is not heard yet
 if TYPE_CHECKING:
+    from typing import Any
+
     from privsql.engine.progress import Options
     from privsql.errors import PrivsqlError
     from privsql.releases.opened import Release, inspect, query
     from privsql.releases.opened import Release as open  # noqa: A004, N813
     from privsql.source.spec import Spec, build, load, schema
-    from privsql.verbs.attack import attack, differential
+    from privsql.verbs.attack import attack
     from privsql.verbs.compare import compare
     from privsql.verbs.evaluate import Workload, evaluate
+    from privsql.verbs.infer import infer
+    from privsql.verbs.infer import infer as differential
     from privsql.verbs.init import init
     from privsql.verbs.itemsets import itemsets, synthesize
     from privsql.verbs.ledger import ledger
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "attack", "build", "compare",
-    "differential", "evaluate", "init", "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query",
-    "schema", "synthesize", "verify",
+    "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load", "open", "plan", "publish",
+    "query", "schema", "synthesize", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,21 +35,25 @@ _HOMES = {
     "errors": ("PrivsqlError",),
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
-    "verbs.attack": ("attack", "differential"),
+    "verbs.attack": ("attack",),
     "verbs.compare": ("compare",),
     "verbs.evaluate": ("Workload", "evaluate"),
+    "verbs.infer": ("infer",),
     "verbs.init": ("init",),
     "verbs.itemsets": ("itemsets", "synthesize"),
     "verbs.ledger": ("ledger",),
     "verbs.publish": ("plan", "publish"),
     "verbs.verify": ("verify",),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names} | {"open": "releases.opened"}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ALIASES = {"open": "Release", "differential": "infer"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: the command line and its interruption should not wait for all of it."""
-    if name not in _HOME:
+    from importlib import import_module  # noqa: PLC0415
+
+    real = _ALIASES.get(name, name)
+    if real not in _HOME:
         raise AttributeError(f"module 'privsql' has no attribute {name!r}")
-    home = import_module(f"privsql.{_HOME[name]}")
-    return getattr(home, "Release" if name == "open" else name)
+    return getattr(import_module(f"privsql.{_HOME[real]}"), real)

@@ -1,29 +1,100 @@
-"""The ``privsql`` command, and ``python -m privsql``."""
+"""The ``privsql`` command, and ``python -m privsql``: how the process starts, is stopped, and ends.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP unwind the verb, so that it cleans up, and end in one line and exit code 128 + n.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
 
-INTERRUPTED = 130
+TYPE_CHECKING = False  # as of typing, which takes long to import: until ``main`` runs, Ctrl-C would be a traceback
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
+AGAIN = 0.01  # seconds after which a lost interruption comes again
+
+
+class Stop:
+    """What happens when the process is asked to stop."""
+
+    name = "SIGINT"
+    asked_at = float("-inf")
+
+    def listen(self) -> None:
+        """From now on signals unwind, but for those that are ignored (nohup, or a job in the background)."""
+        import signal  # noqa: PLC0415 (takes long to import: inside ``main`` Ctrl-C is heard meanwhile)
+
+        for name in STOPS:
+            number = signal.Signals[name]
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._unwind)
+        signal.signal(signal.SIGALRM, self._unwind)
+        sys.unraisablehook = self._dropped
+
+    def _unwind(self, number: int, _: FrameType | None) -> None:
+        import signal  # noqa: PLC0415
+        import time  # noqa: PLC0415
+
+        if number != signal.SIGALRM:
+            if time.monotonic() < self.asked_at + SAME:
+                return  # cleaning up is under way
+            self.name, self.asked_at = signal.Signals(number).name, time.monotonic()
+        raise KeyboardInterrupt
+
+    def _dropped(self, what: sys.UnraisableHookArgs) -> None:
+        """Python drops what is raised in a destructor or a callback; an interruption must not get lost there."""
+        import signal  # noqa: PLC0415
+
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            sys.__unraisablehook__(what)
+
+    @staticmethod
+    def ignore() -> None:
+        """From now on nothing stops the process: it ends."""
+        import signal  # noqa: PLC0415
+
+        for name in (*STOPS, "SIGALRM"):
+            signal.signal(signal.Signals[name], signal.SIG_IGN)
+
+    def end(self) -> NoReturn:
+        """Say so in one line, and end without waiting for the engine."""
+        import json  # noqa: PLC0415
+        import signal  # noqa: PLC0415
+        from contextlib import suppress  # noqa: PLC0415
+
+        self.ignore()
+        code, word = 128 + signal.Signals[self.name], STOPS[self.name]
+        said = [(2, f"privsql: {word}\n")]
+        if "--json" in sys.argv:
+            said.append((1, json.dumps({"error": word, "exit_code": code}) + "\n"))
+        for stream, text in said:
+            with suppress(OSError):  # nobody may be reading
+                os.write(stream, text.encode())  # past Python's buffers, in which the signal may have come
+        os._exit(code)
 
 
 def main() -> None:
-    """Run the command line. After Ctrl-C all is cleaned up; the process then ends without waiting for the engine."""
+    """Run the command line; an interruption of its imports is one like any other."""
+    stop = Stop()
     try:
-        from privsql.cli.app import app  # noqa: PLC0415 (an interruption of the imports is one like any other)
+        stop.listen()
+        from privsql.cli.app import app  # noqa: PLC0415
 
         app()
     except KeyboardInterrupt:
-        _end()
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
-            _end()
-        raise
-
-
-def _end() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(INTERRUPTED)
+        while True:
+            try:
+                stop.end()
+            except KeyboardInterrupt:  # the same signal again, before or while it is listened to
+                continue
+    finally:
+        stop.ignore()
 
 
 if __name__ == "__main__":

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from privsql.answers.accuracy import BANDS
+from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from privsql.answers.accuracy import Score
-    from privsql.verbs.attack import Attacked, Differential
+    from privsql.verbs.attack import Attacked
+    from privsql.verbs.infer import Inferred
 
+Found = TypeVar("Found")
 COLOURS = {"baseline": "#b0b0b0", "reconstructed": "#1f6f8b"}
+
+
+def drawn(draw: Callable[[Found, Path], None], found: Found, to: Path | None) -> None:
+    """Draw with a function of this module, if a picture is wanted; ``EngineError`` if it can't be written."""
+    if to is None:
+        return
+    try:
+        draw(found, to)
+    except OSError as error:
+        raise EngineError(f"{to}: {error.strerror}") from error
 
 
 def evaluation(scores: dict[str, Score], to: Path) -> None:
@@ -48,6 +60,8 @@ def comparison(found: dict[str, dict[str, Score]], to: Path) -> None:
     """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
     from matplotlib import colormaps  # noqa: PLC0415 (takes long to import, and is seldom needed)
     from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from privsql.answers.accuracy import BANDS  # noqa: PLC0415
 
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -97,7 +111,7 @@ def attacks(found: Attacked, to: Path) -> None:
     _save(figure, (bars, curve), to)
 
 
-def inference(found: Differential, to: Path) -> None:
+def inference(found: Inferred, to: Path) -> None:
     """Noisy ratios over the size of the query: the mean and two standard deviations, simulated, and in theory."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (takes long to import, and is seldom needed)
 

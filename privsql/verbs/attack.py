@@ -1,4 +1,4 @@
-"""Attacks on a release, and on noisy counts: what each adversary could learn, measured."""
+"""``attack``: what each adversary could learn from a release, measured."""
 
 from __future__ import annotations
 
@@ -6,37 +6,25 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
-from privsql import dpnoise, noise
-from privsql.answers.parse import read
-from privsql.attacks.differential import infer
+from privsql import noise
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
 from privsql.engine.open import scratch
-from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
 from privsql.releases.contents import contents
 from privsql.releases.opened import opened
-from privsql.source.table import prepare
-from privsql.verbs.room import beside, workroom
+from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from privsql.attacks.differential import Inference
     from privsql.attacks.finding import Finding
     from privsql.engine.database import Workshop
     from privsql.engine.progress import Options
     from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
-
-DRAWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -139,68 +127,3 @@ def _holds(path: Path, db: Workshop, manifest: Manifest) -> None:
     held = contents(db, manifest, None)[0]
     if not held.ok:
         raise GuaranteeError(f"{path}: {held.offending[0]}; verify it")
-
-
-@dataclass(frozen=True)
-class Differential:
-    """Theorem 2 beside its simulation: the query that was asked, among queries of other sizes with the same ratio."""
-
-    rows: list[Inference]
-    epsilon: float
-    condition: str
-    sensitive: str
-    draws: int
-
-    @property
-    def asked(self) -> Inference:
-        """The row of the query."""
-        return next(row for row in self.rows if row.asked)
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
-        head = {"epsilon": self.epsilon, "condition": self.condition, "sensitive_condition": self.sensitive}
-        return {**head, "draws": self.draws, "sizes": [row.as_json() for row in self.rows]}
-
-
-def differential(
-    spec: Spec,
-    condition: str,
-    sensitive: str,
-    *,
-    epsilon: float = 0.1,
-    draws: int = DRAWS,
-    options: Options | None = None,
-) -> Differential:
-    """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
-
-    ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those who meet it. Raises
-    ``UsageError`` for conditions that are not supported or that nobody meets.
-    """
-    if not 0 < epsilon < float("inf"):
-        raise UsageError(f"--epsilon {epsilon} must be above 0")
-    if not isinstance(of(spec.mechanism.kind).shape, Table):
-        raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
-    with workroom(options) as db:
-        source = prepare(db, spec.source, spec.columns)
-        source.sort()
-        source.named(spec.name)
-        asked = [_count(spec.name, part) for part in ([condition], [condition, sensitive])]
-        for sql in asked:
-            read(sql, source.roles, spec.name)
-        x, y = (int(db.ask(sql)[0][0]) for sql in asked)
-    if not x:
-        raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
-    drawn = dpnoise.laplace(1 / epsilon, draws), dpnoise.laplace(1 / epsilon, draws)
-    return Differential(infer(x, y, 1 / epsilon, drawn), epsilon, condition, sensitive, draws)
-
-
-def _count(name: str, conditions: list[str]) -> str:
-    """COUNT(*) of the records that meet all conditions, as text."""
-    parts = []
-    for text in conditions:
-        try:
-            parts.append(exp.paren(sqlglot.parse_one(text, dialect=DIALECT, into=exp.Condition)))
-        except SqlglotError as error:
-            raise UsageError(f"condition {text!r} can't be parsed: {str(error).splitlines()[0]}") from error
-    counted = exp.select(exp.Count(this=exp.Star())).from_(table(name))
-    return render(counted.where(*parts))

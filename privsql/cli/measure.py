@@ -1,0 +1,145 @@
+"""``evaluate``, ``compare``, ``attack`` and ``infer``: how good a release is, and how safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import privsql as api
+from privsql.cli import plot as pictures
+from privsql.cli import printing_measures as printing
+from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from privsql.engine.progress import Options
+
+
+def _picture(to: Path | None) -> Path | None:
+    """The file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
+    if to is not None and to.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"--plot {to}: the ending must be .png or .svg")
+    return to
+
+
+WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, ranges, or a file of SQL.")]
+Queries = Annotated[int, typer.Option(min=1, help="How many queries.")]
+Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
+Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
+Plot = Annotated[Path | None, typer.Option(callback=_picture, help="Write a picture: PNG or SVG.")]
+Source = Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")]
+KINDS = ("equality", "random", "ranges")
+
+
+def _workload(kind: str, queries: int, attributes: int, selectivity: float, seed: int) -> api.Workload:
+    return api.Workload(kind, queries, attributes, selectivity, seed, None if kind in KINDS else Path(kind))
+
+
+@app.command(epilog="Example:\n\n    privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
+def evaluate(
+    release: ReleaseFile,
+    source: Source,
+    workload: WorkloadKind = "equality",
+    queries: Queries = 1200,
+    attributes: Attributes = 3,
+    selectivity: Selectivity = 0.05,
+    seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
+    confidence: Confidence = 0.95,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a release's answers with its source: relative error and coverage, by size of the true answer."""
+    asked = _workload(workload, queries, attributes, selectivity, seed)
+    with running() as options:
+        found = api.evaluate(release, api.load(source), asked, confidence=confidence, options=options)
+        pictures.drawn(pictures.evaluation, found.scores, plot)
+    tell(as_json, found.as_json, lambda: printing.evaluated(found))
+
+
+@app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
+def compare(
+    specs: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],
+    workload: WorkloadKind = "equality",
+    queries: Queries = 1200,
+    attributes: Attributes = 3,
+    selectivity: Selectivity = 0.05,
+    seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,
+    confidence: Confidence = 0.95,
+    plot: Plot = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
+    asked = _workload(workload, queries, attributes, selectivity, seed)
+    given = [(path.stem, api.load(path)) for path in specs]
+    with running(memory_limit, threads) as options:
+        found = api.compare(given, asked, confidence=confidence, seed=seed, options=options)
+        pictures.drawn(pictures.comparison, {one.name: one.evaluated.scores for one in found}, plot)
+    tell(as_json, lambda: {"specs": [one.as_json() for one in found]}, lambda: printing.compared(found))
+
+
+@app.command(epilog="Example:\n\n    privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")
+def attack(
+    given: Annotated[list[str], typer.Argument(metavar="RELEASE", help="A release.")],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--source", metavar="SPEC.toml", help="Specification of the source: compare beliefs with the truth."
+        ),
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
+    ] = None,
+    differential: Annotated[
+        bool, typer.Option("--differential", hidden=True, help="The former name of privsql infer.")
+    ] = False,
+    epsilon: Annotated[float, typer.Option(hidden=True, help="With --differential.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Which records a corrupting adversary knows.")] = 1,
+    plot: Plot = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what adversaries could learn from a release. Exit code 1 if one breaks what the mechanism promises."""
+    if differential and (source is None or len(given) != 2):
+        raise UsageError("--differential needs --source and two conditions: who is meant, and what is sensitive")
+    if not differential and len(given) != 1:
+        raise UsageError(f"{given[1]}: one release is attacked at a time; two conditions go with privsql infer")
+    with running(memory_limit, threads) as options:
+        if differential and source is not None:
+            _infer(source, *given, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
+            return
+        spec = api.load(source) if source else None
+        found = api.attack(Path(given[0]), spec, against=against or (), seed=seed, options=options)
+        pictures.drawn(pictures.attacks, found, plot)
+    tell(as_json, found.as_json, lambda: printing.attacked(found))
+    raise typer.Exit(found.exit_code)
+
+
+@app.command(
+    epilog='Example:\n\n    privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"'
+)
+def infer(
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: who is meant.")],
+    sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL that is asked of those who meet it.")],
+    source: Source,
+    epsilon: Epsilon = 0.1,
+    plot: Plot = None,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """What two differentially private counts of a source still tell of the people who meet a condition."""
+    with running(memory_limit, threads) as options:
+        _infer(source, condition, sensitive, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
+
+
+def _infer(source: Path, *conditions: str, epsilon: float, plot: Path | None, as_json: bool, options: Options) -> None:
+    condition, sensitive = conditions
+    found = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, options=options)
+    pictures.drawn(pictures.inference, found, plot)
+    tell(as_json, found.as_json, lambda: printing.inferred(found))

@@ -1,0 +1,186 @@
+"""What a person sees: tables for results. Nothing is computed here."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any
+
+from privsql.mechanisms.registry import of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from privsql.answers.answer import Answer
+    from privsql.engine.roles import Field
+    from privsql.model.manifest import Manifest
+    from privsql.releases.ledger import Entry
+    from privsql.verbs.publish import Published
+    from privsql.verbs.verify import Verified
+
+WIDE = 140  # columns of a table that is written to a file
+CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
+ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
+
+
+def visible(text: object) -> str:
+    """A text with its control characters written out: what a stranger's release holds does not steer the terminal."""
+    return str(text).translate(ESCAPED)
+
+
+@cache
+def out() -> Console:
+    """Where results go. Rich is imported when there is something to print."""
+    return _console()
+
+
+def _console(**settings: Any) -> Console:
+    from rich.console import Console  # noqa: PLC0415
+
+    class Output(Console):
+        """A console whose reader may go."""
+
+        def on_broken_pipe(self) -> None:
+            """Say so to whoever prints; by default the process would end here, as if a check had failed."""
+            raise BrokenPipeError
+
+    return Output(markup=False, emoji=False, **settings)
+
+
+def wide() -> Console:
+    """The console, or one that is wide enough where no terminal says how wide it is."""
+    return out() if out().is_terminal else _console(file=out().file, width=WIDE)
+
+
+def table(*names: str, right: Iterable[str] = (), lines: bool = False) -> Table:
+    """An empty table; ``right``: names of further columns, whose cells stand at the right."""
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(box=box.SIMPLE_HEAD, show_lines=lines)
+    for name in names:
+        made.add_column(visible(name))
+    for name in right:
+        made.add_column(visible(name), justify="right")
+    return made
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+    """A table of names and what they stand for, without lines."""
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(box=None, show_header=False)
+    made.add_column(style="bold")
+    made.add_column(overflow="fold")
+    for name, found in rows:
+        add(made, name, found)
+    return made
+
+
+def add(made: Table, *cells: object) -> None:
+    """A row of a table."""
+    made.add_row(*(_cell(value) for value in cells))
+
+
+def say(text: str) -> None:
+    """A line as it is: neither coloured nor broken."""
+    out().print(visible(text), highlight=False, soft_wrap=True)
+
+
+def published(done: Published) -> None:
+    """A release that was written, or a plan."""
+    facts = done.facts
+    rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
+    if facts["published"] is not None:
+        rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
+    rows += of(facts["mechanism"]).figures(facts)
+    if done.checks:
+        rows.append(("checks", f"{len(done.checks)} passed"))
+    out().print(pairs([*rows, ("time", f"{done.seconds:.2f} s")]))
+    if done.release:
+        say(f"wrote {done.release}")
+
+
+def verified(release: Path, found: Verified) -> None:
+    """The outcome of every check."""
+    made = table("check", "holds", "offending rows")
+    for check in found.checks:
+        add(made, check.name, "yes" if check.ok else f"NO ({check.violations})", "\n".join(check.offending))
+    out().print(made)
+    for note in found.notes:
+        say(f"note: {note}")
+    say(f"{release}: {'verified' if found.ok else 'NOT verified'}")
+
+
+def answered(answer: Answer, *, explain: bool) -> None:
+    """The rows of an answer."""
+    if explain:
+        say(answer.sql)
+        say(answer.formula)
+    made = table(right=answer.columns)
+    for row in answer.rows:
+        add(made, *row)
+    out().print(made)
+    say(answer.interval)
+
+
+def csv_rows(file: IO[str], answer: Answer) -> None:
+    """The rows of an answer as CSV."""
+    writer = csv.writer(file)
+    writer.writerow(answer.columns)
+    writer.writerows(answer.rows)
+
+
+def frequent(found: Sequence[tuple[list[str], float]]) -> None:
+    """Item sets with their supports."""
+    made = table("items", right=["records"])
+    for items, support in found:
+        add(made, ", ".join(items), support)
+    out().print(made)
+
+
+def ledger(entries: Sequence[Entry]) -> None:
+    """The releases of a source, and what they compose to."""
+    made = table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
+    for entry in entries:
+        numbers = (entry.records, entry.fresh, entry.held_back)
+        counts = (None if number is None else f"{number:,}" for number in numbers)
+        add(made, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
+    out().print(made)
+    for entry in entries:
+        say(f"{entry.number}: {entry.composes}")
+
+
+def inspected(manifest: Manifest) -> None:
+    """A manifest."""
+    asked = manifest.parameters.items()
+    rows: list[tuple[str, object]] = [
+        ("name", manifest.name),
+        ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
+        ("asked for", ", ".join(f"{key} = {value}" for key, value in asked if key not in ("kind", "algorithm"))),
+    ]
+    if manifest.quasi_identifiers:
+        rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
+    others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
+    rows.append((others, _fields(manifest.sensitive)))
+    if manifest.records is not None:
+        counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
+        rows.append(("records", f"{manifest.records:,}; {counts}"))
+    rows += of(manifest.mechanism).figures(manifest.facts)
+    rows.append(("randomness", manifest.randomness))
+    rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
+    out().print(pairs(rows))
+
+
+def _fields(fields: Iterable[Field]) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in fields)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) else visible(value)

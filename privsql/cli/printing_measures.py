@@ -1,0 +1,156 @@
+"""What a person sees of measurements: errors, comparisons, adversaries. Nothing is computed here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from privsql.cli import plot
+from privsql.cli.printing import add, out, say, table, wide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from privsql.attacks.finding import Finding
+    from privsql.verbs.attack import Attacked
+    from privsql.verbs.compare import Candidate
+    from privsql.verbs.evaluate import Evaluated
+    from privsql.verbs.infer import Inferred
+
+INFERRED = """\
+Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
+theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x far above b
+disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a person is in the
+table, not what holds of people like that person"""
+LEGEND = """\
+mean, highest: probability of the adversary's best guess, over what is attacked; above bound: share for which the
+probability of some value exceeds its promised bound; gain: mean over the chance of guessing the commonest value
+kept, BROKEN: the mechanism promises to resist this adversary; not promised: nothing guarantees resistance to it, and
+the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
+
+
+def evaluated(found: Evaluated) -> None:
+    """Error and coverage of both estimators, by band."""
+    made = table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
+    for name, score in found.scores.items():
+        summary = score.summary()
+        for band in (*summary["bands"], summary):
+            shown = "all" if band is summary else plot.band_label(band)
+            errors = (
+                "-" if band[key] is None else f"{band[key]:.3f}"
+                for key in ("mean_relative_error", "median_relative_error")
+            )
+            covered = "-" if band["coverage"] is None else f"{band['coverage']:.1%}"
+            add(made, name, shown, f"{band['queries']:,}", *errors, covered)
+        made.add_section()
+    out().print(made)
+    if found.extras:
+        _by_length(found)
+    certain = "" if found.extras else "; baseline's bounds are certain"
+    say(f"coverage is that of the {found.confidence:.0%} intervals{certain}")
+
+
+def _by_length(found: Evaluated) -> None:
+    """Error by length of the query, and the utility of the most frequent item sets."""
+    made = table(right=("estimator", "length up to", "queries", "mean error", "coverage"))
+    for name, extra in found.extras.items():
+        for one in extra["classes"]:
+            share, error = f"{one['length_share']:.0%} of the longest", f"{one['mean_relative_error']:.3f}"
+            add(made, name, share, f"{one['queries']:,}", error, f"{one['coverage']:.1%}")
+        made.add_section()
+    out().print(made)
+    for name, extra in found.extras.items():
+        tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
+        say(f"frequent item sets, {name}: {tops}")
+
+
+def compared(found: Sequence[Candidate]) -> None:
+    """One table of several releases: what they promise, and error by size of the true answer."""
+    labels = _labels(found)
+    figures = (*labels, "covered", "published", "retained", "seconds")
+    made = table("spec", "posterior", "estimator", right=figures, lines=True)
+    for one in found:
+        facts = one.published.facts
+        summaries = [score.summary() for score in one.evaluated.scores.values()]
+        errors = (_lines(_error(summary, label) for summary in summaries) for label in labels)
+        add(
+            made,
+            f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
+            one.promise.replace(" if ", "\nif "),
+            _lines(one.evaluated.scores),
+            *errors,
+            _lines(f"{summary['coverage']:.1%}" for summary in summaries),
+            "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
+            f"{facts['retention']:.1%}" if "retention" in facts else "-",
+            f"{one.published.seconds:.1f}",
+        )
+    wide().print(made)
+    say("mean relative error by size of the true answer; covered: true answers within the bounds")
+
+
+def _error(summary: dict[str, Any], label: str) -> str:
+    """Mean relative error of a band, or of all."""
+    bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
+    error = bands.get(label, {}).get("mean_relative_error")
+    return "-" if error is None else f"{error:.3f}"
+
+
+def _labels(found: Sequence[Candidate]) -> list[str]:
+    """The bands of true answers that have an error, in order, and all of them."""
+    scores = [score for one in found for score in one.evaluated.scores.values()]
+    bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
+    return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
+
+
+def attacked(found: Attacked) -> None:
+    """One row per adversary: those that the mechanism promises to resist, those outside the promise, the others."""
+    figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if found.source else ()))
+    made = table("adversary", "what it knows", right=figured, lines=True)
+    made.columns[1].ratio = 1
+    made.add_column("promise")
+    for one in found.findings:
+        figures = [_share(figure) for figure in (one.mean, one.highest, one.above)]
+        gain = "-" if one.gain is None else f"{one.gain:.1f}x"
+        right = [_share(one.right)] if found.source else []
+        number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
+        knows = _lines((one.knows, *(f"({note})" for note in one.notes)))
+        add(made, one.adversary, knows, number, *figures, gain, *right, _promise(one))
+    wide().print(made)
+    say(LEGEND)
+    say(found.verdict)
+
+
+def _share(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.1%}"
+
+
+def _promise(one: Finding) -> str:
+    """Where an adversary stands to the promise, in words."""
+    if not one.applies:
+        return "not applicable"
+    if not one.promised:
+        return "not promised" if not one.leaks else "not promised; found"
+    return "BROKEN" if one.exceeded else "kept"
+
+
+def inferred(found: Inferred) -> None:
+    """Theorem 2 beside its simulation, by size of the query."""
+    theory = ("mean, theory", "simulated", "sd, theory", "simulated")
+    made = table(right=("x", "y", "y/x", *theory, "within 0.05", "disclosed"))
+    for row in found.rows:
+        sizes = (f"{row.x:,.0f}{' *' if row.asked else ''}", f"{row.y:,.0f}", f"{row.ratio:.3f}")
+        means = (
+            f"{row.mean:.4f}",
+            f"{row.simulated_mean:.4f}",
+            f"{row.deviation:.4f}",
+            f"{row.simulated_deviation:.4f}",
+        )
+        add(made, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
+    wide().print(made)
+    asked = f"x: {found.condition};  y: of these {found.sensitive};  * asked, the others have the same y/x"
+    say(asked)
+    text = INFERRED.format(scale=1 / found.epsilon, epsilon=found.epsilon, draws=found.draws)
+    say(text)
+
+
+def _lines(cells: Iterable[str]) -> str:
+    return "\n".join(cells)
