@@ -94,23 +94,15 @@ def say(text: str) -> None:
 def published(done: Published) -> None:
     """A release that was written, or a plan."""
     facts = done.facts
-    rows: list[tuple[str, object]] = [
-        ("mechanism", f"{facts['mechanism']}, {facts['algorithm']}"),
-        *_counts(facts),
-        *of(facts["mechanism"]).figures(facts),
-    ]
+    rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
+    if facts["published"] is not None:
+        rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
+    rows += of(facts["mechanism"]).figures(facts)
     if done.checks:
         rows.append(("checks", f"{len(done.checks)} passed"))
     out().print(pairs([*rows, ("time", f"{done.seconds:.2f} s")]))
     if done.release:
         say(f"wrote {done.release}")
-
-
-def _counts(facts: dict[str, Any]) -> list[tuple[str, object]]:
-    """How many records, where that may be stated."""
-    if facts["published"] is None:
-        return []
-    return [("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed")]
 
 
 def verified(release: Path, found: Verified) -> None:
@@ -156,7 +148,7 @@ def ledger(entries: Sequence[Entry]) -> None:
     made = table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
     for entry in entries:
         numbers = (entry.records, entry.fresh, entry.held_back)
-        counts = ("-" if number is None else f"{number:,}" for number in numbers)
+        counts = (None if number is None else f"{number:,}" for number in numbers)
         add(made, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
     out().print(made)
     for entry in entries:

@@ -53,9 +53,9 @@ class Source(_Part):
 
     database: Path | None = None
     file: Path | None = None
-    table: str | None = None
-    query: str | None = None
-    id: str | None = None
+    table: str | None = Field(default=None, description="Table or view of a DuckDB source.")
+    query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
+    id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
@@ -89,13 +89,21 @@ class Columns(_Part):
     or ``refuse`` (the default for all others).
     """
 
-    quasi_identifiers: tuple[str, ...] = Field(default=(), validate_default=False)
-    sensitive: tuple[str, ...] = Field(default=(), validate_default=False)
-    items: str | None = None
-    record: str | None = None
-    item: str | None = None
-    categories: tuple[str, ...] = Field(default=(), validate_default=False)
-    nulls: dict[str, NullPolicy] = Field(default_factory=dict)
+    quasi_identifiers: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="Quasi-identifiers: what could be known of a person."
+    )
+    sensitive: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="Sensitive column; several are one compound attribute."
+    )
+    items: str | None = Field(default=None, description="Item sets: the list column that holds them.")
+    record: str | None = Field(default=None, description="Item sets, a row per item: the column of the record.")
+    item: str | None = Field(default=None, description="Item sets, a row per item: the column of the item.")
+    categories: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="The columns of a contingency table."
+    )
+    nulls: dict[str, NullPolicy] = Field(
+        default_factory=dict, description="What happens to NULL in a column: value, suppress or refuse."
+    )
 
     @field_validator("sensitive", mode="before")
     @classmethod
@@ -149,9 +157,11 @@ class Columns(_Part):
 class Release(_Part):
     """The release's name (that of its view) and where it goes."""
 
-    name: str | None = None
-    to: Path | None = None
-    format: Literal["duckdb", "parquet"] = "duckdb"
+    name: str | None = Field(default=None, description="Name of the release and its view.")
+    to: Path | None = Field(default=None, description="Where the release goes.")
+    format: Literal["duckdb", "parquet"] = Field(
+        default="duckdb", description="duckdb (one file) or parquet (a folder)."
+    )
 
 
 class Ledger(_Part):
@@ -160,8 +170,10 @@ class Ledger(_Part):
     Differentially private releases need none: ``epsilon`` is what all of them may spend together.
     """
 
-    database: Path | None = None
-    epsilon: Positive | None = None
+    database: Path | None = Field(default=None, description="Where the publisher's private ledger lies.")
+    epsilon: Positive | None = Field(
+        default=None, description="What all differentially private releases of the source may spend together."
+    )
 
 
 class Spec(_Part):
@@ -261,27 +273,6 @@ def build(raw: dict[str, Any], *, base: Path = Path(), origin: str = "specificat
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": base / ledger.database})
     return spec.model_copy(update={"source": source, "release": release, "ledger": ledger})
-
-
-def from_flags(source: Path, flags: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of a specification from a source file and the command line's flags."""
-    for flag, key in (("--sensitive", "sensitive"), ("--qi", "qi"), ("--threshold", "threshold")):
-        if not flags.get(key):
-            raise UsageError(f"{source} is not a specification (.toml), so {flag} is needed")
-    where = "file" if source.suffix.lower() in FILE_KINDS else "database"
-    nulls = {}
-    for item in flags.get("nulls") or ():
-        name, _, policy = item.partition("=")
-        nulls[name] = policy
-    release = {key: flags[key] for key in ("name", "to", "format") if flags.get(key)}
-    sizes = {key: flags[key] for key in ("min_bucket_size", "max_bucket_size") if flags.get(key) is not None}
-    algorithm = {"algorithm": flags["mechanism"]} if flags.get("mechanism") else {}
-    return {
-        "source": {where: source} | {key: flags[key] for key in ("table", "query") if flags.get(key)},
-        "columns": {"quasi_identifiers": flags["qi"], "sensitive": flags["sensitive"], "nulls": nulls},
-        "release": release,
-        "mechanism": {"threshold": flags["threshold"], **algorithm, **sizes},
-    }
 
 
 def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
 
-DRAWS = 20_000
-
 
 @dataclass(frozen=True)
 class Attacked:

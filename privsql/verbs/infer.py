@@ -9,9 +9,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from privsql import dpnoise
 from privsql.answers.parse import read
 from privsql.attacks import differential
-from privsql.dpnoise import laplace
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
@@ -76,7 +76,7 @@ def infer(
         x, y = (int(db.ask(sql)[0][0]) for sql in asked)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
-    drawn = laplace(1 / epsilon, draws), laplace(1 / epsilon, draws)
+    drawn = dpnoise.laplace(1 / epsilon, draws), dpnoise.laplace(1 / epsilon, draws)
     return Inferred(differential.infer(x, y, 1 / epsilon, drawn), epsilon, condition, sensitive, draws)
 
 

@@ -99,16 +99,30 @@ class Bucketize(Parameters):
 
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal"] = "optimal"
-    threshold: Threshold
-    min_bucket_size: int = Field(default=2, ge=1)
-    max_bucket_size: int = Field(default=50, ge=1, le=10_000)
-    layout: Literal["well-mixed", "round-robin", "largest-first"] | None = None
-    excess: Literal["refuse", "suppress"] = "refuse"
-    fake_values: int = Field(default=0, ge=0, le=1000)
-    exclude_negative: bool = False
-    no_admissible_fake: Literal["refuse", "weaker"] = "refuse"
-    prune: Literal["none", "loss", "full", "closed-form"] = "closed-form"
-    proof_seconds: float = Field(default=1.0, ge=0)
+    threshold: Threshold = Field(
+        description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
+    )
+    min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
+    max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
+    layout: Literal["well-mixed", "round-robin", "largest-first"] | None = Field(
+        default=None, description="How values are dealt to buckets."
+    )
+    excess: Literal["refuse", "suppress"] = Field(
+        default="refuse", description="What happens to records of values that are too frequent for the threshold."
+    )
+    fake_values: int = Field(
+        default=0, ge=0, le=1000, description="Values that nobody in a bucket has, listed in each."
+    )
+    exclude_negative: bool = Field(
+        default=False, description="Fake values only that negative associations do not exclude."
+    )
+    no_admissible_fake: Literal["refuse", "weaker"] = Field(
+        default="refuse", description="What happens where too few fake values are left."
+    )
+    prune: Literal["none", "loss", "full", "closed-form"] = Field(
+        default="closed-form", description="How two-size searches."
+    )
+    proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Bucketize:

@@ -52,12 +52,16 @@ class Contingency(Parameters):
 
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["diffpart"] = "diffpart"
-    epsilon: Epsilon
-    domains: dict[str, Values]
-    fan_out: int = Field(default=10, ge=2)
-    choice: Share = Fraction(1, 4)
-    tau: Positive = Fraction(1, 10)
-    tau_cells: Positive = Fraction(1, 4)
+    epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    domains: dict[str, Values] = Field(
+        description="The values of a column: a list, { query = .. }, { taxonomy = .. }, or data."
+    )
+    fan_out: int = Field(default=10, ge=2, description="Children of a node where no taxonomy is given.")
+    choice: Share = Field(
+        default=Fraction(1, 4), description="What choosing the next column takes of an expansion's budget."
+    )
+    tau: Positive = Field(default=Fraction(1, 10), description="Empty parts of an expansion that pass, in expectation.")
+    tau_cells: Positive = Field(default=Fraction(1, 4), description="The same where they are cells.")
 
     @field_validator("choice")
     @classmethod

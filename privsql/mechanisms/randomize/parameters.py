@@ -23,10 +23,10 @@ class Randomize(Parameters):
 
     kind: Literal["randomize"] = "randomize"
     algorithm: Literal["up", "pp"] = "pp"
-    rho1: Share
-    rho2: Share
-    delta: Share = Fraction(1, 20)
-    objective: Literal["error", "bound"] = "error"
+    rho1: Share = Field(description="Values of at most this frequency are protected.")
+    rho2: Share = Field(description="What belief in a protected value may reach.")
+    delta: Share = Field(default=Fraction(1, 20), description="1 - delta is the confidence of the error bound.")
+    objective: Literal["error", "bound"] = Field(default="error", description="What the partition makes small.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Randomize:

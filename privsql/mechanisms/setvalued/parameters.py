@@ -41,13 +41,15 @@ class SetValued(Parameters):
 
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["diffpart", "basic"] = "diffpart"
-    epsilon: Epsilon
-    universe: Universe
-    fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT)
-    c1: Positive | None = None
-    c2: Positive | None = None
-    tau: Positive = Fraction(4)
-    tau_sets: Positive = Fraction(36)
+    epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    universe: Universe = Field(description="The items that there can be: a list, { query = 'SELECT ..' }, or data.")
+    fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
+    c1: Positive | None = Field(default=None, description="Factor of the literature's threshold of item sets; with c2.")
+    c2: Positive | None = Field(
+        default=None, description="Factor of the literature's threshold of other parts; with c1."
+    )
+    tau: Positive = Field(default=Fraction(4), description="Empty parts of an expansion that pass, in expectation.")
+    tau_sets: Positive = Field(default=Fraction(36), description="The same where they are item sets.")
 
     @model_validator(mode="after")
     def _consistent(self) -> SetValued:

@@ -1,0 +1,185 @@
+"""A specification from flags: one flag for every key that a specification has, read off its models.
+
+A flag is called as its key is, in the command line's way of writing; those of ``[ledger]`` say so. What is given is
+read as TOML reads it where the key is a number or a table (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``), and
+is a text otherwise.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from privsql.engine.database import FILE_KINDS
+from privsql.errors import UsageError
+from privsql.mechanisms.contract import Categories, Sets, Table
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.source.spec import Columns, Ledger, Release, Source, build, load, redirected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+    from privsql.source.spec import Spec
+
+SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
+BY_ARGUMENT = {("source", "database"), ("source", "file")}  # where the records are: no flag, but what is published
+SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
+TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
+WITH_A_FILE = ("to", "format")  # flags that go with a specification file, too
+KIND = "kind"
+NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag and the key that it stands for; ``name``: what it is called, as an identifier."""
+
+    section: str
+    key: str
+    name: str
+    fields: dict[str, FieldInfo]  # by kind; of the other sections: by the section
+
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """What is typed."""
+        return SPELLED.get(self.name, ("--" + self.name.replace("_", "-"),))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The mechanisms that have it; none for what belongs to every request."""
+        return tuple(self.fields) if self.section == "mechanism" and self.key != KIND else ()
+
+    @property
+    def form(self) -> Literal["switch", "names", "pairs", "one"]:
+        """How it is given: without a value, as names with commas, as NAME=VALUE (repeatable), or as one value."""
+        kind = _origin(self._first.annotation)
+        return "switch" if kind is bool else "names" if kind is tuple else "pairs" if kind is dict else "one"
+
+    @property
+    def help(self) -> str:
+        """What the models say of it, the values that there are, and the default: by mechanism where these differ."""
+        said = {kind: _said(field) for kind, field in self.fields.items()}
+        if self.key == KIND:
+            said = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
+        elif len(set(said.values())) > 1:
+            said = {"": "; ".join(f"{kind}: {text}" for kind, text in said.items())}
+        return " ".join(filter(None, (self._first.description, *dict.fromkeys(said.values()))))
+
+    @property
+    def _first(self) -> FieldInfo:
+        return next(iter(self.fields.values()))
+
+    def read(self, given: Any, kind: str) -> Any:
+        """What a specification would hold in place of what was given."""
+        annotation = self.fields.get(kind, self._first).annotation
+        if self.form == "names":
+            return [name.strip() for name in given.split(",") if name.strip()]
+        if self.form == "pairs":
+            return {
+                name: _value(value, get_args(annotation)[1]) for name, _, value in (g.partition("=") for g in given)
+            }
+        return given if self.form == "switch" else _value(given, annotation)
+
+
+@cache
+def flags() -> dict[str, Flag]:
+    """All flags by their names, section by section. Where a name is taken, the section stands before it."""
+    found: dict[str, Flag] = {}
+    for section, key, fields in _keys():
+        name = f"{section}_{key}" if section == "ledger" or key in (*found, *TAKEN) else key
+        found[name] = Flag(section, key, name, fields)
+    return found
+
+
+def _keys() -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
+    """The keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
+    for section, model in SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if (section, key) not in BY_ARGUMENT:
+                yield section, key, {section: field}
+    keys: dict[str, dict[str, FieldInfo]] = {}
+    for kind in PACKAGES:
+        for key, field in parameters(kind).model_fields.items():
+            keys.setdefault(key, {})[kind] = field
+    yield from (("mechanism", key, fields) for key, fields in keys.items())
+
+
+def asked(source: Path, given: Mapping[str, Any]) -> Spec:
+    """The specification in a TOML file, or of any other source the one that flags give, by their names.
+
+    Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
+    """
+    present = {name: value for name, value in given.items() if value not in (None, [], ())}
+    if source.suffix.lower() != ".toml":
+        return build(_raw(source, present))
+    wrong = next((name for name in present if name not in WITH_A_FILE), None)
+    if wrong is not None:
+        raise UsageError(f"{flags()[wrong].spelled[0]} does not go with a specification file; write it there")
+    to = present.get("to")
+    return redirected(load(source), Path(to) if to else None, present.get("format"))
+
+
+def _raw(source: Path, present: dict[str, Any]) -> dict[str, Any]:
+    """The plain data of a specification."""
+    kind = present.get(KIND, DEFAULT)
+    where = "file" if source.suffix.lower() in FILE_KINDS else "database"
+    raw: dict[str, Any] = {"source": {where: source}, "columns": {}, "mechanism": {}}
+    for name, value in present.items():
+        flag = flags()[name]
+        if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
+            raise UsageError(f"{flag.spelled[0]} does not go with --kind {kind}; it is of {', '.join(flag.fields)}")
+        raw.setdefault(flag.section, {})[flag.key] = flag.read(value, kind)
+    _complete(source, raw, kind)
+    return raw
+
+
+def _complete(source: Path, raw: dict[str, Any], kind: str) -> None:
+    """``UsageError`` if a flag is missing without which nothing can be published."""
+    if kind not in PACKAGES:
+        return  # refused as such, later; so are columns of another shape
+    given, columns = set(raw["columns"]) - {"nulls"}, NEEDED[type(of(kind).shape)]
+    needed = [("columns", key) for key in columns if not given or given & set(columns)]
+    needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
+    for flag in flags().values():
+        if (flag.section, flag.key) in needed and raw[flag.section].get(flag.key) in (None, "", []):
+            raise UsageError(f"{source} is not a specification (.toml), so {flag.spelled[0]} is needed")
+
+
+def _value(text: str, annotation: Any) -> Any:
+    """A text, or what TOML makes of it if the key takes more than texts."""
+    if all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _parts(annotation)):
+        return text
+    try:
+        found = tomllib.loads(f"value = {text}", parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """The members of a union, or the one type."""
+    return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
+
+
+def _origin(annotation: Any) -> Any:
+    """``bool``, ``tuple``, ``dict``: the type without what it holds, and without None."""
+    part = next((part for part in _parts(annotation) if part is not NoneType), annotation)
+    return get_origin(part) or part
+
+
+def _said(field: FieldInfo) -> str:
+    """The values that a key may have, if they can be listed, and its default."""
+    parts = _parts(field.annotation)
+    choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+    listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
+    plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
+    return " ".join(filter(None, (listed, f"[default: {field.default}]" if plain else "")))
