@@ -19,7 +19,7 @@ from privsql.answers.channel import Observation
 from privsql.answers.interval import interval, widened, within
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.reconstruct import Posterior, reconstruct
-from privsql.answers.seen import Asked, Seen, chosen, dotted
+from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
 from privsql.model.estimate import Estimate, same_nan
 
@@ -37,7 +37,7 @@ class Level:
     degrees: float = np.inf
 
 
-def estimate(asked: Asked, seen: Seen, confidence: float) -> list[Estimate]:
+def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
     """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
     through, query = asked.through, asked.query
     outputs, functionals = chosen(asked.db, query, seen, len(through.records))
@@ -52,7 +52,9 @@ def estimate(asked: Asked, seen: Seen, confidence: float) -> list[Estimate]:
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
 
 
-def collected(asked: Asked, seen: Seen, outputs: list[tuple[Any, ...]], parts: Parts, level: Level) -> list[Estimate]:
+def collected(
+    asked: QuestionOn, seen: Observed, outputs: list[tuple[Any, ...]], parts: Bounds, level: Level
+) -> list[Estimate]:
     """Rows from estimates that come from elsewhere."""
     return _collect(asked.query, seen, outputs, (parts, None), level)
 
@@ -62,7 +64,7 @@ def nothing(query: CountQuery) -> list[Estimate]:
     return [Estimate((), *query.measure.nothing)] if not query.groups else []
 
 
-def _within(asked: Asked, seen: Observation, found: Posterior) -> Posterior:
+def _within(asked: QuestionOn, seen: Observation, found: Posterior) -> Posterior:
     """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
     through = asked.through
     caps = np.minimum(asked.ceiling, seen.total[:, None])
@@ -71,7 +73,7 @@ def _within(asked: Asked, seen: Observation, found: Posterior) -> Posterior:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Bounds:
     """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
 
     mean: Floats
@@ -80,7 +82,7 @@ class Parts:
     most: Floats
 
 
-def _counted(asked: Asked, found: Posterior, functionals: Floats, totals: Floats) -> Parts:
+def _counted(asked: QuestionOn, found: Posterior, functionals: Floats, totals: Floats) -> Bounds:
     """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
     held, others = _held(asked.ceiling, found.values.shape, functionals)
     most = np.minimum(totals[:, None], held)
@@ -88,7 +90,7 @@ def _counted(asked: Asked, found: Posterior, functionals: Floats, totals: Floats
     if asked.uncertain is not None:
         share = totals / asked.through.records.sum()
         variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
-    return Parts(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
+    return Bounds(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
 
 
 def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
@@ -108,7 +110,7 @@ class _Amounts:
     most: Floats
 
 
-def _amounts(asked: Asked, seen: Seen, functionals: Floats) -> _Amounts | None:
+def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> _Amounts | None:
     """Reconstruct the sums of a - centre, the centre being the mean of a over the sets of one group of the answer."""
     query, through = asked.query, asked.through
     if query.measure.amount is None:
@@ -137,9 +139,9 @@ def _amounts(asked: Asked, seen: Seen, functionals: Floats) -> _Amounts | None:
 
 def _collect(
     query: CountQuery,
-    seen: Seen,
+    seen: Observed,
     outputs: list[tuple[Any, ...]],
-    answered: tuple[Parts, _Amounts | None],
+    answered: tuple[Bounds, _Amounts | None],
     level: Level,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
@@ -155,7 +157,9 @@ Figures = tuple[float, float, float, float]
 Cells = tuple[NDArray[np.intp], ...]
 
 
-def places(query: CountQuery, seen: Seen, outputs: list[tuple[Any, ...]], most: Floats) -> dict[tuple[Any, ...], Cells]:
+def places(
+    query: CountQuery, seen: Observed, outputs: list[tuple[Any, ...]], most: Floats
+) -> dict[tuple[Any, ...], Cells]:
     """Sets and functionals (where ``most`` (G, F) allows any record) of every group of the answer."""
     sides = [group.side for group in query.groups]
     own = sides.count("qi")
@@ -166,7 +170,7 @@ def places(query: CountQuery, seen: Seen, outputs: list[tuple[Any, ...]], most: 
     return {group: tuple(np.array(found).T) for group, found in cells.items()}
 
 
-def _count(_query: CountQuery, counts: Parts, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
+def _count(_query: CountQuery, counts: Bounds, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
     mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
     error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
     mean = min(max(mean, least), most)
@@ -174,7 +178,7 @@ def _count(_query: CountQuery, counts: Parts, _amounts: _Amounts | None, at: Cel
     return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
 
 
-def _amount(query: CountQuery, counts: Parts, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
+def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
     if amounts is None:
         raise ValueError("amounts are needed")
     centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """The sets of records that a question distinguishes.
 
     ``keys`` (G,): values of the groups' and terms' expressions; ``observed`` (G, k): e; ``amounts`` (G, k): e weighted
@@ -33,7 +33,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionOn:
     """A question to an open release.
 
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
@@ -59,7 +59,7 @@ class Asked:
         return share if self.independent else share * (1 - share)
 
 
-def sets(asked: Asked, rows: pa.Table, scale: Floats) -> Seen:
+def sets(asked: QuestionOn, rows: pa.Table, scale: Floats) -> Observed:
     """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
     ranks = rows["set"].to_numpy()
     number = int(ranks.max(initial=-1)) + 1
@@ -72,10 +72,10 @@ def sets(asked: Asked, rows: pa.Table, scale: Floats) -> Seen:
     names = [name for name, _ in group_terms(asked.query, "qi")]
     _, first = np.unique(ranks, return_index=True)
     taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return Seen([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
+    return Observed([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
 
 
-def chosen(db: Relations, query: CountQuery, seen: Seen, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
+def chosen(db: Relations, query: CountQuery, seen: Observed, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
     """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
     terms = group_terms(query, "sa")
     holes: Holes = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.posterior import Level, Parts, collected, nothing
+from privsql.answers.posterior import Bounds, Level, collected, nothing
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.answers.seen import chosen, dotted
 from privsql.engine.sqlfiles import Holes, column, every, fill, table
@@ -25,7 +25,7 @@ from privsql.mechanisms.bucketize.view import size_of_bucket
 from privsql.model.estimate import Estimate, exactly, same_nan
 
 if TYPE_CHECKING:
-    from privsql.answers.seen import Asked, Seen
+    from privsql.answers.seen import Observed, QuestionOn
     from privsql.engine.database import Relations
 
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
@@ -57,14 +57,14 @@ def estimate(db: Relations, query: CountQuery, facts: dict[str, Any]) -> list[Es
     return found if found or query.groups else [exactly((), 0.0)]
 
 
-def corrected(asked: Asked, seen: Seen, facts: dict[str, Any]) -> list[Estimate]:
+def corrected(asked: QuestionOn, seen: Observed, facts: dict[str, Any]) -> list[Estimate]:
     """The formula with fake values taken off on average: x^T e. The bounds count every listed value as real or not."""
     bounds = {one.group: one for one in estimate(asked.db, asked.query, facts)}
     outputs, functionals = chosen(asked.db, asked.query, seen, seen.observed.shape[1])
     if not seen.keys or not outputs:
         return nothing(asked.query)
     mean = dotted(seen.observed, functionals)
-    parts = Parts(mean, np.zeros_like(mean), np.full_like(mean, -np.inf), np.full_like(mean, np.inf))
+    parts = Bounds(mean, np.zeros_like(mean), np.full_like(mean, -np.inf), np.full_like(mean, np.inf))
     means = {one.group: one.estimate for one in collected(asked, seen, outputs, parts, Level(0.5))}
     return [replace(one, estimate=means[group]) for group, one in bounds.items()]
 

@@ -14,7 +14,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.answers.seen import Asked, Seen, sets
+from privsql.answers.seen import Observed, QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.unmask import Listed
@@ -75,7 +75,7 @@ def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Que
     return fill("query/observed", holes)
 
 
-def observe(asked: Asked, roles: Roles, facts: dict[str, Any], classes: list[Listed]) -> Seen:
+def observe(asked: QuestionOn, roles: Roles, facts: dict[str, Any], classes: list[Listed]) -> Observed:
     """E of every set: the sum over its records of c^/|g|, which is count(g, .)/|g| where nothing is fake."""
     rows = asked.db.arrow(statement(asked.query, roles, facts))
     size = rows["size"].to_numpy()
@@ -98,8 +98,8 @@ def observe(asked: Asked, roles: Roles, facts: dict[str, Any], classes: list[Lis
     return replace(seen, observed=less("pairs", seen.observed), amounts=less("amounts", seen.amounts))
 
 
-def asked_of(db: Relations, query: CountQuery, classes: list[Listed], through: Channel) -> Asked:
+def asked_of(db: Relations, query: CountQuery, classes: list[Listed], through: Channel) -> QuestionOn:
     """The question with what is certain of the values' records, and what is not."""
     most = np.sum([one.most for one in classes], axis=0)
     uncertain = np.sum([one.variance for one in classes], axis=0) if classes[0].fakes else None
-    return Asked(db, query, table("qit"), through, most=most, uncertain=uncertain)
+    return QuestionOn(db, query, table("qit"), through, most=most, uncertain=uncertain)

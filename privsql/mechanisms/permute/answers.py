@@ -12,7 +12,7 @@ from sqlglot import exp
 from privsql.answers import base, posterior
 from privsql.answers.channel import Channel
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
-from privsql.answers.seen import Asked, chosen, sets
+from privsql.answers.seen import QuestionOn, chosen, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, table
 from privsql.errors import UsageError
 from privsql.mechanisms.permute import amounts, baseline
@@ -21,7 +21,7 @@ from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.seen import Seen
+    from privsql.answers.seen import Observed
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given how many records of every group "
@@ -69,7 +69,7 @@ class Answers(base.Answers):
         if query.measure.side == "sa":
             return self._amounts(query)
         through = Channel(np.zeros((0, self.contents.groups)), np.zeros((0, 0)), np.zeros(0))
-        asked = Asked(self._db, query, table("qit"), through if estimator == "baseline" else self.channel)
+        asked = QuestionOn(self._db, query, table("qit"), through if estimator == "baseline" else self.channel)
         seen = self._seen(asked)
         if estimator == "baseline":
             return baseline.estimate(asked, self.contents, seen)
@@ -79,7 +79,7 @@ class Answers(base.Answers):
         certain = {row.group: row for row in baseline.estimate(asked, self.contents, seen)}
         return [_within(row, certain[row.group]) for row in found if row.group in certain]
 
-    def _seen(self, asked: Asked) -> Seen:
+    def _seen(self, asked: QuestionOn) -> Observed:
         rows = self._db.arrow(self._observed(asked.query))
         return sets(asked, rows, np.ones(len(rows)))
 
@@ -101,7 +101,7 @@ class Answers(base.Answers):
         """SUM, AVG, MIN or MAX of the sensitive column."""
         held = self.contents
         through = Channel(np.zeros((0, held.groups)), np.zeros((0, 0)), np.zeros(0))
-        asked = Asked(self._db, query, table("qit"), through)
+        asked = QuestionOn(self._db, query, table("qit"), through)
         seen = self._seen(asked)
         outputs, functionals = chosen(self._db, query, seen, held.values)
         if not seen.keys or not outputs:
@@ -130,7 +130,7 @@ def _refuse_mixtures(query: CountQuery) -> None:
         raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
 
 
-def _met(seen: Seen) -> amounts.Met:
+def _met(seen: Observed) -> amounts.Met:
     at = np.nonzero(seen.observed)
     return amounts.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
 

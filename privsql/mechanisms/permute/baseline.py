@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.posterior import Parts, nothing, places
+from privsql.answers.posterior import Bounds, nothing, places
 from privsql.answers.seen import chosen
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.seen import Asked, Seen
+    from privsql.answers.seen import Observed, QuestionOn
     from privsql.mechanisms.permute.contents import Contents
 
 FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
 
 
-def parts(held: Contents, seen: Seen, functionals: Floats) -> Parts:
+def parts(held: Contents, seen: Observed, functionals: Floats) -> Bounds:
     """Estimates and certain bounds per set and functional (G, F)."""
     table, sizes = held.table, held.sizes.astype(np.float64)
     shape = (len(seen.keys), functionals.shape[-1])
@@ -36,10 +36,10 @@ def parts(held: Contents, seen: Seen, functionals: Floats) -> Parts:
         figures = (n * c / size, np.maximum(n + c - size, 0), np.minimum(n, c))
         for whole, part in zip(found, figures, strict=True):
             whole[g] = part.sum(axis=0)
-    return Parts(found[0], np.zeros(shape), found[1], found[2])
+    return Bounds(found[0], np.zeros(shape), found[1], found[2])
 
 
-def estimate(asked: Asked, held: Contents, seen: Seen) -> list[Estimate]:
+def estimate(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
     outputs, functionals = chosen(asked.db, asked.query, seen, held.values)
     if not seen.keys or not outputs:

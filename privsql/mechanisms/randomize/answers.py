@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from privsql.answers import base, posterior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
-from privsql.answers.seen import Asked, sets
+from privsql.answers.seen import QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
 from privsql.errors import UsageError
 from privsql.mechanisms.randomize import baseline
@@ -57,7 +57,7 @@ class Answers(base.Answers):
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("perturbed"))
-        asked = Asked(
+        asked = QuestionOn(
             self._db,
             query,
             table("perturbed"),

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.posterior import Level, Parts, collected, nothing
+from privsql.answers.posterior import Bounds, Level, collected, nothing
 from privsql.answers.seen import chosen
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.seen import Asked, Seen
+    from privsql.answers.seen import Observed, QuestionOn
     from privsql.mechanisms.randomize.public import Public
     from privsql.model.estimate import Estimate
 
 FORMULA = "estimate = sum over sub-tables of (o - |Res| s q)/p (equation 7), s values asked for, o records with them"
 
 
-def estimate(asked: Asked, seen: Seen, public: Public, confidence: float) -> list[Estimate]:
+def estimate(asked: QuestionOn, seen: Observed, public: Public, confidence: float) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty."""
     outputs, functionals = chosen(asked.db, asked.query, seen, len(public.protected))
     if not seen.keys or not outputs:
@@ -40,7 +40,7 @@ def estimate(asked: Asked, seen: Seen, public: Public, confidence: float) -> lis
         summed = tuple(total + part for total, part in zip(summed, own, strict=True))
     mean, variance, room = summed
     unbounded = np.full_like(mean, np.inf)
-    parts = Parts(mean, variance, -unbounded, np.where(room > 0, unbounded, 0))
+    parts = Bounds(mean, variance, -unbounded, np.where(room > 0, unbounded, 0))
     return collected(asked, seen, outputs, parts, Level(confidence))
 
 
