@@ -10,15 +10,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from privsql.engine.sqlfiles import column, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlglot import exp
-
 
 UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
@@ -109,3 +110,19 @@ def label(parts: Sequence[object]) -> str:
 def fold(name: str) -> str:
     """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
     return name.translate(UPPER)
+
+
+def canonical(value: exp.Expr, kind: str) -> exp.Expr:
+    """The value as it is published: what compares equal is the same.
+
+    Equal values that are stored differently would keep the order that they had before, in which a record's sensitive
+    value stands, and would tell it. Text goes there and back: a collation of the source would merge values, and keep an
+    order of its own. Doubles have two zeros and many NaN.
+    """
+    if kind == "VARCHAR":
+        encoded = exp.Anonymous(this="encode", expressions=[exp.cast(value, "VARCHAR")])
+        return exp.Anonymous(this="decode", expressions=[encoded])
+    if kind not in FLOATS:
+        return value
+    zero, nan = (exp.cast(exp.Literal.string(text), kind) for text in ("0", "nan"))
+    return exp.Case().when(value.eq(zero), zero.copy()).when(value.eq(nan), nan.copy()).else_(value.copy())

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, model_validator
 from sqlglot import exp
 
+from privsql.engine.roles import canonical
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp
 from privsql.errors import UsageError
 
@@ -57,7 +58,7 @@ def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> t
     ``occurring``: query for the column ``item`` of those that occur. Raises ``UsageError`` for an empty universe, or an
     item that stands in it twice.
     """
-    cast = exp.cast(column("item"), exp.DataType.build(kind, dialect=DIALECT))
+    cast = _typed(column("item"), kind)
     if asked.items is not None:
         db.put("given", pa.table({"code": range(len(asked.items)), "item": list(asked.items)}))
         db.make("universe", fill("core/listed", {"given": temp("given"), "item": cast}))
@@ -65,7 +66,7 @@ def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> t
         if asked.query is not None:
             db.own("given", asked.query)
             first = column(db.fields(temp("given"))[0].name)
-            cast = exp.cast(first, exp.DataType.build(kind, dialect=DIALECT))
+            cast = _typed(first, kind)
         else:
             db.make("given", occurring)
         db.make("universe", fill("core/ranked", {"given": temp("given"), "item": cast}))
@@ -77,3 +78,7 @@ def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> t
     if len(set(labels)) < len(labels):
         raise UsageError("an item stands twice in the universe")
     return labels
+
+
+def _typed(item: exp.Expr, kind: str) -> exp.Expr:
+    return canonical(exp.cast(item, exp.DataType.build(kind, dialect=DIALECT)), kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.roles import Field, Roles, fold, label
+from privsql.engine.roles import Field, Roles, canonical, fold, label
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import GuaranteeError, UsageError
 from privsql.model.records import History
@@ -161,15 +161,9 @@ def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]
             raise UsageError(
                 f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
             )
-        if base in (*AS_TEXT, "VARCHAR"):
-            # There and back: a collation of the source would merge values, and keep an order of its own.
-            text = exp.cast(column(field.name), "VARCHAR")
-            reading[field.name] = exp.Anonymous(
-                this="decode", expressions=[exp.Anonymous(this="encode", expressions=[text])]
-            )
-            return Field(field.name, "VARCHAR")
-        reading[field.name] = column(field.name)
-        return field
+        kind = "VARCHAR" if base in AS_TEXT else field.type
+        reading[field.name] = canonical(column(field.name), kind)
+        return Field(field.name, kind)
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     return Roles(quasi, tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))), reading
