@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
-from privsql.attacks.risk import SAMPLE, Risk, quick_learning_risk
+from privsql.attacks import absence
+from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
 from privsql.engine.progress import Options
@@ -80,18 +81,17 @@ def publish(
             if ledger is not None:
                 ledger.check(key, allow=allow_composition)
             composed = list(ledger.composition) if ledger else []
-            facts, results, made, risk = _made(db, spec, source, key, draft, composed)
+            facts, results, made, warnings = _made(db, spec, source, key, draft, composed)
             if ledger is not None:
                 ledger.record(made, key, facts)
             draft.commit(made)
-    warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
     return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock, warnings)
 
 
 def _made(
     db: Workshop, spec: Spec, source: Records, key: Key, draft: Draft, composition: list[str]
-) -> tuple[dict[str, Any], list[Result], Path, Risk | None]:
-    """The release in its draft, checked: its facts, the checks, its file or folder, and what can be learnt from it."""
+) -> tuple[dict[str, Any], list[Result], Path, list[str]]:
+    """The release in its draft, checked: its facts, the checks, its file or folder, and what to warn of."""
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
     facts = mechanism.publish(db, source, spec.mechanism, key)
@@ -111,7 +111,8 @@ def _made(
     made = draft.parquet if spec.release.format == "parquet" else draft.database
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
-    return facts, results, made, risk
+    warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
+    return facts, results, made, [*warnings, *absence.told(manifest)]
 
 
 def _ledger(

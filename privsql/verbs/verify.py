@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
+from privsql.attacks import absence
 from privsql.engine.open import scratch
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
@@ -121,6 +122,7 @@ def _notes(manifest: Manifest) -> list[str]:
     if manifest.randomness == "seed":
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
     notes += manifest.composition
+    notes += absence.told(manifest)
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
     return notes

@@ -279,7 +279,12 @@ def randomize(queries: int = 800) -> None:
             continue
         for bound in bounds:
             randomized = {"kind": "randomize", "rho1": str(rho1), "rho2": f"1/{bound}"}
-            anatomy = {"algorithm": "anatomy", "threshold": f"1/{bound}", "excess": "suppress"}
+            anatomy = {
+                "algorithm": "anatomy",
+                "threshold": f"1/{bound}",
+                "excess": "suppress",
+                "absence": "unobservable",
+            }
             mechanisms = {"pp": randomized, "up": {**randomized, "algorithm": "up"}, "anatomy": anatomy}
             with tempfile.TemporaryDirectory() as place:
                 source = {"file": str(DATA / f"{table}.parquet")}

@@ -20,7 +20,7 @@ FROM range(4000) t(i)
 """
 COLUMNS = 'quasi_identifiers = ["age", "sex"]\nsensitive = "disease"'
 MECHANISMS = {
-    "anatomy": 'algorithm = "anatomy"\nthreshold = "1/5"\nexcess = "suppress"',
+    "anatomy": 'algorithm = "anatomy"\nthreshold = "1/5"\nexcess = "suppress"\nabsence = "unobservable"',
     "pp": 'kind = "randomize"\nrho1 = "1/10"\nrho2 = "1/5"',
     "up": 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/10"\nrho2 = "1/5"',
 }
@@ -43,7 +43,11 @@ def test_compare_measures_every_specification_with_the_same_queries(skewed: Path
     specs = [skewed / f"{name}.toml" for name in MECHANISMS]
     found = succeeded("compare", *specs, "--queries", "80", "--json").json["specs"]
     assert [one["spec"] for one in found] == list(MECHANISMS)
-    assert [one["promise"] for one in found] == ["<= 0.2", "<= 1/5 if f <= 1/10", "<= 1/5 if f <= 1/10"]
+    assert [one["promise"] for one in found] == [
+        "<= 0.2, of those who are there",
+        "<= 1/5 if f <= 1/10",
+        "<= 1/5 if f <= 1/10",
+    ]
     queries = {one["evaluation"][estimator]["queries"] for one in found for estimator in ("baseline", "reconstructed")}
     assert queries == {80}
     bands = {str([(b["low"], b["queries"]) for b in one["evaluation"]["baseline"]["bands"]]) for one in found}
@@ -77,7 +81,11 @@ def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
     refused(run("compare", skewed / "pp.toml", other), 2, "other", "[columns]", "one table")
     refused(run("compare", skewed / "pp.toml", "--plot", skewed / "c.txt", "--queries", "4"), 2, ".png or .svg")
     narrow = (
-        (skewed / "anatomy.toml").read_text().replace('excess = "suppress"', "").replace("anatomy.duckdb", "n.duckdb")
+        (skewed / "anatomy.toml")
+        .read_text()
+        .replace('excess = "suppress"', "")
+        .replace('absence = "unobservable"', "")
+        .replace("anatomy.duckdb", "n.duckdb")
     )
     (skewed / "narrow.toml").write_text(narrow)
     refused(run("compare", skewed / "pp.toml", skewed / "narrow.toml", "--queries", "4"), 3, "narrow:", "flu")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.answers.accuracy import by_questions
-from privsql.attacks import identifiers, intersection, learning, linkage, negative, order
+from privsql.attacks import absence, identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, temp
@@ -25,13 +25,14 @@ from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.reconstruct import listed
 from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.search import find
-from privsql.mechanisms.bucketize.suppress import kept, spread
+from privsql.mechanisms.bucketize.suppress import kept, refuse_observed, spread
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.unmask import channel
 from privsql.mechanisms.bucketize.view import view
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
 if TYPE_CHECKING:
+    from privsql.attacks.suite import Learnt
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
@@ -52,8 +53,11 @@ def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Prob
     """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
     values = thresholds(db, domain, asked.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
+    left = kept(counts, values[0]) if asked.excess == "suppress" and values else counts
+    if asked.absence == "observable" and values:
+        refuse_observed(counts, left, domain.labels, values[0])
     problem = Problem(
-        counts=kept(counts, values[0]) if asked.excess == "suppress" and values else counts,
+        counts=left,
         thresholds=values,
         smallest=asked.min_bucket_size,
         largest=_largest(asked, len(counts)),
@@ -172,11 +176,20 @@ def propose(db: Relations, source: Profiled) -> Proposal:
     return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": rule})
 
 
+def _belief_in_missing(learnt: Learnt[Buckets]) -> float | None:
+    """Who is left out has one of the values that are as frequent as they may be: the most frequent ones."""
+    if not learnt.view.manifest.facts.get("left_out"):
+        return None
+    records = learnt.scene.channel.records.round().astype(np.int64)
+    return 1 / int((records == records.max()).sum())
+
+
 def promise(asked: Bucketize) -> str:
     """F'-privacy."""
     given = asked.threshold
     exceptions = f", {len(given.values)} values less or more" if given.values else ""
-    return f"<= {given.default or 'as queried'}{exceptions}"
+    absent = ", of those who are there" if asked.absence == "unobservable" else ""
+    return f"<= {given.default or 'as queried'}{exceptions}{absent}"
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -220,6 +233,7 @@ MECHANISM = Mechanism(
             order.ADVERSARY,
             identifiers.ADVERSARY,
             corruption.ADVERSARY,
+            absence.adversary(_belief_in_missing),
             negative.ADVERSARY,
             learning.ADVERSARY,
             learning.AGAIN,

@@ -90,7 +90,9 @@ class Bucketize(Parameters):
     """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
 
     ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
-    ``suppress`` as many of its records as must be left out, at random, and count them.
+    ``suppress`` as many of its records as must be left out, at random, and count them. Whoever sees who is missing
+    learns their value, so that needs ``absence = "unobservable"``: the publisher states that adversaries do not know
+    who is in the table.
 
     ``fake_values``: sigma values that no record of the bucket has are listed in every bucket, so each value stands at
     most once in a bucket. ``exclude_negative``: only fakes that negative associations learnt from the release exclude
@@ -109,6 +111,9 @@ class Bucketize(Parameters):
     )
     excess: Literal["refuse", "suppress"] = Field(
         default="refuse", description="What happens to records of values that are too frequent for the threshold."
+    )
+    absence: Literal["observable", "unobservable"] = Field(
+        default="observable", description="Whether adversaries may know who is in the table, and so who is left out."
     )
     fake_values: int = Field(
         default=0, ge=0, le=1000, description="Values that nobody in a bucket has, listed in each."

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.errors import InfeasibleError
+from privsql.exact import text
+
 if TYPE_CHECKING:
-    from fractions import Fraction
+    from collections.abc import Sequence
 
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints
@@ -31,6 +35,24 @@ def kept(counts: Ints, threshold: Fraction) -> Ints:
         if (fewer == left).all():
             return fewer
         left = fewer
+
+
+def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: Fraction) -> None:
+    """``InfeasibleError`` if records are left out: who sees that they are missing learns their value.
+
+    Names the most frequent value, and the threshold that leaves nobody out.
+    """
+    if (left == counts).all():
+        return
+    worst, number = int(np.argmax(counts)), int((counts - left).sum())
+    share = Fraction(int(counts[worst]), int(counts.sum()))
+    raise InfeasibleError(
+        f"value {labels[worst]} has frequency {float(share):.6g} above its threshold {text(threshold)}; leaving "
+        f"{number:,} records out tells their value to whoever sees that they are missing: what works is "
+        f"excess = 'refuse' with a threshold of {text(share)}, or absence = 'unobservable', which states that "
+        "adversaries do not know who is in the table",
+        {"value": labels[worst], "frequency": text(share), "threshold": text(share), "left_out": number},
+    )
 
 
 def spread(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bids:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.attacks import identifiers, learning, order
+from privsql.attacks import absence, identifiers, learning, order
 from privsql.attacks.finding import Finding
 from privsql.attacks.suite import Adversary
 from privsql.errors import UsageError
@@ -139,6 +139,7 @@ ADVERSARIES: tuple[Adversary[Groups], ...] = (
     Adversary(POOR, POOR_KNOWS, promised=True, attack=_on_scene(poor)),
     order.ADVERSARY,
     identifiers.ADVERSARY,
+    absence.adversary(lambda _: None),
     Adversary(EXACT, EXACT_KNOWS, promised=False, attack=_on_scene(exact)),
     Adversary(NEAR, NEAR_KNOWS, promised=False, attack=_near),
     _if_small(learning.ADVERSARY),

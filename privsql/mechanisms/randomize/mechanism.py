@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.answers.accuracy import by_questions
-from privsql.attacks import identifiers, learning, linkage, negative, order
+from privsql.attacks import absence, identifiers, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, same, temp
@@ -174,6 +174,7 @@ MECHANISM = Mechanism(
             linkage.ADVERSARY,
             order.ADVERSARY,
             identifiers.ADVERSARY,
+            absence.adversary(lambda _: None),
             negative.ADVERSARY,
             learning.ADVERSARY,
             identifiers.GIVING,
