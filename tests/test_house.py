@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -121,6 +123,17 @@ def test_only_noise_draws() -> None:
         f"{module}: {shown}" for module in MODULES if module not in {"noise", "dpnoise"} for shown in draws(module)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_keys_and_noise_load_no_more_than_they_need() -> None:
+    code = (
+        "import sys; import privsql.noise; heavy = {'numpy', 'opendp', 'pandas', 'randomgen', 'scipy'}; "
+        "print(*sorted(heavy & set(sys.modules))); import privsql.dpnoise; "
+        "privsql.dpnoise.noise_for(privsql.noise.system_key()); "
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["", "numpy"]
 
 
 def test_no_sql_in_python() -> None:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.contingency.taxonomy import Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.contract import Columns
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contingency.taxonomy import Ints
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.records import Records
 
 SHOWN = 3  # unknown values that a message names

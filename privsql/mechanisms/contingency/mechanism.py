@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contingency.model import StandIns
-    from privsql.mechanisms.contingency.taxonomy import Ints
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.contract import Profiled
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.records import Records
     from privsql.noise import Key
 

@@ -16,22 +16,21 @@ from privsql.mechanisms.noisytree import pruned
 from privsql.mechanisms.noisytree.estimate import Estimator
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.contingency.taxonomy import Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
     from privsql.mechanisms.noisytree.pruned import Fit
+    from privsql.mechanisms.noisytree.tree import Ints, Reals
 
 MODEL_ERROR = 0.5  # as in ``privsql.mechanisms.noisytree.estimate``; larger, as the same marginals serve at every node
 
 
 @dataclass(frozen=True)
 class StandIns:
-    """G cells: ``row`` (G,): the expanded row that each stands for, ascending; ``nodes`` (G, d); ``weight`` (G,)."""
+    """G cells: ``row`` (G,): the expanded row that each stands for; ``nodes`` (G, d); ``weight`` (G,)."""
 
     row: Ints
     nodes: Ints
-    weight: NDArray[np.float64]
+    weight: Reals
 
 
 def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
@@ -47,15 +46,11 @@ def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
 
 def imputed(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator) -> StandIns:
     """At least one cell for every expanded row that may have lost records, more for those that lost more."""
-    rows, number, missing = pruned.copies(tree, found)
-    row = np.repeat(rows, number)
-    nodes = positions(tree, taxonomy)[row]
-    each = np.arange(len(row))
-    first = pruned.unkept_at(tree, found, row, draw.random(len(row)) * missing[row])
-    nodes[each, taxonomy.column[tree.next[row]]] = found.candidates.sub[first]
+    made = pruned.lost(tree, found, draw)
+    nodes = positions(tree, taxonomy)[made.row]
+    nodes[np.arange(len(nodes)), taxonomy.column[tree.next[made.row]]] = found.candidates.sub[made.candidate]
     for node in np.flatnonzero(taxonomy.height > 0)[::-1].tolist():  # parents first
         column = int(taxonomy.column[node])
         at = np.flatnonzero(nodes[:, column] == node)
         nodes[at, column] = found.candidates.sub[pruned.any_of(found, node, draw.random(len(at)))]
-    weight = found.sizes.remainder[row] / np.repeat(number, number)
-    return StandIns(row, nodes, weight)
+    return StandIns(made.row, nodes, made.weight)

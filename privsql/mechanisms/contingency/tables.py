@@ -10,6 +10,7 @@ import pyarrow as pa
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled
 from privsql.mechanisms.contingency.tree import Tree, threshold
 from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
+from privsql.mechanisms.noisytree.tree import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +49,9 @@ def tree_table(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> pa.Table:
 def thresholds(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[int]:
     """The threshold of every row but the root."""
     degree = taxonomy.degree[tree.next[tree.parent[1:]]]
-    kinds, kind = np.unique(np.stack((tree.spent[1:], degree, tree.leaf[1:]), axis=1), axis=0, return_inverse=True)
-    found = [threshold(asked, tree.budgets[s], d, last=bool(leaf)) for s, d, leaf in kinds.tolist()]
-    return [found[one] for one in kind.reshape(-1).tolist()]
+    different, kind = kinds(tree.spent[1:], degree, tree.leaf[1:])
+    found = [threshold(asked, tree.budgets[s], d, last=bool(leaf)) for s, d, leaf in different]
+    return [found[one] for one in kind.tolist()]
 
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> Tree:

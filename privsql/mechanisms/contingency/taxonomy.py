@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsql.errors import UsageError
-from privsql.mechanisms.noisytree.grouping import levels
+from privsql.mechanisms.noisytree.tree import levels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Ints = NDArray[np.int64]
+    from privsql.mechanisms.noisytree.tree import Ints
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,17 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency.budget import Shares, shares
+from privsql.mechanisms.noisytree import tree as noisytree
 from privsql.mechanisms.noisytree.budget import Budgets, cutoff
-from privsql.mechanisms.noisytree.consistent import rounds
+from privsql.mechanisms.noisytree.tree import expanded, kinds, rounds
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from numpy.typing import NDArray
-
     from privsql.dpnoise import SelectionNoise
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contingency.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.contingency.taxonomy import Taxonomy
+    from privsql.mechanisms.noisytree.tree import Flags, Ints
 
 LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
 LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass are a mistake
@@ -38,26 +38,15 @@ class Cells:
     weights: Ints
 
 
-@dataclass(frozen=True)
-class Tree:
-    """Every partition that was kept, with its noisy size; row 0 is the root, which is never counted.
-
-    As ``privsql.noisytree.consistent.Tree``, and ``node``: the taxonomy node that distinguishes the row from its
-    parent, -1 for the root; ``choice``: code of what the choice of ``next``'s column spent, -1 where there was none.
-    Rows of one parent lie in the order of their nodes, so nothing tells the empty ones from the others.
+@dataclass(frozen=True, kw_only=True)
+class Tree(noisytree.Tree):
+    """Leaves are cells. ``node`` (T,): the taxonomy node that distinguishes the row from its parent, -1 for the root;
+    rows of one parent are in the order of their nodes. ``choice`` (T,): code of what the choice of ``next``'s column
+    spent, -1 where there was none.
     """
 
-    parent: Ints
     node: Ints
-    next: Ints
-    size: Ints
-    spent: Ints
     choice: Ints
-    leaf: NDArray[np.bool_]
-    budgets: tuple[Fraction, ...]
-
-    def __len__(self) -> int:
-        return len(self.parent)
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ def partition(cells: Cells, taxonomy: Taxonomy, asked: Contingency, noise: Selec
             raise InfeasibleError(f"more than {LARGEST_TREE:,} partitions pass; lower tau and tau_cells")
     columns = {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
     leaf = columns.pop("leaf").astype(bool)
-    after = {name: _scattered(leaf, [getattr(plan, name) for plan in plans]) for name in ("next", "choice")}
+    after = {name: expanded(leaf, [getattr(plan, name) for plan in plans]) for name in ("next", "choice")}
     return Tree(leaf=leaf, budgets=tuple(run.budgets.values), **columns, **after)
 
 
@@ -128,25 +117,16 @@ def _rows(**columns: Ints) -> dict[str, Ints]:
     return columns
 
 
-def _scattered(leaf: NDArray[np.bool_], parts: list[Ints]) -> Ints:
-    """Values of the rows that are no cells, in order; -1 for the others."""
-    found = np.full(len(leaf), -1, dtype=np.int64)
-    found[~leaf] = np.concatenate(parts)
-    return found
-
-
 def _plan(front: _Front, run: _Run) -> _Plan:
     """Budgets and the choice of the column, for every partition of the front."""
     height = run.taxonomy.height[front.at]
     possible = height > 0
-    kinds, kind = np.unique(
-        np.stack((front.rest, height.sum(axis=1), possible.sum(axis=1) > 1), axis=1), axis=0, return_inverse=True
-    )
-    kind = kind.reshape(-1)
-    due = [shares(run.asked, run.budgets.values[r], n, several=bool(several)) for r, n, several in kinds.tolist()]
+    several = possible.sum(axis=1) > 1
+    different, kind = kinds(front.rest, height.sum(axis=1), several)
+    due = [shares(run.asked, run.budgets.values[r], n, several=bool(many)) for r, n, many in different]
     chosen = possible.argmax(axis=1)
-    scores = _scores(front, run) if kinds[:, 2].any() else np.empty((0, 0), dtype=np.int64)
-    for place in np.flatnonzero(kinds[kind, 2]).tolist():
+    scores = _scores(front, run) if several.any() else np.empty((0, 0), dtype=np.int64)
+    for place in np.flatnonzero(several).tolist():
         columns = np.flatnonzero(possible[place])
         chosen[place] = columns[run.noise.best(scores[place, columns], due[kind[place]].choice)]
     codes = np.array([_codes(one, run.budgets) for one in due], dtype=np.int64)[kind]
@@ -210,12 +190,12 @@ def _expanded(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tuple[di
     return rows, _Front(row, at[inner], plan.rest[of[inner]], front.record[staying], position[sub[staying]])
 
 
-def _noisy(counts: Ints, spent: Ints, degree: Ints, leaf: NDArray[np.bool_], run: _Run) -> tuple[Ints, Ints]:
+def _noisy(counts: Ints, spent: Ints, degree: Ints, leaf: Flags, run: _Run) -> tuple[Ints, Ints]:
     """Every count with noise of its own, and its threshold."""
     size, least = np.empty_like(counts), np.empty_like(counts)
-    kinds, kind = np.unique(np.stack((spent, degree, leaf), axis=1), axis=0, return_inverse=True)
-    for number, (code, children, last) in enumerate(kinds.tolist()):
-        places = np.flatnonzero(kind.reshape(-1) == number)
+    different, kind = kinds(spent, degree, leaf)
+    for number, (code, children, last) in enumerate(different):
+        places = np.flatnonzero(kind == number)
         budget = run.budgets.values[code]
         size[places] = run.noise.noisy(counts[places], budget)
         least[places] = threshold(run.asked, budget, children, last=bool(last))

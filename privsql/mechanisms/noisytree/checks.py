@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
-    from privsql.mechanisms.noisytree.consistent import Tree
+    from privsql.mechanisms.noisytree.tree import Tree
     from privsql.model.manifest import Manifest
 
 CLOSE = 1e-9  # relative difference of a threshold that doubles may make

@@ -11,46 +11,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privsql.mechanisms.noisytree.tree import rounds
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-Ints = NDArray[np.int64]
-Reals = NDArray[np.float64]
+    from privsql.mechanisms.noisytree.tree import Ints, Reals, Tree
+
 UNKNOWN = 1e18  # variance of a size that was not counted
-
-
-class Tree(Protocol):
-    """A tree of T partitions with noisy sizes; row 0 is the root, which was not counted. All arrays are (T,).
-
-    ``parent``: row of the partition that was expanded, ascending, -1 for the root. ``next``: the taxonomy node at which
-    the row itself is expanded, -1 for a leaf. ``size``: the noisy size. ``spent``: code of its budget in ``budgets``.
-    """
-
-    @property
-    def parent(self) -> Ints: ...
-
-    @property
-    def next(self) -> Ints: ...
-
-    @property
-    def size(self) -> Ints: ...
-
-    @property
-    def spent(self) -> Ints: ...
-
-    @property
-    def leaf(self) -> NDArray[np.bool_]: ...
-
-    @property
-    def budgets(self) -> tuple[Fraction, ...]: ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -76,15 +48,6 @@ class Consistent:
     total: Reals
     left: Reals
     root_variance: float
-
-
-def rounds(tree: Tree) -> list[Ints]:
-    """Rows by depth, the root alone first; the rows of one depth are a run."""
-    edges = [0, 1]
-    while edges[-1] < len(tree):
-        inside = np.searchsorted(tree.parent, edges[-1])  # parents ascend
-        edges.append(int(inside))
-    return [np.arange(start, end) for start, end in pairwise(edges)]
 
 
 def variance_of(budget: Fraction) -> float:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsql.mechanisms.noisytree.consistent import functional, noise_variance
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.noisytree.consistent import Tree
     from privsql.mechanisms.noisytree.pruned import Fit
+    from privsql.mechanisms.noisytree.tree import Reals, Tree
 
-Reals = NDArray[np.float64]
 MODEL_ERROR = 0.35  # standard error of a share p of a node's pruned records, as a part of sqrt(p(1 - p))
 RARE = 1 / 2_000  # no share is known to be smaller
 

@@ -5,6 +5,10 @@ so the records that a row lost fall on the candidates that it did not keep, in p
 row pruned are known from rows that kept them (quasi-independence in a table of rows x candidates with the pruned cells
 missing; fitted by expectation maximization).
 Everything here is computed from the published tree, so it spends no budget.
+
+Noise that happens to be large makes an empty partition pass, so a small kept size is more often noise than its
+variance says. The true size c of a partition is given a prior with a heavy tail, Pr[c >= k] = 1/(1 + k/m), whose scale
+m is what the model expects there; the error of the published size y is then E[(c - y)^2 | y].
 """
 
 from __future__ import annotations
@@ -13,22 +17,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsql.mechanisms.noisytree.consistent import Consistent, Remainder, consistent, noise_variance
-from privsql.mechanisms.noisytree.selection import squared_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.mechanisms.noisytree.consistent import Ints, Tree
+    from privsql.mechanisms.noisytree.tree import Ints, Reals, Tree
 
-Reals = NDArray[np.float64]
 ITERATIONS = 20
 DOUBT = 1.0  # standard deviation of a remainder's prior, as a part of its mean
 NEGLIGIBLE = 1e-9
 MOST = 100_000  # what stands for pruned records, beyond one for every expanded row
 NOTHING = 1e-6  # records: a row whose candidates were all kept has nothing to stand for
+TAIL = 1.0  # exponent of the tail of the prior of a kept size
+LEAST = 0.05  # records: the least scale of that prior
+REACH, STEPS = 16.0, 32  # how far from y true sizes are looked at, in units of 1/budget; points on either side
 ANYWHERE = 1.0  # records per node that are spread over its candidates, whether or not any was kept
 
 
@@ -74,7 +78,7 @@ def fit(tree: Tree, candidates: Candidates, anywhere: Callable[[Reals], Reals]) 
         error = np.maximum(own, _selected(tree, candidates, frequency, size))
         sizes = consistent(tree, error, expected(tree, candidates, frequency, size))
         size = np.maximum(sizes.size, 0)
-        frequency = _kept(candidates, size) + _lost(tree, candidates, frequency, np.maximum(sizes.remainder, 0))
+        frequency = _kept(candidates, size) + _unseen(tree, candidates, frequency, np.maximum(sizes.remainder, 0))
     return Fit(candidates, frequency, sizes)
 
 
@@ -94,7 +98,7 @@ def expected(tree: Tree, candidates: Candidates, frequency: Reals, size: Reals) 
 
 
 def _selected(tree: Tree, candidates: Candidates, frequency: Reals, size: Reals) -> Reals:
-    """Squared error of the leaves' noisy sizes, (T,), as ``selection`` has it; 0 for other rows."""
+    """Squared error of the leaves' noisy sizes, (T,), given that they passed their threshold; 0 for other rows."""
     leaf = np.flatnonzero(tree.leaf)
     _, everything = unkept(tree, candidates, frequency)
     above, own = tree.parent[leaf], frequency[candidates.of_row[leaf]]
@@ -107,15 +111,28 @@ def _selected(tree: Tree, candidates: Candidates, frequency: Reals, size: Reals)
     return found
 
 
+def squared_error(size: Ints, budget: Reals, scale: Reals) -> Reals:
+    """E[(c - y)^2 | y] for sizes (n,), each with its budget and the scale of its prior."""
+    step = np.maximum(1.0, REACH / budget / STEPS)[:, None]
+    true = np.round(size[:, None] + np.arange(-STEPS, STEPS + 1) * step)
+    possible, prior = np.maximum(true, 0), np.maximum(scale, LEAST)[:, None]
+    weight = (1 + possible / prior) ** -TAIL - (1 + (possible + step) / prior) ** -TAIL
+    distance = np.abs(size[:, None] - possible)
+    weight *= (true >= 0) * np.exp(-budget[:, None] * distance)
+    total = weight.sum(axis=1)
+    found: Reals = np.divide((weight * distance**2).sum(axis=1), total, out=np.zeros(len(size)), where=total > 0)
+    return found
+
+
 def _kept(candidates: Candidates, size: Reals) -> Reals:
     """Records by candidate, over all rows that kept it."""
     return np.bincount(candidates.of_row[1:], weights=size[1:], minlength=len(candidates.sub)).astype(np.float64)
 
 
-def _lost(tree: Tree, candidates: Candidates, frequency: Reals, lost: Reals) -> Reals:
-    """Expected records by candidate, over all rows that did not keep it and lost ``lost`` (T,) together."""
+def _unseen(tree: Tree, candidates: Candidates, frequency: Reals, records: Reals) -> Reals:
+    """Expected records by candidate, over all rows that did not keep it and lost ``records`` (T,) together."""
     missing, _ = unkept(tree, candidates, frequency)
-    rate = np.divide(lost, missing, out=np.zeros(len(tree)), where=missing > NEGLIGIBLE)
+    rate = np.divide(records, missing, out=np.zeros(len(tree)), where=missing > NEGLIGIBLE)
     inner = np.flatnonzero(~tree.leaf)
     of_node = np.bincount(tree.next[inner], weights=rate[inner], minlength=candidates.nodes)
     kept = np.bincount(candidates.of_row[1:], weights=rate[tree.parent[1:]], minlength=len(candidates.sub))
@@ -123,15 +140,27 @@ def _lost(tree: Tree, candidates: Candidates, frequency: Reals, lost: Reals) -> 
     return found
 
 
-def copies(tree: Tree, found: Fit) -> tuple[Ints, Ints, Reals]:
-    """The expanded rows that may have lost records, how many stand-ins each gets, and ``unkept`` of all rows (T,).
-
-    At least one each, more for those that lost more.
+@dataclass(frozen=True)
+class Lost:
+    """What stands for pruned records: ``row`` (G,), ascending: the expanded row that lost them; ``candidate`` (G,):
+    in which of the sub-partitions that it did not keep; ``weight`` (G,): an equal share of the row's remainder, which
+    may be negative where the noise is.
     """
+
+    row: Ints
+    candidate: Ints
+    weight: Reals
+
+
+def lost(tree: Tree, found: Fit, draw: np.random.Generator) -> Lost:
+    """At least one for every expanded row that may have lost records, more for those that lost more."""
     missing, _ = unkept(tree, found.candidates, found.frequency)
     rows = np.flatnonzero(~tree.leaf & (missing > NOTHING))
-    lost = np.maximum(found.sizes.remainder[rows], 0)
-    return rows, 1 + (lost / max(float(lost.sum()), 1.0) * MOST).astype(np.int64), missing
+    records = np.maximum(found.sizes.remainder[rows], 0)
+    number = 1 + (records / max(float(records.sum()), 1.0) * MOST).astype(np.int64)
+    row = np.repeat(rows, number)
+    candidate = _unkept_at(tree, found, row, draw.random(len(row)) * missing[row])
+    return Lost(row, candidate, found.sizes.remainder[row] / np.repeat(number, number))
 
 
 def any_of(found: Fit, node: int, uniform: Reals) -> Ints:
@@ -143,7 +172,7 @@ def any_of(found: Fit, node: int, uniform: Reals) -> Ints:
     return candidate
 
 
-def unkept_at(tree: Tree, found: Fit, row: Ints, value: Reals) -> Ints:
+def _unkept_at(tree: Tree, found: Fit, row: Ints, value: Reals) -> Ints:
     """The candidate at ``value`` on the line of those that a row did not keep, laid end to end by frequency.
 
     The position is moved past every kept candidate that begins at or before it. All rows are searched at once: row r

@@ -15,7 +15,7 @@ from privsql.model.parameters import LARGEST_EPSILON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.noisytree.consistent import Ints
+    from privsql.mechanisms.noisytree.tree import Ints
 
 SMALLEST_BUDGET = Fraction(1, 10**15)
 

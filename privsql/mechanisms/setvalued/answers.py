@@ -19,7 +19,7 @@ from privsql.engine.sqlfiles import all_rows, column, every, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.noisytree.consistent import variance_of
 from privsql.mechanisms.setvalued.holdings import Holdings
-from privsql.mechanisms.setvalued.masks import estimator
+from privsql.mechanisms.setvalued.model import estimator
 from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
 from privsql.model.estimate import Estimate
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.mechanisms.noisytree.consistent import Reals
     from privsql.mechanisms.noisytree.estimate import Estimator
-    from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.noisytree.tree import Ints, Reals
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.manifest import Manifest
 

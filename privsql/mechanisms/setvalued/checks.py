@@ -13,7 +13,7 @@ from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree.checks import is_cutoff, known_opendp, wrong_scales
-from privsql.mechanisms.setvalued.masks import estimator
+from privsql.mechanisms.setvalued.model import estimator
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.tables import TAXONOMY, TREE, read_taxonomy, read_tree

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privsql.mechanisms.noisytree.tree import kinds
 from privsql.mechanisms.setvalued.budget import portion, threshold
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from privsql.dpnoise import CountNoise
     from privsql.mechanisms.noisytree.budget import Budgets
+    from privsql.mechanisms.noisytree.tree import Flags, Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.records import Generalized
-    from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.noise import Chooser
 
-Flags = NDArray[np.bool_]
 WIDE, MASK = 32, 2**32 - 1  # a key holds a partition above a mask
 
 
@@ -138,17 +138,16 @@ class _Plan:
 
 def _plan(front: Front, run: Run) -> _Plan:
     node, taxonomy, budgets = front.node, run.taxonomy, run.budgets
-    table = np.stack((front.rest, front.inner, taxonomy.degree[node], taxonomy.height[node]), axis=1)
-    kinds, kind = np.unique(table, axis=0, return_inverse=True)
+    different, kind = kinds(front.rest, front.inner, taxonomy.degree[node], taxonomy.height[node])
     rows = []
-    for code, inner, degree, height in kinds.tolist():
+    for code, inner, degree, height in different:
         rest, last = budgets.values[code], inner == 1
         spent = portion(run.asked.epsilon, rest, inner)
         left = budgets.code(rest if last else rest - spent)
         least = threshold(run.asked, spent, degree=degree, height=height, last=last, nodes=taxonomy.nodes)
-        rows.append((budgets.code(spent), left, least, 2**degree - 1))
-    spent_code, rest_code, bound, masks = np.array(rows, dtype=np.int64).T
-    return _Plan(kind.reshape(-1), spent_code, rest_code, bound, masks, kinds[:, 1] == 1)
+        rows.append((budgets.code(spent), left, least, 2**degree - 1, last))
+    spent_code, rest_code, bound, masks, is_last = np.array(rows, dtype=np.int64).T
+    return _Plan(kind, spent_code, rest_code, bound, masks, is_last.astype(bool))
 
 
 def expand(front: Front, run: Run) -> tuple[Children, Moves]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.setvalued.taxonomy import Ints
+    from privsql.mechanisms.noisytree.tree import Ints
 
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]

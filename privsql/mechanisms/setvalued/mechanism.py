@@ -18,8 +18,7 @@ from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
 from privsql.mechanisms.setvalued.budget import portion, threshold
 from privsql.mechanisms.setvalued.checks import SQL, checks, long_checks, read, source_checks, tables
-from privsql.mechanisms.setvalued.imputed import impute
-from privsql.mechanisms.setvalued.masks import estimator
+from privsql.mechanisms.setvalued.model import estimator, impute
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.questions import evaluate
 from privsql.mechanisms.setvalued.records import Baskets
@@ -31,7 +30,7 @@ from privsql.mechanisms.setvalued.view import view
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.setvalued.imputed import Imputed
+    from privsql.mechanisms.setvalued.model import Imputed
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.records import Records

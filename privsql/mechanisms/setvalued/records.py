@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
-
-Masks = NDArray[np.int64]
+    from privsql.mechanisms.noisytree.tree import Ints
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Generalized:
     """
 
     starts: Ints
-    masks: Masks
+    masks: Ints
 
 
 def generalize(baskets: Baskets, taxonomy: Taxonomy) -> Generalized:

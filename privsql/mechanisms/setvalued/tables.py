@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
+from privsql.mechanisms.noisytree.tree import kinds
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, rebuilt
 from privsql.mechanisms.setvalued.tree import Tree
 
 if TYPE_CHECKING:
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.taxonomy import Ints
 
 WITHOUT = -1  # the part of the records without items, which lie outside the tree
 TREE = [
@@ -50,13 +51,12 @@ def thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[int | N
     if asked.algorithm == "basic":
         return [None] * (len(tree) - 1)
     node = tree.next[tree.parent[1:]]
-    kinds = np.stack((tree.spent[1:], taxonomy.degree[node], taxonomy.height[node], tree.leaf[1:]), axis=1)
-    different, which = np.unique(kinds, axis=0, return_inverse=True)
+    different, kind = kinds(tree.spent[1:], taxonomy.degree[node], taxonomy.height[node], tree.leaf[1:])
     found = [
         threshold(asked, tree.budgets[s], degree=d, height=h, last=bool(leaf), nodes=taxonomy.nodes)
-        for s, d, h, leaf in different.tolist()
+        for s, d, h, leaf in different
     ]
-    return [found[kind] for kind in which.reshape(-1).tolist()]
+    return [found[one] for one in kind.tolist()]
 
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy, empty: int | None) -> Tree:

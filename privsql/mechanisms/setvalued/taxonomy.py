@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privsql.mechanisms.noisytree.grouping import levels
+from privsql.mechanisms.noisytree.tree import levels
 
 if TYPE_CHECKING:
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.noise import Shuffler
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -12,51 +12,36 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.noisytree import tree as noisytree
 from privsql.mechanisms.noisytree.budget import Budgets
+from privsql.mechanisms.noisytree.tree import expanded
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.expand import Children, Front, Run, expand
 from privsql.mechanisms.setvalued.records import generalize
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from numpy.typing import NDArray
-
     from privsql.dpnoise import CountNoise
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.records import Baskets
-    from privsql.mechanisms.setvalued.taxonomy import Ints, Taxonomy
+    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.noise import Chooser
 
 LARGEST_TREE = 5_000_000  # partitions; thresholds that let more than that pass are a mistake
 NONE, ZERO = np.array([-1], dtype=np.int64), np.array([0], dtype=np.int64)
+COLUMNS = ("parent", "mask", "size", "spent", "leaf")  # of ``Children``
 ROOT = Children(parent=NONE, mask=ZERO, size=ZERO, spent=NONE, leaf=np.array([False]))
 
 
-@dataclass(frozen=True)
-class Tree:
-    """Every partition that was kept, with its noisy size; row 0 is the root, which is never counted.
-
-    All arrays have T rows. ``parent``: row of the partition that was expanded, before its children; -1 for the root.
-    ``mask``: which children of the parent's ``next`` replaced it, as bits by place. ``next``: the taxonomy node at
-    which the row itself is expanded, -1 for a leaf.
-    ``size``: the noisy size, an integer. ``spent``: code of the budget of that count in ``budgets``. ``leaf``: whether
-    the hierarchy cut holds items only. Rows of one parent are in the order of their masks, so nothing tells the empty
-    ones from the others. ``empty``: noisy number of records without items, counted with the whole budget; None if it
-    is below its threshold.
+@dataclass(frozen=True, kw_only=True)
+class Tree(noisytree.Tree):
+    """The hierarchy cut of a leaf holds items only. ``mask`` (T,): which children of the parent's ``next`` replaced it,
+    as bits by place; rows of one parent are in the order of their masks. ``empty``: noisy number of records without
+    items, counted with the whole budget; None if it is below its threshold.
     """
 
-    parent: Ints
     mask: Ints
-    size: Ints
-    spent: Ints
-    leaf: NDArray[np.bool_]
-    next: Ints
-    budgets: tuple[Fraction, ...]
     empty: int | None
-
-    def __len__(self) -> int:
-        return len(self.parent)
 
 
 def partition(baskets: Baskets, taxonomy: Taxonomy, asked: SetValued, noise: CountNoise, choose: Chooser) -> Tree:
@@ -71,7 +56,7 @@ def partition(baskets: Baskets, taxonomy: Taxonomy, asked: SetValued, noise: Cou
     budgets = Budgets()
     run = Run(baskets.weights, generalize(baskets, taxonomy), taxonomy, asked, budgets, noise, choose)
     front, kept, rows = Front.of_root(run), [ROOT], 1
-    order = [np.empty(0, dtype=np.int64)]
+    order: list[Ints] = []
     while len(front):
         order.append(front.node)
         children, moves = expand(front, run)
@@ -82,24 +67,9 @@ def partition(baskets: Baskets, taxonomy: Taxonomy, asked: SetValued, noise: Cou
             )
         front = front.following(children, moves, rows, taxonomy)
         rows += len(children)
-    return Tree(
-        parent=np.concatenate([part.parent for part in kept]),
-        mask=np.concatenate([part.mask for part in kept]),
-        size=np.concatenate([part.size for part in kept]),
-        spent=np.concatenate([part.spent for part in kept]),
-        leaf=np.concatenate([part.leaf for part in kept]),
-        next=_scattered(kept, order),
-        budgets=tuple(budgets.values),
-        empty=without_items(baskets.empty, asked, noise),
-    )
-
-
-def _scattered(kept: list[Children], order: list[Ints]) -> Ints:
-    """``Tree.next``: the fronts are the rows that are no leaves, in order."""
-    leaf = np.concatenate([part.leaf for part in kept])
-    found = np.full(len(leaf), -1, dtype=np.int64)
-    found[~leaf] = np.concatenate(order)
-    return found
+    columns = {name: np.concatenate([getattr(part, name) for part in kept]) for name in COLUMNS}
+    empty = without_items(baskets.empty, asked, noise)
+    return Tree(next=expanded(columns["leaf"], order), budgets=tuple(budgets.values), empty=empty, **columns)
 
 
 def without_items(number: int, asked: SetValued, noise: CountNoise) -> int | None:
