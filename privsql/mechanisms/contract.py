@@ -45,7 +45,12 @@ Role = Literal["quasi_identifiers", "sensitive"]
 
 @dataclass(frozen=True)
 class Table:
-    """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all."""
+    """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all.
+
+    ``numeric``: its one sensitive column is a number or a point in time.
+    """
+
+    numeric: bool
 
 
 @dataclass(frozen=True)

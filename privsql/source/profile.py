@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from privsql.engine.roles import fold
 from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import Categories, Sets, Table
+from privsql.mechanisms.contract import Sets, Table
 from privsql.model.records import Profile
 from privsql.source.table import publishable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from privsql.engine.database import Warehouse
     from privsql.engine.roles import Field
@@ -29,7 +29,9 @@ IDENTIFYING = re.compile(
     r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
 )
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
-CLEAR = 0.9  # share of records from which a column gives the sensitive value away
+CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
+LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
+NUMBER = re.compile(r"U?(TINY|SMALL|BIG)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
 
@@ -37,14 +39,13 @@ MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the p
 class Chosen:
     """The roles of the columns, as the table ``[columns]`` of a specification.
 
-    ``id``: the column that names records, if there is one; ``name``: of the release, if not that of the source.
+    ``id``: the column that names records, if there is one.
     """
 
     columns: dict[str, Any]
     profiles: tuple[Profile, ...]
     remarks: tuple[str, ...] = ()
     id: str | None = None
-    name: str | None = None
 
 
 def choose(db: Warehouse, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
@@ -52,30 +53,59 @@ def choose(db: Warehouse, mechanism: Mechanism[Any], asked: str | None) -> Chose
 
     Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
     """
-    fields = db.fields(temp("source"))
-    if isinstance(mechanism.shape, Sets):
+    fields, shape = db.fields(temp("source")), mechanism.shape
+    if isinstance(shape, Sets):
         return _lists(fields, asked)
     taken = {name for names in mechanism.reserved.values() for name in names}
-    publishables = [field for field in fields if publishable(field) and fold(field.name) not in taken]
-    profiles = [_profile(db, field.name, field.type) for field in publishables]
-    choices = {Table: _table, Categories: _categories}
-    return choices[type(mechanism.shape)](db, profiles, asked)
+    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
+    remarks += [
+        f"left out: {f.name} is a name that tables of a release use; rename it in source.query"
+        for f in fields
+        if fold(f.name) in taken
+    ]
+    usable = [field for field in fields if publishable(field) and fold(field.name) not in taken]
+    profiles = [_profile(db, field.name, field.type) for field in usable]
+    if not any(profile.records for profile in profiles):
+        raise UsageError(
+            "the source has no records" if profiles else f"no column can be published: {'; '.join(remarks)}"
+        )
+    if isinstance(shape, Table):
+        return _table(db, profiles, asked, remarks, numeric=shape.numeric)
+    return _categories(profiles)
 
 
-def _table(db: Warehouse, profiles: list[Profile], asked: str | None) -> Chosen:
+def _table(db: Warehouse, profiles: list[Profile], asked: str | None, remarks: list[str], *, numeric: bool) -> Chosen:
     """A sensitive column, and what could be known of a person as quasi-identifiers."""
-    sensitive = _sensitive(profiles, asked)
-    profiles = [_with_clear(db, profile, sensitive) for profile in profiles]
-    keys = [p for p in profiles if p.name != sensitive.name and _identifies(p)]
-    others = [p for p in profiles if p.name != sensitive.name and p not in keys]
-    quasi = [p for p in others if 1 < p.different <= MOST_QI and p.clear < CLEAR]
+    sensitive = _sensitive(profiles, asked, numeric=numeric)
+    others = [_with_clear(db, profile, sensitive) for profile in profiles if profile.name != sensitive.name]
+    why = {profile.name: _left_out(profile, sensitive) for profile in others}
+    quasi = [profile.name for profile in others if not why[profile.name]]
+    reasons = [f"left out: {name} {reason}" for name, reason in why.items() if reason]
     if not quasi:
-        raise UsageError(f"no column has 2 to {MOST_QI} values, as a quasi-identifier should")
+        raise UsageError(
+            f"no column can be a quasi-identifier: {'; '.join([*reasons, *remarks]).replace('left out: ', '')}"
+        )
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
-    columns = {"quasi_identifiers": [p.name for p in quasi], "sensitive": sensitive.name, **nulls}
-    unique = next((p.name for p in keys if p.different == p.records), None)
-    remarks = tuple(_remarks(profiles, sensitive, quasi, keys))
-    return Chosen(columns, tuple(profiles), remarks, unique, sensitive.name)
+    columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
+    unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
+    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks]
+    return Chosen(columns, tuple(profiles), tuple(remarks), unique)
+
+
+def _left_out(profile: Profile, sensitive: Profile) -> str:
+    """Why a column is no quasi-identifier; empty if it is one."""
+    if profile.is_unique:
+        return "names records: everyone has a value of their own"
+    if IDENTIFYING.search(profile.name):
+        return "names people, by its own name"
+    if profile.different < 2:
+        return f"has {'one value' if profile.different else 'no value'}"
+    if profile.different > MOST_QI:
+        return f"has {profile.different} values; put them into bands in source.query"
+    if profile.clear >= CLEAR and profile.lifts(sensitive) >= LIFTS:
+        base = f"{sensitive.most / sensitive.records:.0%} without it"
+        return f"gives {sensitive.name} away: who knows it guesses right for {profile.clear:.0%} of the records, {base}"
+    return ""
 
 
 def _lists(fields: Iterable[Field], asked: str | None) -> Chosen:
@@ -90,7 +120,7 @@ def _lists(fields: Iterable[Field], asked: str | None) -> Chosen:
     return Chosen({"items": chosen[0]}, ())
 
 
-def _categories(_db: Warehouse, profiles: list[Profile], _asked: str | None) -> Chosen:
+def _categories(profiles: list[Profile]) -> Chosen:
     """All columns with few values."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _identifies(p)]
     if not chosen:
@@ -117,29 +147,25 @@ def _with_clear(db: Warehouse, profile: Profile, sensitive: Profile) -> Profile:
 
 
 def _identifies(profile: Profile) -> bool:
-    unique = profile.filled > 1 and profile.different == profile.filled
-    return unique or bool(IDENTIFYING.search(profile.name))
+    return profile.is_unique or bool(IDENTIFYING.search(profile.name))
 
 
-def _sensitive(profiles: list[Profile], asked: str | None) -> Profile:
+def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> Profile:
+    """The column that was asked for, or the one whose name tells most; ``numeric``: a number or a point in time."""
     if asked is not None:
         found = next((p for p in profiles if fold(p.name) == fold(asked)), None)
         if found is None:
             raise UsageError(f"column {asked!r} is not in the source; it has {', '.join(p.name for p in profiles)}")
         return found
-    candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
+    if numeric:
+        candidates = [
+            p for p in profiles if NUMBER.match(p.type) and p.different > 1 and not IDENTIFYING.search(p.name)
+        ]
+    else:
+        candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]
     if not named:
-        names = ", ".join(p.name for p in candidates) or "none has 2 or more values"
+        what = "is a number or a point in time" if numeric else f"has 2 to {MOST_VALUES} values"
+        names = ", ".join(p.name for p in candidates) or f"none {what}"
         raise UsageError(f"no column's name tells that it is sensitive; choose with --sensitive: {names}")
-    return min(named, key=lambda p: (p.different > 200, len(p.name), -p.different))
-
-
-def _remarks(profiles: list[Profile], chosen: Profile, quasi: list[Profile], keys: list[Profile]) -> Iterator[str]:
-    for profile in profiles:
-        yield profile.remark
-    for profile in profiles:
-        if profile.clear >= CLEAR:
-            yield f"left out: {profile.name} gives {chosen.name} away ({profile.clear:.0%} of the records)"
-        elif profile is not chosen and profile not in quasi and profile not in keys:
-            yield f"left out: {profile.name} has {profile.different} values"
+    return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -58,13 +58,11 @@ def init(
 def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str:
     document = tomlkit.document()
     first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
-    remarks = ("Proposed by privsql init.", *proposed.remarks) if not chosen.remarks else (first, "", *chosen.remarks)
-    for line in remarks:
+    head = (first, "", *chosen.remarks) if chosen.remarks else ("Proposed by privsql init.",)
+    for line in (*head, *proposed.remarks):
         document.add(tomlkit.comment(line))
     document["source"] = {**source, **({"id": chosen.id} if chosen.id else {})}
     document["columns"] = chosen.columns
-    if chosen.name:
-        document["release"] = {"name": chosen.name}
     document["mechanism"] = proposed.parameters
     return tomlkit.dumps(document)
 

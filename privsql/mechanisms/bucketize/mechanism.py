@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from privsql.attacks.suite import Suite
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
+from privsql.exact import linear
 from privsql.mechanisms.bucketize import corruption, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
@@ -40,7 +42,10 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
 
-SLOPES = (2, 4, 8, 16, 32)
+RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
+    "2*f + 0.02", "4*f + 0.02", "8*f + 0.02", "16*f + 0.02", "32*f + 0.02", "1.5*f + 0.05", "f + 0.1",
+    "f + 0.05", "f + 0.02",
+)  # fmt: skip
 
 
 def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
@@ -164,16 +169,36 @@ def _fractions(composition: Composition, problem: Problem) -> pa.Table:
 
 
 def propose(db: Relations, source: Profiled) -> Proposal:
-    """The first threshold of 2f, 4f, .. + 0.02 that two sizes can meet."""
+    """The first rule of ``RULES`` that two sizes can meet and that bounds every belief by 1/2.
+
+    Where there is none, the rule that bounds the highest belief lowest, with a remark that says which value it is.
+    """
     records = source.records()
-    for slope in SLOPES:
-        rule = f"{slope}*f + 0.02"
-        try:
-            search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
-        except InfeasibleError:
-            continue
-        break
-    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": rule})
+    share = Fraction(max(records.counts), sum(records.counts)) if records.counts else Fraction(0)
+    feasible = [rule for rule in RULES if _can_be_met(db, records, rule)]
+    if not feasible:
+        raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
+    modest = [rule for rule in feasible if linear(rule).at(share) <= Fraction(1, 2)]
+    chosen = modest[0] if modest else min(feasible, key=lambda rule: linear(rule).at(share))
+    remarks = () if modest else (_immodest(records, chosen, share),)
+    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": chosen}, remarks)
+
+
+def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
+    try:
+        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
+    except InfeasibleError:
+        return False
+    return True
+
+
+def _immodest(records: Records, rule: str, share: Fraction) -> str:
+    worst = records.labels[int(np.argmax(records.counts))]
+    bound = min(Fraction(1), linear(rule).at(share))
+    return (
+        f"Mind: {worst} is the value of {float(share):.1%} of the records, so no release can keep the belief in it at "
+        f"1/2; this one lets it reach {float(bound):.1%}."
+    )
 
 
 def _belief_in_missing(learnt: Learnt[Buckets]) -> float | None:
@@ -207,7 +232,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Bucketize,
-    shape=Table(),
+    shape=Table(numeric=False),
     composition=Alone(),
     sql=SQL,
     reserved={

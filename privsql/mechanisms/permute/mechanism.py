@@ -5,6 +5,7 @@ US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregat
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
 from privsql.mechanisms.permute import guesses, together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
+from privsql.mechanisms.permute.axis import axis
 from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks, tables
 from privsql.mechanisms.permute.history import History, arranged, labels
 from privsql.mechanisms.permute.incremental import release
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.permute.axis import Ints
+    from privsql.mechanisms.permute.axis import Axis, Ints
     from privsql.model.records import Records
     from privsql.noise import Key
 
@@ -44,7 +46,7 @@ COVERED = {  # what releases of the same subjects guarantee together, by the wea
     "exact": THREE,
     "nested": "every Boolean combination of groups of all releases is (k,e)-anonymous or empty",
 }
-K, SHARES = 5, 100  # proposed: k, and e as this part of the range
+K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
 
 
 def plan(db: Relations, source: Records, asked: Permute) -> dict[str, Any]:
@@ -152,16 +154,42 @@ def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str
     }
 
 
-def propose(db: Relations, profiled: Profiled) -> Proposal:
-    """Up to five values, over a hundredth of the range of the records without the lowest and the highest hundredth."""
-    source = profiled.records()
-    is_time = source.roles.sensitive[0].type in STEPS
-    found = measured(db, source, K, extent("0 days") if is_time else extent(0))
-    ends = np.cumsum(source.counts)
-    low, high = (int(np.searchsorted(ends, int(ends[-1]) * share // SHARES)) for share in (1, SHARES - 1))
-    width = float((found.axis.units[high] - found.axis.units[low]) // SHARES * found.unit)
-    e = f"{width / DAY:.0f} days" if is_time else f"{width:.0f}" if width >= 100 else f"{width:.3g}"
-    return Proposal({"kind": "permute", "algorithm": "nested", "k": min(K, len(source.counts)), "e": e})
+def propose(db: Relations, source: Profiled) -> Proposal:
+    """K values over e, e from the spread of the values: the least part of the middle half's range that will do.
+
+    That is, with which the best exact guess (the commonest value of the group) is right for at most half of the
+    records; where a value is so common that no range of ``PARTS`` does, the widest, with a remark.
+    """
+    records = source.records()
+    k = min(K, len(records.counts))
+    is_time = records.roles.sensitive[0].type in STEPS
+    found = measured(db, records, k, extent("0 days") if is_time else extent(0))
+    units, ends = found.axis.units, np.cumsum(records.counts)
+    low, high = (units[int(np.searchsorted(ends, int(ends[-1]) * share // 4, side="right"))] for share in (1, 3))
+    middle = (high - low) or (units[-1] - units[0])
+    widths = [middle // part for part in PARTS] or [0]
+    guesses = [_guessed(axis(units, k, width), records.counts) for width in widths]
+    chosen = next((number for number, guess in enumerate(guesses) if guess <= Fraction(1, 2)), len(widths) - 1)
+    e = _shown(float(widths[chosen] * found.unit), is_time=is_time)
+    remarks: tuple[str, ...] = (f"e is a part of the range of the middle half of the values, {found.shown(middle)}.",)
+    if guesses[chosen] > Fraction(1, 2):
+        remarks += (f"Mind: who guesses the commonest value of a group is right for {float(guesses[chosen]):.0%}.",)
+    return Proposal({"kind": "permute", "algorithm": "nested", "k": k, "e": e}, remarks)
+
+
+def _shown(width: float, *, is_time: bool) -> str:
+    if is_time:
+        return f"{max(1, width // DAY):.0f} days"
+    return f"{width:.0f}" if width >= 100 else f"{width:.3g}"
+
+
+def _guessed(line: Axis, counts: Sequence[int]) -> Fraction:
+    """Share of the records that the commonest value of their group is right for, in the static optimum."""
+    starts = static(line)
+    if not starts:
+        return Fraction(1)
+    most = np.maximum.reduceat(np.array(counts, dtype=np.int64), starts)
+    return Fraction(int(most.sum()), sum(counts))
 
 
 def terms(asked: Permute) -> tuple[int, str]:
@@ -186,7 +214,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Permute,
-    shape=Table(),
+    shape=Table(numeric=True),
     composition=Groups(terms, COVERED, together),
     sql=SQL,
     reserved={

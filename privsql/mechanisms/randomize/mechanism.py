@@ -150,7 +150,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Randomize,
-    shape=Table(),
+    shape=Table(numeric=False),
     composition=Alone(),
     sql=SQL,
     reserved={

@@ -1,0 +1,129 @@
+"""``init``: a proposal discloses nothing that it need not, and says truly why columns are left out."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from support.commands import refused, run, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def proposed(folder: Path, sql: str, *more: object, name: str = "ward.parquet") -> tuple[str, dict[str, Any]]:
+    """The text of a proposal for the rows of a query, and what it says."""
+    text = succeeded("init", write(folder / name, sql), *more).out
+    return text, tomllib.loads(text)
+
+
+def highest(folder: Path, text: str) -> float:
+    """The highest belief in any value that a release of the proposal allows: read from its own tables."""
+    (folder / "spec.toml").write_text(text)
+    succeeded("publish", folder / "spec.toml", "--to", folder / "made.duckdb")
+    succeeded("verify", folder / "made.duckdb", "--source", folder / "spec.toml")
+    with duckdb.connect(str(folder / "made.duckdb"), read_only=True) as db:
+        ((found,),) = db.execute(
+            "SELECT max(count / n) FROM st JOIN (SELECT bid, sum(count) AS n FROM st GROUP BY bid) USING (bid)"
+        ).fetchall()
+    return float(found)
+
+
+SKEWED = """
+SELECT i % 40 AS age, i % 7 AS zip,
+  CASE WHEN i * 7919 % 1000 < {share} THEN 'a' ELSE {other} END AS disease FROM range(4000) t(i)
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "other"),
+    [(60, "'v' || (i % 9)"), (300, "'v' || (i % 9)"), (400, "'v' || (i % 9)"), (430, "'v' || (i % 3)")],
+)
+def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, share: int, other: str) -> None:
+    text, _ = proposed(tmp_path, SKEWED.format(share=share, other=other))
+    assert "Mind" not in text
+    assert highest(tmp_path, text) <= 0.5
+
+
+@pytest.mark.parametrize("share", [520, 760, 940])
+def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_path: Path, share: int) -> None:
+    """Two values, as a census's income above or below a line: nobody's value is certain."""
+    text, _ = proposed(tmp_path, SKEWED.format(share=share, other="'b'"))
+    assert f"Mind: a is the value of {share / 10:.1f}% of the records" in text
+    assert share / 1000 <= highest(tmp_path, text) <= min(0.999, share / 1000 + 0.021)
+
+
+def test_a_frequent_value_excludes_no_column(tmp_path: Path) -> None:
+    """94 % have the same value: who knows a column that says nothing guesses right as often as who does not."""
+    text, spec = proposed(tmp_path, SKEWED.format(share=940, other="'b'"))
+    assert spec["columns"]["quasi_identifiers"] == ["age", "zip"]
+    assert "left out" not in text
+
+
+def test_reasons_are_true(tmp_path: Path) -> None:
+    text, spec = proposed(
+        tmp_path,
+        "SELECT i AS person, i % 37 AS age, 'x' AS same, i % 2000 AS many, "
+        "'v' || (i % 5) AS disease, i % 10 AS code_5, i % 4 AS bid, i % 3 AS email, [i] AS list FROM range(4000) t(i)",
+    )
+    assert spec["columns"]["quasi_identifiers"] == ["age"]
+    assert spec["source"]["id"] == "person"
+    for line in (
+        "left out: person names records: everyone has a value of their own",
+        "left out: same has one value",
+        "left out: many has 2000 values; put them into bands in source.query",
+        "left out: code_5 gives disease away: who knows it guesses right for 100% of the records, 20% without it",
+        "left out: bid is a name that tables of a release use; rename it in source.query",
+        "left out: email names people, by its own name",
+        "left out: list is BIGINT[], which can't be published",
+    ):
+        assert f"# {line}\n" in text
+
+
+def test_the_release_is_named_after_the_table(tmp_path: Path) -> None:
+    _, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
+    assert "release" not in spec
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT 1 AS age, 'flu' AS disease WHERE false", ["no records"]),
+        ("SELECT 1 AS age, 'flu' AS disease", ["none has 2 to"]),
+        ("SELECT 1 AS age, 'v' || i AS disease FROM range(9) t(i)", ["none has 2 to"]),
+        ("SELECT 1 AS age, 'v' || (i % 3) AS disease FROM range(9) t(i)", ["quasi-identifier", "age has one value"]),
+    ],
+)
+def test_what_can_not_be_proposed_is_refused_with_the_reason(tmp_path: Path, sql: str, words: list[str]) -> None:
+    refused(run("init", write(tmp_path / "ward.parquet", sql)), 2, "ward.parquet", *words)
+
+
+# Numbers ---
+
+
+SALARIES = """
+SELECT i % 40 AS age, i % 3 AS disease,
+  CASE WHEN i % 10 < {zeros} THEN 0 ELSE 20000 + i * 7919 % 500 * 100 END AS salary FROM range(3000) t(i)
+"""
+
+
+def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) -> None:
+    """The middle half of the salaries spans 25,000; groups are such that the best exact guess is mostly wrong."""
+    text, spec = proposed(tmp_path, SALARIES.format(zeros=0), "--kind", "permute")
+    assert spec["columns"]["sensitive"] == "salary"
+    assert 2000 <= float(spec["mechanism"]["e"]) <= 26000
+    assert "Mind" not in text
+    (tmp_path / "spec.toml").write_text(text)
+    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "pay.duckdb")
+    found = {
+        one["adversary"]: one for one in succeeded("attack", tmp_path / "pay.duckdb", "--json").json["adversaries"]
+    }
+    assert found["best exact guess"]["mean"] <= 0.5
+
+
+def test_a_number_that_is_mostly_the_same_is_said_to_be_guessed(tmp_path: Path) -> None:
+    text, _ = proposed(tmp_path, SALARIES.format(zeros=7), "--kind", "permute")
+    assert "Mind: who guesses the commonest value of a group is right for" in text
