@@ -1,16 +1,35 @@
-"""Collects ``tests/sql/**/*.test``; each file is one test."""
+"""Collects ``tests/sql/**/*.test``, each file one test, and makes a release of every mechanism once, read only."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from support import sqllogic
+import pytest
+from hypothesis import settings
+
+import support.commands
+import support.firm
+import support.hospital
+import support.office
+import support.shop
+import support.town
+from support import effort, sqllogic
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
+
+    from support.office import Office
 
 SQL_TESTS = Path(__file__).parent / "sql"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how much is wanted before the test files are imported."""
+    effort.configure(config)
+    settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
+    settings.load_profile("untimed")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.File | None:
@@ -18,3 +37,39 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.F
     if file_path.suffix == sqllogic.ENDING and file_path.is_relative_to(SQL_TESTS):
         return sqllogic.File.from_parent(parent, path=file_path)
     return None
+
+
+@pytest.fixture(scope="session")
+def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bucketized: a folder with a source, its specification and its release; read only."""
+    return support.commands.ward(tmp_path_factory.mktemp("ward"))
+
+
+@pytest.fixture(scope="session")
+def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Randomized: a folder with a source, its specification and its release; read only."""
+    return support.hospital.made(tmp_path_factory.mktemp("hospital"))
+
+
+@pytest.fixture(scope="session")
+def firm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Permuted: a folder with a source, its specification and its release; read only."""
+    return support.firm.made(tmp_path_factory.mktemp("firm"))
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Item sets: a folder with a source, its specification and its release; read only."""
+    return support.shop.made(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="session")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Contingency tables: a folder with a source, its specification and its release; read only."""
+    return support.town.made(tmp_path_factory.mktemp("town"))
+
+
+@pytest.fixture(scope="session")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
+    """Three releases of a growing table by an algorithm, made once; read only."""
+    return functools.cache(lambda algorithm: support.office.grown(tmp_path_factory.mktemp("office"), algorithm))

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from privsql.exact import MAX_DENOMINATOR, Linear, fraction, linear, text
 from privsql.mechanisms.bucketize.model import Problem, staircases
 from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
+from support.effort import share
+from support.loops import each
 
-EXACTLY = settings(max_examples=300, deadline=None, derandomize=True)
+EXACTLY = settings(max_examples=share(300), deadline=None, derandomize=True)
 finite = st.builds(lambda twos, fives: 2**twos * 5**fives, st.integers(0, 18), st.integers(0, 18))
 denominators = st.one_of(
     st.integers(1, 10**6), st.integers(1, MAX_DENOMINATOR), finite, st.integers(0, 59).map((2).__pow__)
@@ -63,7 +65,7 @@ def test_staircases_beyond_64_bits(denominator: int) -> None:
     assert found.tolist() == [[1, 49], [0, 0], [1, 25]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("given_text", "expected"),
     [
         ("0.02", Fraction(1, 50)),
@@ -84,7 +86,7 @@ def test_fraction_reads_what_was_written(given_text: object, expected: Fraction)
     assert fraction(given_text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         0.02,
@@ -145,7 +147,7 @@ def test_text_is_exact(value: Fraction) -> None:
     assert fraction(text(value)) == value
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         Fraction(1, 2**59),
@@ -160,7 +162,7 @@ def test_text_keeps_all_digits_of_long_decimals(value: Fraction) -> None:
     assert Fraction(text(value)) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "shown"),
     [
         (Fraction(1, 50), "0.02"),
@@ -181,7 +183,7 @@ def test_text_is_short(value: Fraction, shown: str) -> None:
 EIGHT = Linear(Fraction(8), Fraction(1, 50))
 
 
-@pytest.mark.parametrize(
+@each(
     "expression",
     [
         "8*f + 0.02",
@@ -210,7 +212,7 @@ def test_linear_reads_variants(expression: str) -> None:
     assert linear(expression) == EIGHT
 
 
-@pytest.mark.parametrize(
+@each(
     ("expression", "expected"),
     [
         ("0.25", Linear(Fraction(0), Fraction(1, 4))),
@@ -231,7 +233,7 @@ def test_linear_reads_constants_and_slopes(expression: object, expected: Linear)
     assert linear(expression) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         "f*f",
@@ -310,7 +312,7 @@ def test_linear_text_round_trip(slope: Fraction, intercept: Fraction, negative: 
     assert linear(str(rule)) == rule
 
 
-@pytest.mark.parametrize("expression", ["1/3*f - 1/7", "-f/3 + 0.5", "2/7", "f", "-0.5*f", "8*f + 0.02"])
+@each("expression", ["1/3*f - 1/7", "-f/3 + 0.5", "2/7", "f", "-0.5*f", "8*f + 0.02"])
 def test_linear_text_round_trip_of_expressions(expression: str) -> None:
     """Also with fractions that have no decimal, negative slopes, no intercept."""
     assert linear(str(linear(expression))) == linear(expression)
@@ -344,14 +346,14 @@ def test_threshold_rules_exceptions_and_range() -> None:
         Threshold.model_validate({"default": "0.5", "c": "0.1"}).of(["a", "b"], [1, 3])
 
 
-@pytest.mark.parametrize("wrong", ["0", "-0.5", "1.5", 0.5, "nan", "f*f"])
+@each("wrong", ["0", "-0.5", "1.5", 0.5, "nan", "f*f"])
 def test_threshold_exceptions_are_refused(wrong: object) -> None:
     """An exception must be an exact number in (0, 1]."""
     with pytest.raises(ValueError, match=r"."):
         Threshold.model_validate({"default": "0.5", "values": {"a": wrong}})
 
 
-@pytest.mark.parametrize("wrong", [0.5, float("nan"), "f*f", None, [0.5]])
+@each("wrong", [0.5, float("nan"), "f*f", None, [0.5]])
 def test_threshold_rules_are_refused(wrong: object) -> None:
     """A float, a nonlinear rule or nothing is no rule."""
     with pytest.raises(ValueError, match=r"."):

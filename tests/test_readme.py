@@ -79,6 +79,7 @@ def test_the_python_example_runs(place: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
     """The steps of the quickstart after its set-up, here with the environment that runs the tests."""
     script = (ROOT / "examples" / "quickstart.sh").read_text(encoding="utf-8")

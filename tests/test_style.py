@@ -12,19 +12,20 @@ import pytest
 
 import privsql
 import privsql.source.spec
+from support.loops import each
 from support.places import ROOT
 
 FOUND = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
-TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]]
+TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], pytest.param(["mypy"], marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("command", TOOLS, ids=" ".join)
+@pytest.mark.parametrize("command", TOOLS)
 def test_tools_are_content(command: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name in FOUND if "__main__" not in name])
+@each("name", ["support.loops", *(name for name in FOUND if "__main__" not in name)])
 def test_examples_in_docstrings(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 

@@ -19,6 +19,7 @@ from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.search import find
 from privsql.noise import seed_key
+from support.loops import each
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -76,9 +77,9 @@ CHOSEN = [(0, 2), (0, 1, 3), (0,), (1, 2, 3), (), "all"]
 # Exact enumeration ---
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("chosen", CHOSEN, ids=str)
-@pytest.mark.parametrize("seed", [1, 2])
+@each("world", WORLDS)
+@each("chosen", CHOSEN)
+@each("seed", [1, 2])
 def test_mean_and_covariance_by_enumeration(world: str, chosen: tuple[int, ...] | str, seed: int) -> None:
     """Every order of each value's records over its slots: E[e] = M^T n, Cov[e] = sum n(1-n/o) o/(o-1) C."""
     plan = WORLDS[world]
@@ -104,8 +105,8 @@ def test_mean_and_covariance_by_enumeration(world: str, chosen: tuple[int, ...] 
     np.testing.assert_allclose(within_value(observed), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("chosen", CHOSEN, ids=str)
+@each("world", WORLDS)
+@each("chosen", CHOSEN)
 def test_amounts_by_enumeration(world: str, chosen: tuple[int, ...] | str) -> None:
     """e of amounts z_r (0 outside Q): E = M^T t, t sums per value; Cov = sum_i (sum z^2 - t_i^2/o_i) o_i/(o_i - 1) C_i.
 
@@ -138,8 +139,8 @@ def test_amounts_by_enumeration(world: str, chosen: tuple[int, ...] | str) -> No
     np.testing.assert_allclose(within_value(observed), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("selected", [0, 1, 2, 4])
+@each("world", WORLDS)
+@each("selected", [0, 1, 2, 4])
 def test_channel_of_meetings_is_that_of_the_slots(world: str, selected: int) -> None:
     """M and S from ``meetings`` are the slots' means; weight (S - M^T diag(o) M) = sum_i o_i weight C_i."""
     plan = WORLDS[world]
@@ -236,10 +237,10 @@ def assert_same(found: Posterior, expected: Posterior, total: float, rtol: float
     np.testing.assert_allclose(found.std_error, expected.std_error, rtol=10 * rtol, atol=1e-4 * np.sqrt(total))
 
 
-@pytest.mark.parametrize("values", [2, 5, 12])
-@pytest.mark.parametrize("sets", [1, 6])
-@pytest.mark.parametrize("own", [False, True], ids=["shared functionals", "functionals per set"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@each("values", [2, 5, 12])
+@each("sets", [1, 6])
+@each("own", [False, True])
+@each("seed", [1, 2, 3])
 def test_posterior_is_the_textbook_mixture(values: int, sets: int, own: bool, seed: int) -> None:
     """Generalized eigenvectors and dense inverses tell the same."""
     rng = np.random.default_rng([values, sets, own, seed])
@@ -480,7 +481,7 @@ def test_values_inside_stay() -> None:
     np.testing.assert_allclose(found, values, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_values_outside_move_to_where_counts_can_be(seed: int) -> None:
     """[0, caps] and the sum, whatever is given, caps that leave no choice included."""
     rng = np.random.default_rng([16, seed])
@@ -493,9 +494,9 @@ def test_values_outside_move_to_where_counts_can_be(seed: int) -> None:
     np.testing.assert_allclose(found.sum(axis=1), total, atol=1e-6)
 
 
-@pytest.mark.parametrize("mean", [0.0, 1e-9, 0.3, 5.0, 1e3, 1e7])
-@pytest.mark.parametrize("error", [0.0, 1e-6, 0.5, 30.0, 1e4])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+@each("mean", [0.0, 1e-9, 0.3, 5.0, 1e3, 1e7])
+@each("error", [0.0, 1e-6, 0.5, 30.0, 1e4])
+@each("confidence", [0.5, 0.95, 0.999])
 def test_interval_holds_its_mean(mean: float, error: float, confidence: float) -> None:
     """0 <= low <= mean <= high, finite, and no width without an error."""
     low, high = interval(mean, error, confidence)

@@ -17,8 +17,10 @@ from sqlglot import exp
 from privsql.answers.parse import COUNT, CountQuery, read
 from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
+from support.effort import share
+from support.loops import each
 
-FEW = settings(max_examples=300, deadline=None, derandomize=True)
+FEW = settings(max_examples=share(300), deadline=None, derandomize=True)
 ROLES = Roles(
     (
         Field("age", "INTEGER"),
@@ -57,7 +59,7 @@ def refusal(sql: str) -> str:
 # Plain counts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM survey",
@@ -113,7 +115,7 @@ def test_the_release_may_have_any_name() -> None:
 # Splitting ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "qi", "sa"),
     [
         ("age > 30", ['"age" > 30'], []),
@@ -150,7 +152,7 @@ def test_conjuncts_on_one_side_are_filters(condition: str, qi: list[str], sa: li
     assert query.is_exact == (not sa)
 
 
-@pytest.mark.parametrize("condition", ["TRUE", "FALSE", "NULL", "1 = 1", "NULL IS NULL", "NOT TRUE", "'a' LIKE 'b'"])
+@each("condition", ["TRUE", "FALSE", "NULL", "1 = 1", "NULL IS NULL", "NOT TRUE", "'a' LIKE 'b'"])
 def test_constants_count_as_quasi_identifiers(condition: str) -> None:
     """A condition about nothing does not make an answer inexact."""
     query = where(condition)
@@ -158,7 +160,7 @@ def test_constants_count_as_quasi_identifiers(condition: str) -> None:
     assert query.is_exact
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "qi", "sa"),
     [
         ("age > 30 OR job = 'x'", ['"age" > 30'], ["\"job\" = 'x'"]),
@@ -263,7 +265,7 @@ def test_every_part_is_about_one_side(condition: str) -> None:
 AGE, JOB = ("qi", "age", "age"), ("sa", "job", "job")
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "groups"),
     [
         ("SELECT age, COUNT(*) FROM survey GROUP BY age", (AGE,)),
@@ -341,7 +343,7 @@ def test_two_columns_of_one_name_need_an_alias(sql: str) -> None:
     assert "alias" in refusal(sql)
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "exact"),
     [
         ("SELECT age, COUNT(*) FROM survey GROUP BY age", True),
@@ -360,7 +362,7 @@ def test_exact_is_what_has_no_sensitive_column(sql: str, exact: bool) -> None:
 # After the count ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("clause", "order"),
     [
         ("age", [("group", False)]),
@@ -383,7 +385,7 @@ def test_order_by_name_alias_position_and_count(clause: str, order: list[tuple[s
     assert len({item.this.name for item in query.order}) == len(order)
 
 
-@pytest.mark.parametrize(
+@each(
     ("clause", "first"),
     [
         ("age", False),
@@ -407,7 +409,7 @@ def test_order_by_a_group_that_is_not_shown() -> None:
     assert query.order[0].this.name != COUNT
 
 
-@pytest.mark.parametrize(
+@each(
     ("clause", "limit", "offset"),
     [
         ("LIMIT 5", 5, None),
@@ -423,7 +425,7 @@ def test_limit_and_offset_are_whole_numbers(clause: str, limit: int | None, offs
     assert (query.limit, query.offset) == (limit, offset)
 
 
-@pytest.mark.parametrize(
+@each(
     "clause",
     [
         "COUNT(*) > 5",
@@ -810,7 +812,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("sql", "named"), [*FROM_CLAUSES, *SELECT_LISTS, *GROUPINGS, *STATEMENTS])
+@each(("sql", "named"), [*FROM_CLAUSES, *SELECT_LISTS, *GROUPINGS, *STATEMENTS])
 def test_a_query_that_is_not_a_count_is_refused_by_name(sql: str, named: str) -> None:
     """The message names what is not supported."""
     message = refusal(sql)
@@ -818,7 +820,7 @@ def test_a_query_that_is_not_a_count_is_refused_by_name(sql: str, named: str) ->
     assert message
 
 
-@pytest.mark.parametrize(("condition", "named"), CONDITIONS)
+@each(("condition", "named"), CONDITIONS)
 def test_a_condition_that_is_not_understood_is_refused_by_name(condition: str, named: str) -> None:
     """Also deep inside one that is."""
     for sql in (condition, f"age > 3 AND (job = 'x' OR NOT ({condition}))"):
@@ -826,7 +828,7 @@ def test_a_condition_that_is_not_understood_is_refused_by_name(condition: str, n
         assert named.lower() in message.lower()
 
 
-@pytest.mark.parametrize("condition", ACROSS)
+@each("condition", ACROSS)
 def test_quasi_identifiers_are_not_compared_with_sensitive_columns(condition: str) -> None:
     """The release cannot tell; the message says which comparison."""
     for sql in (condition, f"sex = 'f' AND NOT ({condition})", f"job = 'x' OR {condition}"):
@@ -835,7 +837,7 @@ def test_quasi_identifiers_are_not_compared_with_sensitive_columns(condition: st
         assert "sensitive" in message
 
 
-@pytest.mark.parametrize(("clause", "named"), AFTER)
+@each(("clause", "named"), AFTER)
 def test_what_follows_the_groups_is_refused_by_name(clause: str, named: str) -> None:
     """HAVING, ORDER BY, LIMIT and set operations."""
     message = refusal(f"SELECT age, COUNT(*) AS n FROM survey GROUP BY age {clause}")
@@ -876,7 +878,7 @@ def test_a_star_with_something_is_not_count_star(star: str) -> None:
 # Whatever comes -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM survey WHERE lower('a\nb') = 'x'",
@@ -897,7 +899,7 @@ def test_a_refusal_is_one_line(sql: str) -> None:
     assert len(refusal(sql).splitlines()) == 1
 
 
-@pytest.mark.parametrize("sql", ["EXPLAIN SELECT 1", "LOAD httpfs", "CALL f()", "VACUUM", "EXECUTE p", "ANALYZE"])
+@each("sql", ["EXPLAIN SELECT 1", "LOAD httpfs", "CALL f()", "VACUUM", "EXECUTE p", "ANALYZE"])
 def test_a_refusal_logs_nothing(caplog: pytest.LogCaptureFixture, sql: str) -> None:
     """The parser's own warnings would stand beside the one line of the message."""
     with caplog.at_level(logging.DEBUG):
@@ -905,7 +907,7 @@ def test_a_refusal_logs_nothing(caplog: pytest.LogCaptureFixture, sql: str) -> N
     assert not [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM survey WHERE " + "(" * 3000 + "age = 3" + ")" * 3000,
@@ -924,7 +926,7 @@ def test_a_refusal_logs_nothing(caplog: pytest.LogCaptureFixture, sql: str) -> N
         "SELECT COUNT(*) FROM survey WHERE sex = '\0'",
         "SELECT COUNT(*) FROM sur\0vey",
     ],
-    ids=lambda sql: f"{sql[26:60]!a}..{len(sql)}",
+    few=5,
 )
 def test_long_and_strange_queries_are_read_or_refused(sql: str) -> None:
     """No other exception, however deep a condition is."""
@@ -963,7 +965,7 @@ VOCABULARY = """
 """
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=share(500), deadline=None, derandomize=True)
 @given(st.lists(st.one_of(st.sampled_from(VOCABULARY.split()), st.text(max_size=3)), max_size=25).map(" ".join))
 def test_any_text_is_read_or_refused(garbage: str) -> None:
     """Nothing but a CountQuery or a UsageError."""
@@ -974,7 +976,7 @@ def test_any_text_is_read_or_refused(garbage: str) -> None:
     assert isinstance(query, CountQuery)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=share(500), deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(VOCABULARY.split()), max_size=12).map(" ".join))
 def test_any_ending_of_a_count_is_read_or_refused(ending: str) -> None:
     """The beginning is right, so that more of the reader is reached."""

@@ -24,6 +24,8 @@ import privsql as api
 from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
 from privsql.source.spec import build
+from support.effort import share
+from support.loops import each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +38,7 @@ COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 
 def examples(n: int) -> settings:
     """So many examples, always the same."""
-    return settings(max_examples=n, deadline=None, derandomize=True)
+    return settings(max_examples=share(n), deadline=None, derandomize=True)
 
 
 def as_text(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -382,19 +384,19 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("condition", ON_QI)
+@each("condition", ON_QI, few=35)
 def test_a_condition_on_quasi_identifiers_is_answered_exactly(survey: World, condition: str) -> None:
     """QIT holds the truth."""
     survey.check(condition, exact=True)
 
 
-@pytest.mark.parametrize("condition", ON_SA)
+@each("condition", ON_SA)
 def test_a_condition_on_the_sensitive_column_is_answered_exactly(survey: World, condition: str) -> None:
     """ST holds the truth; the bounds meet by themselves."""
     survey.check(condition, exact=True)
 
 
-@pytest.mark.parametrize("condition", MIXED)
+@each("condition", MIXED)
 def test_a_condition_on_both_sides_is_answered_as_the_view_does(survey: World, condition: str) -> None:
     """With bounds that hold."""
     survey.check(condition)
@@ -572,7 +574,7 @@ def check_groups(there: World, columns: list[str], condition: str, sql: str) -> 
     return answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "columns", "condition"),
     [
         ("SELECT age, COUNT(*) FROM survey GROUP BY age", ["age"], "TRUE"),
@@ -670,7 +672,7 @@ def same_rows(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]], sho
     assert [row[shown] for row in found] == pytest.approx([row[shown] for row in expected], rel=RELATIVE)
 
 
-@pytest.mark.parametrize(
+@each(
     "ending",
     [
         "ORDER BY a, ill",
@@ -702,8 +704,8 @@ def test_rows_come_as_duckdb_orders_the_view(survey: World, ending: str) -> None
     same_rows(survey.query(sql).rows, survey.weighed(sql), 2)
 
 
-@pytest.mark.parametrize("key", ["COUNT(*)", "n", "N", "3", "count( * ) ASC NULLS FIRST"])
-@pytest.mark.parametrize("direction", ["", " DESC"])
+@each("key", ["COUNT(*)", "n", "N", "3", "count( * ) ASC NULLS FIRST"])
+@each("direction", ["", " DESC"])
 def test_rows_come_by_their_count(survey: World, key: str, direction: str) -> None:
     """Equal counts by the groups."""
     if "ASC" in key and direction:
@@ -759,7 +761,7 @@ def test_rows_without_order_come_in_the_order_of_the_groups(survey: World) -> No
 # Compound and NULL sensitive values -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "condition",
     [
         "disease = 'flu'",
@@ -773,6 +775,7 @@ def test_rows_without_order_come_in_the_order_of_the_groups(survey: World) -> No
         "\"stage Nr\" + 1 BETWEEN 2 AND 2 OR disease LIKE 'c%'",
         "(disease = 'flu') IS DISTINCT FROM (\"stage Nr\" = 2)",
     ],
+    few=4,
 )
 def test_conditions_on_a_compound_sensitive_attribute(clinic: World, condition: str) -> None:
     """On any of its columns, also on both together; with and without quasi-identifiers."""
@@ -782,7 +785,7 @@ def test_conditions_on_a_compound_sensitive_attribute(clinic: World, condition: 
     clinic.check(f"\"group\" = 'a' AND (ward > 4 OR ({condition}))")
 
 
-@pytest.mark.parametrize(
+@each(
     "columns",
     [
         ["disease"],
@@ -801,7 +804,7 @@ def test_groups_over_a_compound_sensitive_attribute(clinic: World, columns: list
         )
 
 
-@pytest.mark.parametrize(
+@each(
     "condition",
     [
         "s IS NULL",
@@ -818,6 +821,7 @@ def test_groups_over_a_compound_sensitive_attribute(clinic: World, columns: list
         "s LIKE '%'",
         "s = s",
     ],
+    few=5,
 )
 def test_conditions_where_null_is_a_sensitive_value(hidden: World, condition: str) -> None:
     """NULL meets no comparison and is counted by IS NULL."""
@@ -854,7 +858,7 @@ def test_suppressed_records_are_not_counted(tmp_path: Path) -> None:
 # Names ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", INSIDE)
+@each("name", INSIDE, few=2)
 def test_no_column_is_mistaken_for_one_of_privsqls_own(inside: World, name: str) -> None:
     """In conditions, groups, order and HAVING."""
     middle = inside.oracle.execute(f'SELECT median("{name}") FROM source').fetchone()
@@ -875,9 +879,7 @@ def test_no_column_is_mistaken_for_one_of_privsqls_own(inside: World, name: str)
             same_rows(inside.query(sql.replace(" AS x,", ",")).rows, expected, 1)
 
 
-@pytest.mark.parametrize(
-    "alias", [*INSIDE, "c", "q", "s", "found", "qit", "st", "weight", "bid", "g_2", "COUNT", "Rank"]
-)
+@each("alias", [*INSIDE, "c", "q", "s", "found", "qit", "st", "weight", "bid", "g_2", "COUNT", "Rank"], few=6)
 def test_no_alias_is_mistaken_for_a_column_of_privsqls_own(inside: World, alias: str) -> None:
     """Whatever name an analyst gives a column of the answer."""
     for ending in ("ORDER BY 1 LIMIT 2", "HAVING k > 3.1 ORDER BY 1 DESC", f'ORDER BY "{alias}", k'):
@@ -924,8 +926,8 @@ def test_columns_whose_names_differ_only_beyond_ascii_are_not_confused(tmp_path:
 # Types ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("condition", ["TRUE", "s <> 'v1'"])
-@pytest.mark.parametrize("name", KINDS)
+@each("condition", ["TRUE", "s <> 'v1'"], few=12)
+@each("name", KINDS)
 def test_every_type_can_be_grouped(kinds: World, name: str, condition: str) -> None:
     """As many groups as DuckDB finds, with the same weights in the same order; infinity and NaN are values too."""
     sql = f"SELECT {name}, COUNT(*) FROM kinds WHERE {condition} GROUP BY {name} ORDER BY {name}"
@@ -939,7 +941,7 @@ def test_every_type_can_be_grouped(kinds: World, name: str, condition: str) -> N
     assert len({json.dumps(value) for value in shown}) == len(expected), "two groups look the same"
 
 
-@pytest.mark.parametrize("name", KINDS)
+@each("name", KINDS, few=5)
 def test_every_type_can_be_compared(kinds: World, name: str) -> None:
     """With a literal, as text or cast."""
     kind, value = kinds.oracle.execute(
@@ -954,7 +956,7 @@ def test_every_type_can_be_compared(kinds: World, name: str) -> None:
 # What is wrong in a condition -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "condition",
     [
         "age = 'abc'",
@@ -1012,7 +1014,7 @@ def test_a_mistake_after_the_groups_is_told_in_one_line(survey: World, ending: s
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM survey JOIN qit ON TRUE",
@@ -1050,7 +1052,7 @@ def test_what_is_not_supported_is_never_answered(survey: World, sql: str) -> Non
         survey.query(sql)
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM 'survey.parquet'",
@@ -1116,7 +1118,7 @@ NO_SQL = [
 ]
 
 
-@pytest.mark.parametrize("sql", NO_SQL)
+@each("sql", NO_SQL)
 def test_what_duckdb_would_not_run_is_not_answered(survey: World, sql: str) -> None:
     """It has no meaning that could be answered; the parser is more lenient than the engine."""
     with pytest.raises(duckdb.Error):
@@ -1158,7 +1160,7 @@ def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["release.duckdb"]
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "other.duckdb",
@@ -1169,6 +1171,7 @@ def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
         "temp.duckdb",
         "survey.x",
     ],
+    few=2,
 )
 def test_a_renamed_release_answers_the_same(survey: World, tmp_path: Path, name: str) -> None:
     """The file's name is nobody's business."""
@@ -1217,7 +1220,7 @@ def test_a_folder_reads_no_other_file(folder_release: Path, monkeypatch: pytest.
         api.query(folder_release, sql, estimator="baseline")
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
+@each("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
 def test_confidence_lies_between_0_and_1(survey: World, confidence: float) -> None:
     """Both excluded."""
     with pytest.raises(UsageError, match="confidence"):
@@ -1227,7 +1230,7 @@ def test_confidence_lies_between_0_and_1(survey: World, confidence: float) -> No
 # Whatever comes -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(*) FROM survey WHERE sex = '\ud800'",
@@ -1245,7 +1248,7 @@ def test_confidence_lies_between_0_and_1(survey: World, confidence: float) -> No
         "SELECT COUNT(*) FROM survey HAVING " + " AND ".join(["COUNT(*) > 1"] * 1500),
         "SELECT age, COUNT(*) FROM survey GROUP BY " + ", ".join(["age"] * 300),
     ],
-    ids=lambda sql: f"{sql[:60]!a}..{len(sql)}",
+    few=5,
 )
 def test_strange_queries_are_answered_or_refused(survey: World, sql: str) -> None:
     """No other exception than privsql's own."""

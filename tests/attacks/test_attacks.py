@@ -35,6 +35,7 @@ from privsql.source.spec import load
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked
 from support.commands import refused, rows, run, specification, succeeded
+from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def broken(found: dict[str, dict[str, Any]]) -> set[str]:
 # The formulas of section 6 ---
 
 
-@pytest.mark.parametrize(("size", "known", "fakes"), [(4, 0, 1), (4, 3, 1), (4, 3, 0), (8, 3, 2), (5, 4, 3)])
+@each(("size", "known", "fakes"), [(4, 0, 1), (4, 3, 1), (4, 3, 0), (8, 3, 2), (5, 4, 3)])
 def test_certainty_after_corruption_is_that_of_a_simulation(size: int, known: int, fakes: int) -> None:
     """A record that is left has a listed value that is left; a value that is left is real."""
     noise, games = np.random.default_rng(5), 40_000
@@ -200,8 +201,8 @@ def test_a_slot_belongs_to_one_record() -> None:
     assert found[1:, 1:] == pytest.approx(np.full((2, 2), 0.5), abs=0.03)
 
 
-@pytest.mark.parametrize(("spare", "error"), [(0, 0.02), (1, 0.02), (2, 0.03)])
-@pytest.mark.parametrize("spread", [0.5, 1, 2])
+@each(("spare", "error"), [(0, 0.02), (1, 0.02), (2, 0.03)])
+@each("spread", [0.5, 1, 2])
 def test_beliefs_are_near_the_sum_over_all_assignments(spread: float, spare: int, error: float) -> None:
     """Six slots; every assignment of records to slots weighs as much as the product of its likelihoods."""
     noise, slots = np.random.default_rng(2), 6
@@ -257,7 +258,7 @@ def test_the_truth_is_shared_by_records_with_the_same_quasi_identifiers() -> Non
 # Clean releases are not accused ---
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", rest_slow(SEEDS))
 def test_a_clean_release_is_not_accused(tied: Path, tmp_path: Path, seed: int) -> None:
     """Even where much can be learnt. Over all seeds, a false alarm has a probability of at most 8e-6."""
     shutil.copy(tied / "people.parquet", tmp_path)
@@ -268,13 +269,16 @@ def test_a_clean_release_is_not_accused(tied: Path, tmp_path: Path, seed: int) -
 
 @pytest.mark.parametrize(
     "mechanism",
-    [
-        UP,
-        UP.replace("up", "pp"),
-        'algorithm = "anatomy"\nthreshold = "1/5"',
-        'threshold = "1/5"\nlayout = "round-robin"',
-        'threshold = "2*f + 0.05"',
-    ],
+    rest_slow(
+        [
+            UP,
+            UP.replace("up", "pp"),
+            'algorithm = "anatomy"\nthreshold = "1/5"',
+            'threshold = "1/5"\nlayout = "round-robin"',
+            'threshold = "2*f + 0.05"',
+        ],
+        2,
+    ),
 )
 def test_no_mechanism_is_accused(tied: Path, tmp_path: Path, mechanism: str) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
@@ -373,7 +377,7 @@ def test_identifiers_left_in_are_found(plain: Path, tmp_path: Path) -> None:
     assert found["identifiers left in"]["notes"] == ["person: 100.0% of the records have a value of their own"]
 
 
-@pytest.mark.parametrize("source", [False, True])
+@pytest.mark.parametrize("source", rest_slow([False, True]))
 def test_a_column_that_gives_the_value_away_is_found(plain: Path, tmp_path: Path, source: bool) -> None:
     """Which value goes with it is learnt, so this lies outside the promise; it is said all the same."""
     shutil.copy(plain / "people.parquet", tmp_path)
@@ -706,7 +710,7 @@ def test_noisy_counts_as_a_table(plain: Path) -> None:
     assert "scale 10" in shown
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         (["--differential", "age > 40", "disease = 'flu'"], ["--source"]),

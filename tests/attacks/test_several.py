@@ -10,10 +10,12 @@ import duckdb
 import pytest
 
 from support.commands import refused, rows, run, specification, succeeded, write
-from support.office import grown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from support.office import Office
 
 ALONE = """
 SELECT CAST(i // 2 AS INTEGER) AS age, CASE WHEN i % 2 = 0 THEN 'F' ELSE 'M' END AS sex,
@@ -94,9 +96,9 @@ def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path
 
 
 @pytest.mark.parametrize(("algorithm", "kept"), [("nested", True), ("reapply-last", False)])
-def test_differences_of_growing_releases(algorithm: str, kept: bool, tmp_path: Path) -> None:
+def test_differences_of_growing_releases(algorithm: str, kept: bool, grown: Callable[[str], Office]) -> None:
     """The known answer of the growing table: checking the last release only breaches against the first."""
-    office = grown(tmp_path, algorithm)
+    office = grown(algorithm)
     found = attacked(office.made[2], "--against", office.made[0])["difference of releases"]
     assert found["promised"] == (algorithm == "nested")
     assert found["leaks"] != kept

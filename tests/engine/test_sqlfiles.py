@@ -18,6 +18,7 @@ from sqlglot import exp
 from privsql.engine import sqlfiles
 from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp
 from support import sqllogic
+from support.loops import each
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def test_the_reader_finds_every_file() -> None:
     assert FILES
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_every_file_is_run_by_its_test(name: str) -> None:
     records = sqllogic.read(ROOT / "tests" / "sql" / f"{name}{sqllogic.ENDING}")
     assert [record for record in records if record.words[0] == "relation" and record.words[2] == name]
@@ -55,18 +56,18 @@ def test_every_test_has_a_file() -> None:
     assert sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.*")) == FILES
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_every_file_parses_as_it_stands_as_one_select(name: str) -> None:
     assert isinstance(sqlfiles.parse(name), exp.Select)
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_duckdb_parses_every_file_as_it_stands(name: str) -> None:
     (statement,) = duckdb.extract_statements(sqlfiles.text(name))
     assert statement.type == duckdb.StatementType.SELECT
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_every_file_begins_with_what_it_makes_reads_and_needs(name: str) -> None:
     lines = sqlfiles.text(name).splitlines()
     header = [line for line in lines if line.startswith("--")]
@@ -78,7 +79,7 @@ def test_every_file_begins_with_what_it_makes_reads_and_needs(name: str) -> None
     assert set(holes.findall("\n".join(lines[len(header) :]))) == set(holes.findall("\n".join(header)))
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_no_file_draws_or_hashes(name: str) -> None:
     drawing = re.compile(r"random\s*\(|setseed|gen_random_uuid|uuid\s*\(|hash\s*\(|tablesample|using sample")
     assert drawing.findall(sqlfiles.text(name).lower()) == []
@@ -94,7 +95,7 @@ def test_digests_are_those_of_the_files_asked_for() -> None:
 # The portable subset --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "kind"),
     [
         ("SELECT hash(a) FROM t", "Anonymous"),
@@ -133,7 +134,7 @@ def test_what_a_known_node_hides_is_rejected(sql: str, monkeypatch: pytest.Monke
         sqlfiles.parse("core/domain")
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     ["", "-- nothing", "SELECT 1; SELECT 2", "INSERT INTO t SELECT 1", "CREATE TABLE t AS SELECT 1", "DROP TABLE t"],
 )
@@ -159,7 +160,7 @@ def test_a_hole_that_the_file_lacks_is_an_error() -> None:
         fill("core/domain_labels", {"domain": table("t"), "labels": [], "sa": [], "kept": exp.true()})
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_a_file_with_holes_is_not_filled_with_none(name: str) -> None:
     with pytest.raises(ValueError, match="is not filled"):
         fill(name, {})
@@ -172,7 +173,7 @@ def test_a_filling_is_not_looked_into_for_holes_and_not_changed() -> None:
         assert found == 'SELECT "__domain__", "__labels__", records FROM "__labels__" ORDER BY code'
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "filling", "expected"),
     [
         ("SELECT a FROM t WHERE __x__ AND b", "c OR d", "SELECT a FROM t WHERE (c OR d) AND b"),
@@ -191,7 +192,7 @@ def test_a_filling_keeps_its_meaning(sql: str, filling: str, expected: str, monk
     assert found.sql(dialect="duckdb") == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "none", "two"),
     [
         ("SELECT __x__, a FROM t", "SELECT a FROM t", "SELECT b, c, a FROM t"),
@@ -226,7 +227,7 @@ def test_a_table_keeps_the_alias_of_the_file(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-@pytest.mark.parametrize("name", NASTY)
+@each("name", NASTY)
 def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
     holes: sqlfiles.Holes = {
@@ -253,7 +254,7 @@ def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
         assert connection.execute(f"SELECT count(*) FROM {quoted}").fetchall() == [(4,)]
 
 
-@pytest.mark.parametrize("name", NASTY)
+@each("name", NASTY)
 def test_texts_are_quoted(name: str) -> None:
     with duckdb.connect() as connection:
         found = render(fill("duckdb/objects", {"database": exp.Literal.string(name)}))
@@ -279,7 +280,7 @@ def test_builders() -> None:
 # The runner of the tests ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("records", "failing"),
     [
         ("statement ok\nSELECT 1", []),
@@ -323,9 +324,7 @@ def test_the_runner_tells_what_fails(records: str, failing: list[int], tmp_path:
     assert [line for line, _ in sqllogic.run(sqllogic.read(path))] == failing
 
 
-@pytest.mark.parametrize(
-    "records", ["", "# nothing", "statement maybe\nSELECT 1", "query X\nSELECT 1\n----", "query I\nSELECT 1", "halt"]
-)
+@each("records", ["", "# nothing", "statement maybe\nSELECT 1", "query X\nSELECT 1\n----", "query I\nSELECT 1", "halt"])
 def test_the_runner_reads_nothing_that_it_does_not_know(records: str, tmp_path: Path) -> None:
     path = tmp_path / "one.test"
     path.write_text(records, encoding="utf-8")

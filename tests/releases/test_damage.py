@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -24,7 +23,10 @@ import privsql
 from privsql.engine.duck.opened import opened
 from privsql.errors import PrivsqlError
 from privsql.releases.draft import Draft
-from support.commands import PEOPLE, ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
+from support.commands import ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
+from support.loops import each, rest_slow
+from support.statements import command as in_a_process
+from support.statements import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,22 +46,11 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "privsql", *map(str, arguments)]
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a source, its specification, and a release in both formats; read only."""
-    folder = tmp_path_factory.mktemp("small")
-    write(folder / "people.parquet", PEOPLE.format(n=400))
-    spec = specification(folder)
-    succeeded("publish", spec)
-    succeeded("publish", spec, "--format", "parquet", "--to", folder / "ill")
-    return folder
-
-
 @pytest.fixture
-def place(small: Path, tmp_path: Path) -> Path:
+def place(ward: Path, tmp_path: Path) -> Path:
     """A folder with a source, its specification and a release."""
     for name in ("people.parquet", "spec.toml", "ill.duckdb"):
-        shutil.copy(small / name, tmp_path / name)
+        shutil.copy(ward / name, tmp_path / name)
     return tmp_path
 
 
@@ -72,50 +63,32 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def publishing(folder: Path, target: str, *, replace: bool = False, **options: Any) -> subprocess.Popen[bytes]:
-    """A process that publishes the large source."""
-    arguments = [folder / "people.parquet", *FLAGS, "--to", folder / target, *(["--replace"] if replace else [])]
-    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(command("publish", *arguments), **streams)
-
-
-def at_work(process: subprocess.Popen[bytes], folder: Path, target: str) -> bool:
-    """Wait until a process has begun its draft; False if it ended before."""
-    while process.poll() is None:
-        if any(folder.glob(f".{target}.draft-*")):
-            return True
-        time.sleep(0.002)
-    return False
-
-
 @pytest.fixture(scope="module")
-def duration(large: Path) -> float:
-    """Seconds from the draft to the end of a publication of the large source."""
-    process = publishing(large, "timed.duckdb")
-    assert at_work(process, large, "timed.duckdb")
-    begin = time.monotonic()
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return time.monotonic() - begin
+def statements(large: Path) -> int:
+    """How many statements a publication of the large source takes."""
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        counted(patch, seen.append)
+        succeeded("publish", large / "people.parquet", *FLAGS, "--to", large / "counted.duckdb")
+    return len(seen)
 
 
 # Killed ---
 
 
-def killed(large: Path, target: str, moment: float) -> None:
-    """A publication that is killed some seconds after it has begun its draft."""
-    process = publishing(large, target, replace=True)
-    at_work(process, large, target)
-    time.sleep(moment)
-    process.kill()
-    process.communicate()
+def killed(large: Path, target: str, number: int, seconds: float) -> None:
+    """A publication that is killed some seconds after it has begun a statement."""
+    arguments = ["publish", large / "people.parquet", *FLAGS, "--to", large / target, "--replace"]
+    given = in_a_process("kill", number, seconds, *arguments)
+    subprocess.run(**given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
-def test_kill_at_any_moment_leaves_the_old_release_or_the_new(large: Path, duration: float) -> None:
+@pytest.mark.slow
+def test_kill_at_any_moment_leaves_the_old_release_or_the_new(large: Path, statements: int) -> None:
     moments = np.random.default_rng(20)
     known = (large / "old.duckdb").read_bytes()
-    for _ in range(7):
-        killed(large, "old.duckdb", moments.uniform(0, 1.1) * duration)
+    for number in np.linspace(1, statements, 7).astype(int).tolist():
+        killed(large, "old.duckdb", number, moments.uniform(0, 0.1))
         content = (large / "old.duckdb").read_bytes()
         if content != known:
             assert succeeded("verify", large / "old.duckdb", "--json").json["ok"]
@@ -124,11 +97,12 @@ def test_kill_at_any_moment_leaves_the_old_release_or_the_new(large: Path, durat
     assert left_over(large) == []
 
 
-def test_kill_at_any_moment_leaves_no_release_or_a_whole_one(large: Path, duration: float) -> None:
+@pytest.mark.slow
+def test_kill_at_any_moment_leaves_no_release_or_a_whole_one(large: Path, statements: int) -> None:
     moments = np.random.default_rng(21)
     target = large / "new.duckdb"
-    for _ in range(5):
-        killed(large, "new.duckdb", moments.uniform(0.2, 1.2) * duration)
+    for number in np.linspace(statements // 4, statements, 5).astype(int).tolist():
+        killed(large, "new.duckdb", number, moments.uniform(0, 0.1))
         if target.exists():
             assert succeeded("verify", target, "--json").json["ok"]
             target.unlink()
@@ -164,16 +138,23 @@ def crashing(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> I
         yield calls
 
 
-@pytest.mark.parametrize(("form", "existing"), [("duckdb", True), ("parquet", True)])
+@pytest.mark.parametrize(
+    ("form", "existing"),
+    [
+        ("duckdb", True),
+        pytest.param("parquet", True, marks=pytest.mark.slow),
+        pytest.param("duckdb", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_crash_between_any_two_steps_of_the_commit(
-    small: Path, tmp_path: Path, form: str, existing: bool, monkeypatch: pytest.MonkeyPatch
+    ward: Path, tmp_path: Path, form: str, existing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending = ".duckdb" if form == "duckdb" else ""
-    source = privsql.load(small / "spec.toml")
+    source = privsql.load(ward / "spec.toml")
     for number in range(1, 20):
         target = tmp_path / f"r{number}{ending}"
         if existing:
-            shutil.copytree(small / "ill", target) if form == "parquet" else shutil.copy(small / "ill.duckdb", target)
+            shutil.copytree(ward / "ill", target) if form == "parquet" else shutil.copy(ward / "ill.duckdb", target)
         release = source.release.model_copy(update={"to": target, "format": form})
         spec = source.model_copy(update={"release": release})
         with crashing(monkeypatch, number, before=True) as calls, contextlib.suppress(Crash):
@@ -187,7 +168,7 @@ def test_a_crash_between_any_two_steps_of_the_commit(
         pytest.fail("the commit has more steps than this test expects")
 
 
-@pytest.mark.parametrize("name", ["ill.duckdb", "ill[1].duckdb", "it's ill.duckdb"])
+@pytest.mark.parametrize("name", rest_slow(["ill.duckdb", "ill[1].duckdb", "it's ill.duckdb"]))
 def test_the_next_publication_sweeps_the_drafts_of_the_dead(
     place: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +211,7 @@ def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monk
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
     arguments = command("publish", place / "spec.toml", "--to", place / "both.duckdb", "--replace")
     processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
@@ -243,11 +225,33 @@ def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
 # Interrupted ---
 
 
-@pytest.mark.parametrize(
-    ("share", "watched"), [(0.05, False), (0.25, False), (0.5, False), (0.1, True), (0.3, True), (0.5, True)]
-)
-def test_ctrl_c_leaves_nothing_behind(large: Path, duration: float, share: float, watched: bool) -> None:
-    target = f"stopped-{share}.duckdb"
+@each("share", [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1], few=3)
+def test_ctrl_c_between_two_statements_leaves_nothing_behind(
+    ward: Path, tmp_path: Path, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("people.parquet", "spec.toml"):
+        shutil.copy(ward / name, tmp_path)
+    seen: list[int] = []
+    with monkeypatch.context() as patch:
+        counted(patch, seen.append)
+        succeeded("publish", tmp_path / "spec.toml", "--seed", 1)
+    before = (tmp_path / "ill.duckdb").read_bytes()
+
+    def stop(number: int) -> None:
+        if number == 1 + int(share * (len(seen) - 1)):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        counted(patch, stop)
+        with pytest.raises(KeyboardInterrupt):
+            run("publish", tmp_path / "spec.toml", "--seed", 1, "--replace")
+    assert left_over(tmp_path) == []
+    assert (tmp_path / "ill.duckdb").read_bytes() == before
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, list[bytes]]]:
+    """The end of a terminal that a process writes to, and what it has written once it is closed."""
     master, slave = pty.openpty()
     seen: list[bytes] = []
 
@@ -256,34 +260,60 @@ def test_ctrl_c_leaves_nothing_behind(large: Path, duration: float, share: float
             while part := os.read(master, 65536):
                 seen.append(part)
 
-    process = publishing(large, target, **({"stderr": slave} if watched else {}))
-    os.close(slave)
     reader = threading.Thread(target=drain)
     reader.start()
     try:
-        at_work(process, large, target)
-        time.sleep(share * duration)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
+        yield slave, seen
     finally:
-        process.kill()
-        process.wait()
+        os.close(slave)
         reader.join()
         os.close(master)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("watched", [False, True])
+def test_ctrl_c_ends_a_statement_that_runs(tmp_path: Path, watched: bool) -> None:
+    """One that would take days; with a bar on a terminal, and without."""
+    write(tmp_path / "people.parquet", "SELECT 1 AS age, 'flu' AS disease")
+    endless = "SELECT sum(a.range * b.range) % 7 AS age, 'flu' AS disease FROM range(100000000) a, range(100000000) b"
+    source = f'file = "people.parquet"\nquery = "{endless}"'
+    spec = specification(tmp_path, source=source, columns='quasi_identifiers = ["age"]\nsensitive = "disease"')
+    told, tell = os.pipe()
+    with terminal() as (screen, seen):
+        process = subprocess.Popen(
+            **in_a_process("tell", "range(100000000)", tell, "publish", spec),
+            pass_fds=[tell],
+            stdout=subprocess.DEVNULL,
+            stderr=screen if watched else subprocess.PIPE,
+        )
+        os.close(tell)
+        try:
+            begun = os.read(told, 1)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+        finally:
+            process.kill()
+            process.wait()
+            os.close(told)
     text = (b"".join(seen) if watched else errors).decode()
-    assert left_over(large) == []
+    assert begun == b".", text
+    assert left_over(tmp_path) == []
     assert "Traceback" not in text
-    if (large / target).exists():
-        assert succeeded("verify", large / target, "--json").json["ok"]
-        return
-    assert process.returncode == 130, text
     assert "interrupted" in text
+    assert process.returncode == 130, text
 
 
 # Out of space ---
 
 
-@pytest.mark.parametrize(("share", "form"), [(0.0, "duckdb"), (0.99, "duckdb"), (0.5, "parquet")])
+@pytest.mark.parametrize(
+    ("share", "form"),
+    [
+        (0.99, "duckdb"),
+        pytest.param(0.0, "duckdb", marks=pytest.mark.slow),
+        pytest.param(0.5, "parquet", marks=pytest.mark.slow),
+    ],
+)
 def test_a_limit_on_files_leaves_the_old_release(place: Path, share: float, form: str) -> None:
     before = (place / "ill.duckdb").read_bytes()
     limit = int(len(before) * share)
@@ -300,6 +330,7 @@ def test_a_limit_on_files_leaves_the_old_release(place: Path, share: float, form
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_release(place: Path) -> None:
     disk = place / "disk"
     disk.mkdir()
@@ -314,9 +345,9 @@ def test_a_full_disk_leaves_the_old_release(place: Path) -> None:
             ["unshare", "--mount", "sh", "-c", script], cwd=place, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        pytest.skip("there is no unshare to mount a small disk with")
+        pytest.skip("there is no unshare to mount a ward disk with")
     if not done.stdout.startswith("mounted"):
-        pytest.skip("a small disk can't be mounted here")
+        pytest.skip("a ward disk can't be mounted here")
     assert done.stdout.split() == ["mounted", "4", "ill.duckdb"], done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
@@ -375,17 +406,17 @@ def questioned(release: Path, *, whole: Callable[[], bool]) -> None:
             assert done.code == 1 or len(done.err.strip().splitlines()) == 1, done.err
 
 
-@pytest.mark.parametrize("share", [0, 11, 12, 4096, 12289, 0.3, 0.6, -4096, -1])
-def test_a_release_that_breaks_off(small: Path, tmp_path: Path, share: float) -> None:
-    content = (small / "ill.duckdb").read_bytes()
+@each("share", [0, 11, 12, 4096, 12289, 0.3, 0.6, -4096, -1], few=4)
+def test_a_release_that_breaks_off(ward: Path, tmp_path: Path, share: float) -> None:
+    content = (ward / "ill.duckdb").read_bytes()
     length = int(share * len(content)) if 0 < share < 1 else int(share) % len(content)
     release = tmp_path / "ill.duckdb"
     release.write_bytes(content[:length])
     questioned(release, whole=lambda: False)
 
 
-def test_a_torn_release_is_not_said_to_be_open_elsewhere(small: Path, tmp_path: Path) -> None:
-    content = bytearray((small / "ill.duckdb").read_bytes())
+def test_a_torn_release_is_not_said_to_be_open_elsewhere(ward: Path, tmp_path: Path) -> None:
+    content = bytearray((ward / "ill.duckdb").read_bytes())
     content[4096 + 100] ^= 0xFF
     content[8192 + 100] ^= 0xFF
     (tmp_path / "ill.duckdb").write_bytes(content)
@@ -395,31 +426,31 @@ def test_a_torn_release_is_not_said_to_be_open_elsewhere(small: Path, tmp_path: 
         assert "another process" not in done.err
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_a_flipped_bit_of_a_release(small: Path, tmp_path: Path, seed: int) -> None:
-    content = bytearray((small / "ill.duckdb").read_bytes())
+@each("seed", range(24), few=6)
+def test_a_flipped_bit_of_a_release(ward: Path, tmp_path: Path, seed: int) -> None:
+    content = bytearray((ward / "ill.duckdb").read_bytes())
     place = np.random.default_rng(seed)
     content[place.integers(12_288 if seed < 8 else len(content))] ^= 1 << int(place.integers(8))
     release = tmp_path / "ill.duckdb"
     release.write_bytes(content)
-    questioned(release, whole=lambda: tables(release) == tables(small / "ill.duckdb"))
+    questioned(release, whole=lambda: tables(release) == tables(ward / "ill.duckdb"))
 
 
-@pytest.mark.parametrize("name", ["qit", "st", "privsql_manifest"])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_flipped_bit_of_a_folder(small: Path, tmp_path: Path, name: str, seed: int) -> None:
-    shutil.copytree(small / "ill", tmp_path / "ill")
+@each("name", ["qit", "st", "privsql_manifest"], few=3)
+@each("seed", range(3))
+def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: int) -> None:
+    shutil.copytree(ward / "ill", tmp_path / "ill")
     path = tmp_path / "ill" / f"{name}.parquet"
     content = bytearray(path.read_bytes())
     place = np.random.default_rng(seed)
     content[place.integers(len(content))] ^= 1 << int(place.integers(8))
     path.write_bytes(content)
-    done = run("verify", tmp_path / "ill", "--source", small / "spec.toml")
+    done = run("verify", tmp_path / "ill", "--source", ward / "spec.toml")
     assert done.crash is None, repr(done.crash)
     if done.code == 0:
         query = f"SELECT * FROM read_parquet('{{}}/{name}.parquet')"
         with duckdb.connect() as db:
-            found, true = (db.execute(query.format(folder / "ill")).fetchall() for folder in (tmp_path, small))
+            found, true = (db.execute(query.format(folder / "ill")).fetchall() for folder in (tmp_path, ward))
         assert name == "privsql_manifest" or found == true
     else:
         assert done.code in {1, 2, 4}
@@ -429,7 +460,7 @@ def test_a_flipped_bit_of_a_folder(small: Path, tmp_path: Path, name: str, seed:
 # Locked ---
 
 
-@pytest.mark.parametrize(
+@each(
     "statement",
     [
         "SELECT * FROM read_csv('{file}')",
@@ -473,22 +504,22 @@ def test_a_flipped_bit_of_a_folder(small: Path, tmp_path: Path, name: str, seed:
         "SELECT * FROM 'https://example.invalid/x.csv'",
     ],
 )
-@pytest.mark.parametrize("form", ["duckdb", "parquet"])
+@each("form", ["duckdb", "parquet"])
 def test_a_locked_release_can_not_reach_outside_or_change(
-    small: Path, tmp_path: Path, statement: str, form: str
+    ward: Path, tmp_path: Path, statement: str, form: str
 ) -> None:
     secret_rows = [1, 2, 3]
     (tmp_path / "secret.csv").write_text("a\n1\n", encoding="utf-8")
-    shutil.copy(small / "people.parquet", tmp_path)
+    shutil.copy(ward / "people.parquet", tmp_path)
     if form == "parquet":
         if (
             statement.split(maxsplit=1)[0] in {"CREATE", "INSERT", "UPDATE", "DELETE", "DROP", "ALTER"}
             and "SECRET" not in statement
         ):
             pytest.skip("a folder is read into memory, where it may be changed")
-        release = small / "ill"
+        release = ward / "ill"
     else:
-        release = small / "ill.duckdb"
+        release = ward / "ill.duckdb"
     with opened(release, None) as engine:
         engine.lock()
         with pytest.raises(PrivsqlError) as refusal:
@@ -498,9 +529,9 @@ def test_a_locked_release_can_not_reach_outside_or_change(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "secret.csv"]
 
 
-def test_asking_leaves_a_release_as_it_was(small: Path) -> None:
-    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in small.rglob("*") if path.is_file()}
-    succeeded("query", small / "ill.duckdb", QUESTION)
-    succeeded("verify", small / "ill", "--source", small / "spec.toml")
-    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in small.rglob("*") if path.is_file()} == before
-    assert rows(small / "ill.duckdb", "SELECT count(*) FROM qit") == [(400,)]
+def test_asking_leaves_a_release_as_it_was(ward: Path) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in ward.rglob("*") if path.is_file()}
+    succeeded("query", ward / "ill.duckdb", QUESTION)
+    succeeded("verify", ward / "ill", "--source", ward / "spec.toml")
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in ward.rglob("*") if path.is_file()} == before
+    assert rows(ward / "ill.duckdb", "SELECT count(*) FROM qit") == [(400,)]

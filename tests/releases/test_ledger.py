@@ -12,10 +12,12 @@ import pytest
 from privsql.mechanisms.permute.axis import axis
 from privsql.mechanisms.permute.breach import closure, pairwise
 from support.commands import refused, rows, run, succeeded
-from support.office import COLUMNS, SALARIES, Office, grown
+from support.loops import rest_slow
+from support.office import COLUMNS, SALARIES, Office
 from support.tampering import failed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -37,9 +39,9 @@ def groups_of(release: Path) -> list[tuple[int, ...]]:
 # Growing --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["nested", "exact", "reapply-all"])
-def test_known_answers_of_the_growing_table(algorithm: str, tmp_path: Path) -> None:
-    office = grown(tmp_path, algorithm)
+@pytest.mark.parametrize("algorithm", rest_slow(["nested", "exact", "reapply-all"]))
+def test_known_answers_of_the_growing_table(algorithm: str, grown: Callable[[str], Office]) -> None:
+    office = grown(algorithm)
     assert groups_of(office.made[0]) == [(82, 84, 85), (88, 89, 90, 91)]
     assert groups_of(office.made[1]) == [(80, 81, 82, 83, 84, 85), (88, 89, 90, 91)]
     assert groups_of(office.made[2]) == [(80, 81, 82, 83, 84, 85), (88, 89, 90, 91), (94, 95, 96)]
@@ -51,8 +53,8 @@ def test_known_answers_of_the_growing_table(algorithm: str, tmp_path: Path) -> N
     assert any(check["name"] == "records of releases 1, 2, 3: every combination" for check in done["checks"])
 
 
-def test_planted_breaches_of_reapplying_to_the_last_release_are_found(tmp_path: Path) -> None:
-    office = grown(tmp_path, "reapply-last")
+def test_planted_breaches_of_reapplying_to_the_last_release_are_found(grown: Callable[[str], Office]) -> None:
+    office = grown("reapply-last")
     assert groups_of(office.made[2])[:2] == [(80, 81, 82), (83, 84, 85)]
     verify = ["verify", office.made[2], "--against", *office.made[:2], "--json"]
     seen = failed(run(*verify))
@@ -80,7 +82,7 @@ def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> 
     assert len(wrong) == 2
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", rest_slow(range(4)))
 def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     office = Office(tmp_path, 'kind = "permute"\nk = 2\ne = 3\nalgorithm = "reapply-last"')
@@ -157,12 +159,15 @@ def test_a_repeat_gives_the_same_release(office: Office) -> None:
 
 @pytest.mark.parametrize(
     ("statement", "words"),
-    [
-        ("UPDATE people SET salary = 99 WHERE id = 3", ["id 3 (changed)"]),
-        ("UPDATE people SET age = NULL WHERE id = 3", ["id 3 (changed)"]),
-        ("DELETE FROM people WHERE id IN (4, 5)", ["id 4 (deleted), 5 (deleted)"]),
-        ("UPDATE people SET salary = salary + 1", ["1 (changed)", "and 2 more"]),
-    ],
+    rest_slow(
+        [
+            ("UPDATE people SET salary = 99 WHERE id = 3", ["id 3 (changed)"]),
+            ("UPDATE people SET age = NULL WHERE id = 3", ["id 3 (changed)"]),
+            ("DELETE FROM people WHERE id IN (4, 5)", ["id 4 (deleted), 5 (deleted)"]),
+            ("UPDATE people SET salary = salary + 1", ["1 (changed)", "and 2 more"]),
+        ],
+        2,
+    ),
 )
 def test_what_may_only_grow_may_not_change(office: Office, statement: str, words: list[str]) -> None:
     office.publish()

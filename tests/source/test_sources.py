@@ -27,6 +27,7 @@ from support.commands import (
     warehouse,
     write,
 )
+from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "records"),
     [
         ("STAY", 200),
@@ -99,6 +100,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('"a""b"', 200),
         *((name, 200) for name in INTERNAL),
     ],
+    few=3,
 )
 def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str, records: int) -> None:
     release = tmp_path / "r.duckdb"
@@ -107,9 +109,7 @@ def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str,
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'd1'") == [(records / 4,)]
 
 
-@pytest.mark.parametrize(
-    "table", ["nothing", "ward.nothing", "nowhere.stay", "stay; DROP TABLE stay", "(SELECT 1)", '"', ""]
-)
+@each("table", ["nothing", "ward.nothing", "nowhere.stay", "stay; DROP TABLE stay", "(SELECT 1)", '"', ""])
 def test_a_table_that_is_not_there(clinic: Path, tmp_path: Path, table: str) -> None:
     refused(run("publish", clinic, "--table", table, *ROLES, "--to", tmp_path / "r.duckdb"), 2)
     assert rows(clinic, "SELECT count(*) FROM stay") == [(200,)]
@@ -118,11 +118,13 @@ def test_a_table_that_is_not_there(clinic: Path, tmp_path: Path, table: str) -> 
 
 @pytest.mark.parametrize(
     ("query", "records"),
-    [
-        ("SELECT age, disease FROM ward.stay UNION ALL SELECT age, disease FROM stay", 320),
-        ("WITH old AS (SELECT * FROM stay WHERE age > 1) SELECT disease, age AS age FROM old -- the old", 120),
-        ("FROM people", 200),
-    ],
+    rest_slow(
+        [
+            ("SELECT age, disease FROM ward.stay UNION ALL SELECT age, disease FROM stay", 320),
+            ("WITH old AS (SELECT * FROM stay WHERE age > 1) SELECT disease, age AS age FROM old -- the old", 120),
+            ("FROM people", 200),
+        ]
+    ),
 )
 def test_a_query_of_a_database(clinic: Path, tmp_path: Path, query: str, records: int) -> None:
     shutil.copy(clinic, tmp_path / "clinic.duckdb")
@@ -135,8 +137,8 @@ def test_a_query_of_a_database(clinic: Path, tmp_path: Path, query: str, records
     assert manifest(release)["records"] == records
 
 
-@pytest.mark.parametrize("query", ["SELECT * FROM source WHERE age < 40", "SELECT * FROM source WHERE random() < 0.5"])
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@each("query", ["SELECT * FROM source WHERE age < 40", "SELECT * FROM source WHERE random() < 0.5"], few=1)
+@each("ending", ["parquet", "csv"])
 def test_a_query_over_a_file(tmp_path: Path, query: str, ending: str) -> None:
     source = write(tmp_path / f"ward.{ending}", SMALL)
     release = released(tmp_path, source, "--query", query, *FLAGS)
@@ -152,7 +154,7 @@ def test_a_view_that_changes_while_it_is_read_is_not_published(clinic: Path, tmp
     assert not (tmp_path / "r.duckdb").exists()
 
 
-@pytest.mark.parametrize("name", ["ward.pq", "ward.PARQUET", "ward.CSV", "ward.tsv"])
+@each("name", ["ward.pq", "ward.PARQUET", "ward.CSV", "ward.tsv"], few=2)
 def test_a_file(tmp_path: Path, name: str) -> None:
     source = tmp_path / name
     with duckdb.connect() as db:
@@ -163,19 +165,19 @@ def test_a_file(tmp_path: Path, name: str) -> None:
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(20,)]
 
 
-@pytest.mark.parametrize("name", ["it's b.parquet", 'ï";b.parquet', "%41.parquet"])
+@pytest.mark.parametrize("name", rest_slow(["it's b.parquet", 'ï";b.parquet', "%41.parquet"]))
 def test_a_file_of_any_name(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, SMALL)
     assert counted(released(tmp_path, tmp_path / name, *FLAGS), "disease = 'HIV'", name.removesuffix(".parquet")) == 20
 
 
-@pytest.mark.parametrize("name", ["it's.duckdb", "temp.duckdb", "release"])
+@pytest.mark.parametrize("name", rest_slow(["it's.duckdb", "temp.duckdb", "release"]))
 def test_a_database_of_any_name(tmp_path: Path, name: str) -> None:
     source = warehouse(tmp_path / name, f"CREATE TABLE stay AS {STAY}")
     assert manifest(released(tmp_path, source, "--table", "stay", *ROLES))["records"] == 200
 
 
-@pytest.mark.parametrize("name", ["ward[1].parquet", "ward*.parquet", "ward?.csv"])
+@pytest.mark.parametrize("name", rest_slow(["ward[1].parquet", "ward*.parquet", "ward?.csv"]))
 def test_a_file_name_is_not_a_pattern(tmp_path: Path, name: str) -> None:
     ending = name.split(".")[1]
     write(tmp_path / f"ward1.{ending}", PEOPLE.format(n=300))
@@ -184,8 +186,10 @@ def test_a_file_name_is_not_a_pattern(tmp_path: Path, name: str) -> None:
     assert manifest(tmp_path / "r.duckdb")["records"] == 200
 
 
-@pytest.mark.parametrize(
-    ("folder", "form"), [("year=2015", "duckdb"), ("year=2015", "parquet"), ("age=7", "duckdb"), ("[1]", "parquet")]
+@each(
+    ("folder", "form"),
+    [("year=2015", "duckdb"), ("year=2015", "parquet"), ("age=7", "duckdb"), ("[1]", "parquet")],
+    few=1,
 )
 def test_a_folder_name_says_nothing_about_columns(tmp_path: Path, folder: str, form: str) -> None:
     place = tmp_path / folder
@@ -257,7 +261,7 @@ def specification_text(name: str) -> str:
     return f'"{escaped}"'
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES, few=9)
 def test_a_quasi_identifier_of_any_name(oddly_named: Path, name: str) -> None:
     select = f"SELECT {quoted(name)} AS other" if name in {"estimate", "low"} else f"SELECT {quoted(name)}"
     group = f"GROUP BY {quoted(name)} ORDER BY {quoted(name)}"
@@ -285,7 +289,7 @@ def test_answers_are_ordered_by_the_count_whatever_the_columns_are_called(tmp_pa
     assert [row["estimate"] for row in some.json["rows"]] == [60, 110]
 
 
-@pytest.mark.parametrize("name", ['a"b', "rank", "s0", "size", "records"])
+@each("name", ['a"b', "rank", "s0", "size", "records"], few=2)
 def test_a_sensitive_column_of_any_name(tmp_path: Path, name: str) -> None:
     warehouse(
         tmp_path / "w.duckdb",
@@ -319,9 +323,10 @@ def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -
     assert counted(release, "disEASE = 'HIV' AND SEX IS NOT NULL") == 20
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "form"),
     [("select", "duckdb"), ('a"b', "duckdb"), ("main", "duckdb"), ("naïve", "parquet"), ("memory", "parquet")],
+    few=2,
 )
 def test_a_release_of_any_name(tmp_path: Path, name: str, form: str) -> None:
     source = write(tmp_path / "ward.parquet", STAY)
@@ -351,7 +356,7 @@ def without(*names: str) -> int:
     return int(found[0])
 
 
-@pytest.mark.parametrize("suppressed", [[], ["age"], ["disease"], ["age", "zip"], ["age", "zip", "disease"]])
+@each("suppressed", [[], ["age"], ["disease"], ["age", "zip"], ["age", "zip", "disease"]], few=2)
 def test_null_is_a_value_or_suppressed_and_counted(tmp_path: Path, suppressed: list[str]) -> None:
     write(tmp_path / "people.parquet", HOLES)
     policies = {name: "suppress" if name in suppressed else "value" for name in NULLS}
@@ -488,7 +493,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("kind", ["date", "wide decimal", "text", "double", "boolean", "timestamp with zone", "json"])
+@each("kind", ["date", "wide decimal", "text", "double", "boolean", "timestamp with zone", "json"], few=2)
 def test_sensitive_values_of_every_type_come_through(varied: Path, kind: str) -> None:
     release = released_and_compared(
         varied.parent,
@@ -503,7 +508,7 @@ def test_sensitive_values_of_every_type_come_through(varied: Path, kind: str) ->
     assert sum(float(row["estimate"]) for row in csv.DictReader(io.StringIO(answer))) == 250
 
 
-@pytest.mark.parametrize("form", ["duckdb", "parquet"])
+@pytest.mark.parametrize("form", rest_slow(["duckdb", "parquet"]))
 def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -> None:
     kinds = ", ".join(f'"{kind}"' for kind in VALUES)
     spec = specification(
@@ -518,7 +523,7 @@ def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -
     shutil.rmtree(varied.parent / "seen") if form == "parquet" else (varied.parent / "seen").unlink()
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@each("kind", VALUES, few=8)
 def test_answers_by_values_of_every_type(varied: Path, kind: str) -> None:
     release = varied.parent / "answers.duckdb"
     if not release.exists():
@@ -581,7 +586,7 @@ def test_an_exception_for_a_moment_is_verified_in_any_time_zone(tmp_path: Path) 
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("form", ["duckdb", "parquet"])
+@pytest.mark.parametrize("form", rest_slow(["duckdb", "parquet"]))
 def test_nothing_of_what_is_not_published_is_in_the_release(tmp_path: Path, form: str) -> None:
     source = warehouse(
         tmp_path / "w.duckdb",
@@ -685,7 +690,7 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
 # Small and large ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "flags", "code"),
     [
         ("SELECT 1 AS age, 'flu' AS disease", ["--threshold", "1"], 3),
@@ -709,6 +714,7 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
             0,
         ),
     ],
+    few=4,
 )
 def test_tables_at_the_edge(tmp_path: Path, sql: str, flags: list[str], code: int) -> None:
     source = write(tmp_path / "ward.parquet", sql)
@@ -765,7 +771,7 @@ def three_thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("algorithm", "layout"), CASES)
+@each(("algorithm", "layout"), CASES, few=2)
 def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout: str) -> None:
     spec = specification(
         three_thousand,
@@ -784,8 +790,8 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
     assert len(found) <= {"anatomy": 2, "one-size": 1, "two-size": 2}.get(algorithm, 12)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("smallest", "largest"), [(5, 5), (4, 9), (20, 30)])
+@each("algorithm", ALGORITHMS)
+@each(("smallest", "largest"), [(5, 5), (4, 9), (20, 30)])
 def test_bucket_sizes_lie_within_what_is_asked(
     three_thousand: Path, algorithm: str, smallest: int, largest: int
 ) -> None:

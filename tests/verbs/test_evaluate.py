@@ -20,6 +20,7 @@ from privsql.cli.app import app
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.noise import seed_key
 from privsql.source.spec import Spec, build
+from support.loops import each, rest_slow
 from support.places import REAL, ROOT
 
 QI = ["age", "sex", "education", "marital", "race", "work_class", "birthplace"]
@@ -164,6 +165,7 @@ def test_intervals_cover_the_truth(evaluated: dict[str, Any]) -> None:
     assert evaluated["baseline"]["coverage"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", THRESHOLDS)
 @pytest.mark.parametrize(
     "workload",
@@ -216,7 +218,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(("ending", "magic"), rest_slow([("png", b"\x89PNG"), ("svg", b"<?xml")]))
 def test_command_writes_a_picture(world: World, tmp_path: Path, ending: str, magic: bytes) -> None:
     """And prints one JSON object."""
     picture = tmp_path / f"error.{ending}"
@@ -278,8 +280,8 @@ def test_groups_of_both_sides(world: World, name: str) -> None:
     assert all(close(row, row.n) for row in both.itertuples())
 
 
-@pytest.mark.parametrize("name", THRESHOLDS)
-@pytest.mark.parametrize("condition", ["sex = 1", "age BETWEEN 30 AND 39 AND sex = 2", "birthplace = 40", "age = 94"])
+@each("name", THRESHOLDS)
+@each("condition", ["sex = 1", "age BETWEEN 30 AND 39 AND sex = 2", "birthplace = 40", "age = 94"])
 def test_values_of_a_group_sum_to_its_size(world: World, name: str, condition: str) -> None:
     """QIT holds |Q|; estimates lie between 0 and |Q|."""
     size = world.number(f"SELECT count(*) FROM census WHERE {condition}")
@@ -292,12 +294,15 @@ def test_values_of_a_group_sum_to_its_size(world: World, name: str, condition: s
 
 @pytest.mark.parametrize(
     "condition",
-    [
-        "sex = 1 OR occupation = 'care clerk'",
-        "occupation LIKE 'care%' OR age < 25",
-        "(sex = 1 AND occupation LIKE 'law%') OR (sex = 2 AND occupation LIKE 'sales%')",
-        "NOT (education > 5 AND occupation LIKE '%manager')",
-    ],
+    rest_slow(
+        [
+            "sex = 1 OR occupation = 'care clerk'",
+            "occupation LIKE 'care%' OR age < 25",
+            "(sex = 1 AND occupation LIKE 'law%') OR (sex = 2 AND occupation LIKE 'sales%')",
+            "NOT (education > 5 AND occupation LIKE '%manager')",
+        ],
+        2,
+    ),
 )
 def test_or_across_both_sides(world: World, condition: str) -> None:
     """Sets differ in the values that count for them."""
@@ -319,9 +324,9 @@ def test_or_of_complements_is_a_sum(world: World) -> None:
     assert whole["low"].item() >= size - 1e-6
 
 
-@pytest.mark.parametrize("name", THRESHOLDS)
-@pytest.mark.parametrize("measure", ["SUM(age)", "AVG(age)", "SUM(education)", "AVG(birthplace)"])
-@pytest.mark.parametrize("condition", ["occupation LIKE 'care%'", "sex = 1 AND occupation = 'sales worker'"])
+@each("name", THRESHOLDS, few=6)
+@each("measure", ["SUM(age)", "AVG(age)", "SUM(education)", "AVG(birthplace)"])
+@each("condition", ["occupation LIKE 'care%'", "sex = 1 AND occupation = 'sales worker'"])
 def test_amounts_with_a_sensitive_condition(world: World, name: str, measure: str, condition: str) -> None:
     """Near the truth, inside their intervals.
 
@@ -345,8 +350,8 @@ def test_amounts_by_group(world: World) -> None:
     assert both["estimate"].sum() == pytest.approx(float(true["s"].sum()), rel=1e-3)
 
 
-@pytest.mark.parametrize("measure", ["COUNT(*)", "SUM(age)", "AVG(age)"])
-@pytest.mark.parametrize("condition", ["sex = 1", "age < 40 AND education = 3 OR race = 2"])
+@each("measure", ["COUNT(*)", "SUM(age)", "AVG(age)"])
+@each("condition", ["sex = 1", "age < 40 AND education = 3 OR race = 2"])
 def test_without_a_sensitive_column_answers_are_exact(world: World, measure: str, condition: str) -> None:
     """Exact, and without width."""
     sql = f"SELECT {measure} FROM census WHERE {condition}"
@@ -356,7 +361,7 @@ def test_without_a_sensitive_column_answers_are_exact(world: World, measure: str
     assert found["low"].item() == found["estimate"].item() == found["high"].item()
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT COUNT(DISTINCT age) FROM census",
@@ -419,7 +424,7 @@ def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return [folder / f"{name}.{request.param}" for name in LOOKUPS]
 
 
-@pytest.mark.parametrize(
+@each(
     ("joined", "direct"),
     [
         (
@@ -435,7 +440,7 @@ def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             f"WHERE {NORTH} AND occupation = 'law clerk'",
         ),
     ],
-    ids=["on", "aliases", "two keys"],
+    few=4,
 )
 def test_condition_on_a_lookup(world: World, attached: list[Path], joined: str, direct: str) -> None:
     """The same as the condition on the quasi-identifiers themselves."""
@@ -486,7 +491,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
     assert found.iloc[0].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("join", "message"),
     [
         ("LEFT JOIN schools ON census.education = schools.education", "LEFT"),

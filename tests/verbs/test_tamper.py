@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse, write
+from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse
+from support.loops import each
 from support.tampering import fact, failed, parameter, stating
 
 if TYPE_CHECKING:
@@ -18,17 +19,6 @@ if TYPE_CHECKING:
 
 Change = "str | Callable[[duckdb.DuckDBPyConnection], None]"
 CONTENTS = "holds the stated tables"
-
-
-@pytest.fixture(scope="module")
-def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a source, its specification, and a release in both formats; read only."""
-    folder = tmp_path_factory.mktemp("ward")
-    write(folder / "people.parquet", PEOPLE.format(n=400))
-    spec = specification(folder)
-    succeeded("publish", spec, "--seed", 1)
-    succeeded("publish", spec, "--seed", 1, "--format", "parquet", "--to", folder / "ill")
-    return folder
 
 
 def listed(release: Path) -> str:
@@ -254,7 +244,7 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", ALONE)
+@each("what", ALONE, few=16)
 def test_verify_tells_from_the_release_alone(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = ALONE[what]
     if what in NO_PLAN:
@@ -393,7 +383,7 @@ SPOILT: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILT)
+@each("what", SPOILT, few=10)
 def test_what_is_no_release_any_more_is_refused_without_a_traceback(ward: Path, tmp_path: Path, what: str) -> None:
     try:
         release = changed(ward, tmp_path, *SPOILT[what])
@@ -508,7 +498,7 @@ FOLDER: dict[str, tuple[str, str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", FOLDER)
+@each("what", FOLDER)
 def test_verify_tells_from_a_folder_alone(ward: Path, tmp_path: Path, what: str) -> None:
     table, sql, check, words = FOLDER[what]
     shutil.copytree(ward / "ill", tmp_path / "ill")
@@ -529,8 +519,8 @@ def test_verify_tells_what_does_not_belong_into_a_folder(ward: Path, tmp_path: P
     )
 
 
-@pytest.mark.parametrize("name", ["qit", "st", MANIFEST])
-@pytest.mark.parametrize("fault", ["missing", "empty", "half", "garbage"])
+@each("name", ["qit", "st", MANIFEST], few=4)
+@each("fault", ["missing", "empty", "half", "garbage"])
 def test_a_folder_that_is_no_release_any_more(ward: Path, tmp_path: Path, name: str, fault: str) -> None:
     shutil.copytree(ward / "ill", tmp_path / "ill")
     path = tmp_path / "ill" / f"{name}.parquet"

@@ -84,27 +84,22 @@ class Connection:
         self._duck.unregister(name)
 
     def _watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
-        """Run in a thread and report progress meanwhile; Ctrl-C interrupts the statement."""
-        failure: list[BaseException] = []
+        """Run, and report progress meanwhile from a thread; Ctrl-C interrupts the statement as it does unwatched."""
+        ended = threading.Event()
 
-        def work() -> None:
-            try:
-                self._duck.execute(sql, values or None)
-            except (duckdb.Error, RuntimeError) as error:
-                failure.append(error)
+        def watch() -> None:
+            with suppress(duckdb.Error):  # the connection may be closed already
+                while not ended.wait(POLL):
+                    self._report.update(self._duck.query_progress())
 
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
+        watcher = threading.Thread(target=watch, daemon=True)
         try:
-            while worker.is_alive():
-                worker.join(POLL)
-                self._report.update(self._duck.query_progress())
-        except KeyboardInterrupt:
-            self._duck.interrupt()
-            worker.join()
-            raise
-        if failure:
-            raise failure[0]
+            watcher.start()
+            self._duck.execute(sql, values or None)
+        finally:
+            ended.set()
+            if watcher.is_alive():  # not where the interruption came before it had begun
+                watcher.join()
 
 
 def one_select(query: str) -> str:

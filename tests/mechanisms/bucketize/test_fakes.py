@@ -22,6 +22,7 @@ from privsql.mechanisms.bucketize.suppress import kept, spread
 from privsql.mechanisms.bucketize.unmask import Listed, channel
 from privsql.noise import seed_key
 from support.commands import refused, run, succeeded
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,7 +184,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["two", "picky", "weaker"])
+@pytest.mark.parametrize("name", rest_slow(["two", "picky", "weaker"]))
 def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
     facts = json.loads(succeeded("publish", ward / f"{name}.toml", "--seed", "1", "--replace", "--json").out)
     succeeded("verify", ward / f"{name}.duckdb")
@@ -201,6 +202,7 @@ def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
         assert db.execute("SELECT sum(weight) FROM ward").fetchone()[0] == pytest.approx(4000)
 
 
+@pytest.mark.slow
 def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
     succeeded("publish", ward / "two.toml", "--seed", "2", "--replace")
     succeeded("publish", ward / "plain.toml", "--seed", "2", "--replace")
@@ -217,12 +219,15 @@ def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        'UPDATE st SET "count" = 2 WHERE bid = 3 AND illness = (SELECT min(illness) FROM st WHERE bid = 3)',
-        "DELETE FROM st WHERE bid = 3 AND illness = (SELECT min(illness) FROM st WHERE bid = 3)",
-        "UPDATE privsql_values SET records = records + 1 WHERE code = 2",
-        "UPDATE privsql_manifest SET value = replace(value, '\"fake_values\": 2', '\"fake_values\": 1')",
-    ],
+    rest_slow(
+        [
+            'UPDATE st SET "count" = 2 WHERE bid = 3 AND illness = (SELECT min(illness) FROM st WHERE bid = 3)',
+            "DELETE FROM st WHERE bid = 3 AND illness = (SELECT min(illness) FROM st WHERE bid = 3)",
+            "UPDATE privsql_values SET records = records + 1 WHERE code = 2",
+            "UPDATE privsql_manifest SET value = replace(value, '\"fake_values\": 2', '\"fake_values\": 1')",
+        ],
+        2,
+    ),
 )
 def test_tampering_with_fakes_is_found(ward: Path, tmp_path: Path, change: str) -> None:
     succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")

@@ -22,6 +22,7 @@ from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find
 from privsql.noise import seed_key, system_key
 from support.enumeration import Enumerator
+from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +88,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return make(counts, thresholds, smallest, draw(st.integers(smallest + 2, 30)))
 
 
-@pytest.mark.parametrize(("algorithm", "layout"), CASES)
+@each(("algorithm", "layout"), CASES)
 def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
     """Sizes, thresholds and even spread, for plans of every algorithm."""
     seen = 0
@@ -155,7 +156,7 @@ def test_largest_first_gives_anatomy_distinct_values() -> None:
     assert table.max() == 1
 
 
-@pytest.mark.parametrize(("algorithm", "layout"), CASES)
+@each(("algorithm", "layout"), CASES, few=6)
 def test_the_key_decides(algorithm: str, layout: str) -> None:
     """The same key and purpose repeat every choice; another key or purpose makes others."""
     problem = make([40, 40, 40, 30, 30, 30, 20, 10], [THIRD] * 8, 2)
@@ -272,8 +273,8 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
-@pytest.mark.parametrize("name", TINY)
+@each("layout", ["well-mixed", "round-robin"])
+@each("name", TINY)
 def test_the_posterior_is_the_published_share(name: str, layout: str) -> None:
     """Exact Bayes: an adversary who knows everything but the key learns count(g, x)/|g| and no more."""
     problem, buckets = TINY[name]
@@ -284,7 +285,7 @@ def test_the_posterior_is_the_published_share(name: str, layout: str) -> None:
     assert worst_posterior_error(plan, found) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "counts",
     [
         [2, 2, 2],

@@ -9,6 +9,7 @@ import shutil
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -28,13 +29,14 @@ from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
 from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions
 from privsql.noise import seed_key
-from support.commands import manifest, refused, rows, run, specification, succeeded, write
+from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
+from support.loops import each
 from support.tampering import stating, with_facts
+from support.town import ASKED, COLUMNS, PEOPLE, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 Record = tuple[int, ...]
 
@@ -89,7 +91,7 @@ def test_a_context_free_taxonomy_groups_by_fan_out(values: int, fan_out: int) ->
     assert found.height[found.roots[0]] == max(1, math.ceil(round(math.log(values, fan_out), 9)))
 
 
-@pytest.mark.parametrize("parents", [[-1], [1, -1, -1], [1, 0], [2, 2, 1], [9, -1], []])
+@each("parents", [[-1], [1, -1, -1], [1, 0], [2, 2, 1], [9, -1], []])
 def test_what_is_no_taxonomy_is_refused(parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"root|parent"):
         assembled(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64))
@@ -102,7 +104,7 @@ def test_a_stated_taxonomy() -> None:
     assert parents.tolist() == [3, 3, 4, 4, -1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("pairs", "words"),
     [
         ([("a", "x"), ("b", "y")], "one root, above all others; it has 'x', 'y'"),
@@ -118,7 +120,7 @@ def test_pairs_that_make_no_tree_are_refused(pairs: list[tuple[str, str | None]]
         stated(pairs, "race")
 
 
-@pytest.mark.parametrize("options", [{"choice": 1}, {"choice": 0}, {"fan_out": 1}, {"tau": 0}, {"c1": 1}])
+@each("options", [{"choice": 1}, {"choice": 0}, {"fan_out": 1}, {"tau": 0}, {"c1": 1}])
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         asked(**options)
@@ -202,8 +204,8 @@ def flipped(scores: Sequence[int], epsilon: float) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("source", [OpenDPNoise, lambda: SeededNoise(np.random.default_rng(4))])
-@pytest.mark.parametrize("scores", [[3, 5, 4], [0, 0, 0], [7, 7]])
+@each("source", [OpenDPNoise, lambda: SeededNoise(np.random.default_rng(4))])
+@each("scores", [[3, 5, 4], [0, 0, 0], [7, 7]])
 def test_the_choice_is_permute_and_flip(source: Callable[[], Any], scores: list[int]) -> None:
     # false alarm 1e-6 each (chi_square)
     noise, epsilon = source(), Fraction(1, 2)
@@ -262,6 +264,7 @@ def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
     assert math.exp(0.75) < worst <= math.exp(1.5) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
     assert worst_over([(RECORDS[0],), (RECORDS[0], RECORDS[3])], Careless) > math.exp(1.5) * 1.5
 
@@ -286,36 +289,6 @@ def test_stand_ins_lie_in_pruned_partitions_alone() -> None:
 
 
 # From the command line ------------------------------------------------------------------------------------------------
-
-# 9,000 records; job depends on sex and region; 'west' is rare
-PEOPLE = (
-    "SELECT CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex, "
-    "CASE WHEN i % 100 = 7 THEN 'west' WHEN i % 5 < 2 THEN 'north' WHEN i % 5 = 2 THEN 'south' ELSE 'east' END "
-    "AS region, CAST((i * i) % 11 AS INTEGER) AS job FROM range(9000) t(i)"
-)
-TREE = (
-    "SELECT * FROM (VALUES ('north', 'up'), ('south', 'up'), ('east', 'side'), ('west', 'side'), "
-    "('up', 'any'), ('side', 'any')) t(value, parent)"
-)
-COLUMNS = 'categories = ["sex", "region", "job"]'
-ASKED = (
-    'kind = "contingency"\nepsilon = {epsilon}\nfan_out = 4\n[mechanism.domains]\nsex = ["F", "M"]\n'
-    f'region = {{{{ taxonomy = "{TREE}" }}}}\njob = {{{{ query = "SELECT i FROM range(11) t(i)" }}}}'
-)
-
-
-def spec(folder: Path, *, columns: str = COLUMNS, mechanism: str = ASKED.format(epsilon=1), **parts: str) -> Path:
-    given = {"source": 'file = "people.parquet"', "release": 'name = "people"\nto = "people.duckdb"'} | parts
-    return specification(folder, columns=columns, mechanism=mechanism, **given)
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a source, a specification, and a release made with a seed; read only."""
-    folder = tmp_path_factory.mktemp("town")
-    write(folder / "people.parquet", PEOPLE)
-    succeeded("publish", spec(folder), "--seed", 7)
-    return folder
 
 
 @pytest.fixture
@@ -362,8 +335,8 @@ def test_a_seed_repeats_a_release_and_parquet_holds_the_same(place: Path) -> Non
     assert succeeded("query", place / "again", "SELECT COUNT(*) FROM people", "--json").json["rows"]
 
 
-@pytest.mark.parametrize("estimator", ["reconstructed", "baseline"])
-@pytest.mark.parametrize(
+@each("estimator", ["reconstructed", "baseline"])
+@each(
     "condition",
     ["TRUE", "sex = 'F'", "region IN ('north', 'east') AND NOT job < 4", "job = 4 OR (sex = 'M' AND job = 1)"],
 )
@@ -387,6 +360,7 @@ def test_groups_with_order_and_limit(town: Path) -> None:
     assert [row["estimate"] for row in found] == sorted((row["estimate"] for row in found), reverse=True)
 
 
+@pytest.mark.slow
 def test_what_was_pruned_is_in_the_estimate_and_the_interval(place: Path) -> None:
     # epsilon 0.2 prunes much; of 40 conditions, all on one release, the intervals of 95 % hold for at least 32
     low = spec(place, mechanism=ASKED.format(epsilon="0.2"), name="low.toml")
@@ -450,7 +424,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
 DOMAINS = 'kind = "contingency"\nepsilon = 1\n[mechanism.domains]\n'
 
 
-@pytest.mark.parametrize(
+@each(
     ("columns", "mechanism", "words"),
     [
         (COLUMNS, DOMAINS + 'sex = "data"\nregion = "data"', ["domains.job is missing"]),
@@ -517,10 +491,10 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_damage_is_found(place: Path, what: str) -> None:
+@each("what", DAMAGE, few=6)
+def test_damage_is_found(town: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
-    release = place / "people.duckdb"
+    release = Path(shutil.copy(town / "people.duckdb", tmp_path))
     with duckdb.connect(str(release)) as db:
         change(db) if callable(change) else db.execute(change)
     done = run("verify", release)

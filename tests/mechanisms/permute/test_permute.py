@@ -24,6 +24,7 @@ from privsql.mechanisms.permute.parameters import Permute, extent
 from privsql.mechanisms.permute.reapply import MOST, reapply
 from privsql.mechanisms.permute.restraint import LOCAL, Arrivals, Spans
 from privsql.mechanisms.permute.sweep import static
+from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +125,7 @@ def best(values: Sequence[int], k: int, e: int, allowed: Callable[[list[list[int
 # Parameters and exact numbers -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "amount", "shown"),
     [
         (0, 0, "0"),
@@ -145,13 +146,13 @@ def test_a_range_is_read_exactly(given: object, amount: Fraction, shown: str) ->
     assert Permute.model_validate(asked.model_dump(mode="json")).e.amount == amount
 
 
-@pytest.mark.parametrize("given", [-1, "-0.5", 0.1, "1 month", "a year", "days", "3 dayz", "", True, "inf", None])
+@each("given", [-1, "-0.5", 0.1, "1 month", "a year", "days", "3 dayz", "", True, "inf", None])
 def test_a_wrong_range_is_refused_with_an_example(given: object) -> None:
     with pytest.raises(ValidationError, match=r"30 days|negative"):
         Permute(k=3, e=given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, "3", True])
+@each("k", [0, -1, 2.5, "3", True])
 def test_k_is_a_positive_integer(k: Any) -> None:
     with pytest.raises(ValidationError):
         Permute(k=k, e=extent(1))
@@ -459,7 +460,7 @@ def test_reapply_all_is_for_few_records_and_exact_needs_intervals() -> None:
         release(History(axis(range(8), 2, 1), ranks, crossed), "exact")
 
 
-@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK * BLOCK + 3 * BLOCK + 7])
+@each("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK * BLOCK + 3 * BLOCK + 7])
 def test_the_least_of_any_range(length: int) -> None:
     values = np.random.default_rng(5).integers(0, 10**6, length).tolist()
     least = Least()

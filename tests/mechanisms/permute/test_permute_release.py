@@ -18,33 +18,13 @@ from privsql.mechanisms.permute.amounts import Held, Met
 from privsql.mechanisms.permute.parameters import extent
 from privsql.mechanisms.permute.scale import scale
 from support.commands import refused, rows, run, specification, succeeded, write
+from support.firm import COLUMNS, asked
+from support.loops import each
 from support.tampering import fact, failed, parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-PEOPLE = """
-SELECT i AS id, 20 + i * 7 % 50 AS age, ['f', 'm'][i % 2 + 1] AS sex,
-  (i * i * 31 % 977 + CASE WHEN i % 2 = 0 THEN 200 ELSE 0 END - 150) AS salary, i % 60 * i % 41 AS debt
-FROM range({n}) t(i)
-"""
-COLUMNS = 'quasi_identifiers = ["age", "sex"]\nsensitive = "salary"'
-
-
-def asked(folder: Path, mechanism: str = "k = 4\ne = 30", **parts: str) -> Path:
-    """A specification of (k,e)-anonymity."""
-    given = {"columns": COLUMNS} | parts
-    return specification(folder, mechanism=f'kind = "permute"\n{mechanism}', **given)
-
-
-@pytest.fixture(scope="module")
-def firm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a source, its specification and a release; read only."""
-    folder = tmp_path_factory.mktemp("firm")
-    write(folder / "people.parquet", PEOPLE.format(n=600))
-    succeeded("publish", asked(folder), "--seed", 1)
-    return folder
 
 
 def truth(firm: Path, sql: str) -> Any:
@@ -100,7 +80,7 @@ def test_other_seeds_shuffle_otherwise_within_the_same_groups(firm: Path) -> Non
     assert rows(other, "SELECT code FROM qit") != rows(firm / "ill.duckdb", "SELECT code FROM qit")
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "e", "error"),
     [
         ("i - 300", "40", None),
@@ -118,6 +98,7 @@ def test_other_seeds_shuffle_otherwise_within_the_same_groups(firm: Path) -> Non
         ("(TIMESTAMP '2020-01-01' + i * INTERVAL 1 MINUTE)::TIMESTAMP_MS", '"10 minutes"', "seconds"),
         ("(TIMESTAMP '2020-01-01' + i * INTERVAL 1 MINUTE)::TIMESTAMP_NS", '"10 minutes"', "seconds"),
     ],
+    few=3,
 )
 def test_every_kind_of_axis(value: str, e: str, error: str | None, tmp_path: Path) -> None:
     spread = "FROM range(120) t(i)" if "TINY" in value else "FROM range(600) t(i)"
@@ -146,7 +127,7 @@ def test_groups_of_doubles_are_checked_to_the_last_bit(tmp_path: Path) -> None:
     assert "every group has k sensitive values over a range of e" in failed(run("verify", release, "--json"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("salary", "mechanism", "code", "words"),
     [
         ("CASE WHEN i > 1 THEN i END", "k = 3\ne = 5", 2, ["salary", "NULL in 2 records", "suppress"]),
@@ -219,7 +200,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@each("damage", DAMAGE, few=4)
 def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     changes, check = DAMAGE[damage]
     release = tmp_path / "ill.duckdb"
@@ -273,9 +254,9 @@ def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("estimator", ["baseline", "reconstructed"])
-@pytest.mark.parametrize("sex", ["f", "m"])
-@pytest.mark.parametrize(("low", "high"), [(0, 300), (-200, 50), (100, 101), (300, 5000)])
+@each("estimator", ["baseline", "reconstructed"], few=8)
+@each("sex", ["f", "m"])
+@each(("low", "high"), [(0, 300), (-200, 50), (100, 101), (300, 5000)])
 def test_counts_with_ranges_lie_within_their_bounds(firm: Path, estimator: str, sex: str, low: int, high: int) -> None:
     where = f"sex = '{sex}' AND age < 50 AND salary BETWEEN {low} AND {high}"
     found = answer(firm / "ill.duckdb", f"SELECT COUNT(*) FROM ill WHERE {where}", "--estimator", estimator)
@@ -295,8 +276,8 @@ def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
         assert found["low"] == found["high"]
 
 
-@pytest.mark.parametrize("kind", ["SUM", "AVG", "MIN", "MAX"])
-@pytest.mark.parametrize("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
+@each("kind", ["SUM", "AVG", "MIN", "MAX"], few=8)
+@each("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
 def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, kind: str, where: str) -> None:
     for estimator in ("reconstructed", "baseline"):
         flags = ("--estimator", estimator)
@@ -323,7 +304,7 @@ def test_amounts_by_group_and_of_quasi_identifiers(firm: Path) -> None:
     assert answer(release, "SELECT SUM(salary) FROM ill WHERE age > 500")["estimate"] is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("sql", "words"),
     [
         ("SELECT MIN(age) FROM ill", ["MIN(age)"]),

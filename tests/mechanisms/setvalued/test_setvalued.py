@@ -32,6 +32,7 @@ from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
 from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumeration, chi_square, worst_ratio
+from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +97,7 @@ class Generous:
 # What is asked for ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, "0", "1e-9", 0.5, "101", "nan"])
+@each("epsilon", [0, -1, "0", "1e-9", 0.5, "101", "nan"])
 def test_an_epsilon_that_is_no_exact_number_in_range_is_refused(epsilon: object) -> None:
     with pytest.raises(ValidationError, match="epsilon"):
         asked(epsilon)
@@ -213,7 +214,7 @@ def test_the_automatic_threshold_is_the_least_that_lets_few_pass(
 # The noise ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(7, 10), Fraction(1), Fraction(1, 116), Fraction(22, 7)])
+@each("epsilon", [Fraction(1, 3), Fraction(7, 10), Fraction(1), Fraction(1, 116), Fraction(22, 7)])
 def test_the_scale_never_spends_more(epsilon: Fraction) -> None:
     width = Fraction(dpnoise.scale(epsilon))
     assert width * epsilon >= 1
@@ -248,8 +249,8 @@ def test_the_tail_is_that_of_the_noise(source: Callable[[], Any]) -> None:
     chi_square([*counts.tolist(), len(drawn) - int(counts.sum())], chances / laplace(0.5, 400)[400 + least :].sum())
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("empty", "least"), [(1, 1), (7, 1), (1023, 9), (1000, 1)])
+@each("source", SOURCES)
+@each(("empty", "least"), [(1, 1), (7, 1), (1023, 9), (1000, 1)])
 def test_how_many_pass_is_binomial(source: Callable[[], Any], empty: int, least: int) -> None:
     epsilon = Fraction(1, 2)
     p = math.exp(-0.5)
@@ -427,6 +428,7 @@ def test_the_enumeration_would_find_a_leak() -> None:
     assert worst_ratio(*laws) > math.exp(1.5) * 1.5
 
 
+@pytest.mark.slow
 def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     # 15 masks, 2 of them occupied; how often each set of masks passes, against the exact chance of counting all
     records = [frozenset([0]), frozenset([1, 3])]
@@ -449,6 +451,7 @@ def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     chi_square(np.bincount(sizes).tolist(), (1 - p) * p ** np.arange(max(sizes) + 1))
 
 
+@pytest.mark.slow
 def test_membership_attacks_on_the_program_stay_below_epsilon() -> None:
     # 3,000 releases with and without one record; best event seen on the first half is tested on the second half
     request, taxonomy, noise = asked(1, fan_out=2, c1="0.5", c2="0.5"), grow(4, 2, InOrder()), OpenDPNoise()

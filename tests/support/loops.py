@@ -1,0 +1,87 @@
+"""One test over many cases: an item of its own for each would cost more than the case."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Test = Callable[..., None]
+
+
+def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int | None = None) -> Callable[[Test], Test]:
+    """Like ``pytest.mark.parametrize``, in one item: all cases run, and each that fails is named and shown.
+
+    Each case has a ``tmp_path`` and a ``monkeypatch`` of its own; what other fixtures give is shared, and must be read
+    only. Several of these decorators make all combinations, the lowest changing slowest. With ``few``, in the highest
+    of them, one item runs so many cases, spread over all of them, and another, which is ``slow``, the others.
+
+    >>> @each("a", [1, 2])
+    ... @each(("b", "c"), [(3, 4), (5, 6)])
+    ... def test(a, b, c): ...
+    >>> [tuple(case.values()) for case in test.cases]
+    [(3, 4, 1), (3, 4, 2), (5, 6, 1), (5, 6, 2)]
+    """
+    keys = (names,) if isinstance(names, str) else names
+    given = [dict(zip(keys, (case,) if isinstance(names, str) else case, strict=True)) for case in cases]
+    assert given, f"no cases of {names}"
+
+    def decorate(test: Test) -> Test:
+        one = getattr(test, "one", test)
+        made = [below | above for below, above in itertools.product(getattr(test, "cases", [{}]), given)]
+        looped = _loop(one, made)
+        vars(looped).update(one=one, cases=made)
+        return pytest.mark.parametrize("part", _parts(len(made), few))(looped)
+
+    return decorate
+
+
+def rest_slow(cases: Iterable[Any], few: int = 1) -> list[Any]:
+    """Cases of ``pytest.mark.parametrize``, of which all but the first few are ``slow``; several values are a tuple."""
+    each_as_tuple = (case if isinstance(case, tuple) else (case,) for case in cases)
+    marks = itertools.chain([()] * few, itertools.repeat(pytest.mark.slow))
+    return [pytest.param(*case, marks=mark) for case, mark in zip(each_as_tuple, marks, strict=False)]
+
+
+def _loop(one: Test, cases: Sequence[dict[str, Any]]) -> Test:
+    """A test that runs some of the cases."""
+
+    @functools.wraps(one)
+    def looped(subtests: pytest.Subtests, part: Iterable[int], **fixed: Any) -> None:
+        for number in part:
+            with subtests.test(**cases[number]), _own(fixed, number) as own:
+                one(**own, **cases[number])
+
+    fixtures = [p for p in inspect.signature(one).parameters.values() if p.name not in cases[0]]
+    more = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("subtests", "part")]
+    vars(looped)["__signature__"] = inspect.Signature([*more, *fixtures])
+    return looped
+
+
+def _parts(number: int, few: int | None) -> list[Any]:
+    """The cases of each item, by their numbers."""
+    if few is None or few >= number:
+        return [pytest.param(range(number), id="all")]
+    chosen = {position * number // few for position in range(few)}
+    rest = [case for case in range(number) if case not in chosen]
+    return [pytest.param(sorted(chosen), id="some"), pytest.param(rest, id="others", marks=pytest.mark.slow)]
+
+
+@contextmanager
+def _own(fixed: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """The fixtures of one case."""
+    own = dict(fixed)
+    if "tmp_path" in own:
+        own["tmp_path"] = own["tmp_path"] / str(number)
+        own["tmp_path"].mkdir()
+    with ExitStack() as stack:
+        if "monkeypatch" in own:
+            own["monkeypatch"] = stack.enter_context(own["monkeypatch"].context())
+        yield own
