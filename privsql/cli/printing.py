@@ -111,6 +111,8 @@ def verified(release: Path, found: Verified) -> None:
     for check in found.checks:
         add(made, check.name, "yes" if check.ok else f"NO ({check.violations})", "\n".join(check.offending))
     out().print(made)
+    if found.measured:
+        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.facts | found.measured)))
     for note in found.notes:
         say(f"note: {note}")
     say(f"{release}: {'verified' if found.ok else 'NOT verified'}")

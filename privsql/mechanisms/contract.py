@@ -166,6 +166,8 @@ class Mechanism(Generic[P]):
     """The checks that need the release alone; its tables are read from a database (None: the current one)."""
     long_checks: Callable[[Manifest], list[Check]]
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
+    measured: Callable[[Relations, Manifest], Json]
+    """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks`` has named these."""
     source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
     """The checks against the source, sorted, after ``checks`` has named the release's tables."""
     answers: Callable[[Relations, Manifest], Answers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """The outcome of ``verify``; ``notes`` are no violations but should be known."""
+    """The outcome of ``verify``; ``notes`` are no violations but should be known.
+
+    ``measured``: facts of the release as its tables tell them, if every check holds.
+    """
 
     checks: list[Result]
     notes: list[str]
+    manifest: Manifest
+    measured: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -42,7 +47,8 @@ class Verified:
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
-        return {"ok": self.ok, "checks": [check.as_json() for check in self.checks], "notes": self.notes}
+        checks = [check.as_json() for check in self.checks]
+        return {"ok": self.ok, "checks": checks, "notes": self.notes, **self.measured}
 
 
 def verify(
@@ -56,16 +62,30 @@ def verify(
     with opened(path) as (db, manifest, _):
         # Against a source all checks run there, where both are open; here only what makes that safe.
         results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
+        measured = _measured(db, manifest, results) if spec is None else {}
     if spec is not None and results[0].ok:
         with beside(path, spec, manifest, options) as (db, source):
             results = examine(db, manifest, "release", source=source, asked=spec.mechanism)
+            measured = _measured(db, manifest, results)
     if path.is_dir():
         results += run(
             None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
         )
     if against and all(result.ok for result in results):
         results += _together([*against, path], spec)
-    return Verified(results, _notes(manifest))
+    return Verified(results, _notes(manifest), manifest, measured if all(result.ok for result in results) else {})
+
+
+def _measured(db: Workshop, manifest: Manifest, results: list[Result]) -> dict[str, Any]:
+    """What the tables of a release that passed its checks tell, compared with what is stated, if that is stated."""
+    if not all(result.ok for result in results):
+        return {}
+    told = of(manifest.mechanism).measured(db, manifest)
+    stated = manifest.facts
+    wrong = [f"{key}: stated {stated[key]}" for key, found in told.items() if stated.get(key) not in (None, found)]
+    if told:
+        results += run(None, [Check("what the tables tell is as stated", lambda: wrong)])
+    return told
 
 
 def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from privsql.engine.roles import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
@@ -107,6 +108,11 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": _fakes(manifest)}))
     db.put("v_claimed", _claimed(manifest.facts))
+
+
+def measured(db: Relations, manifest: Manifest) -> dict[str, Any]:
+    """How far beliefs go, from ST."""
+    return beliefs.measured(db, temp("v_st"), manifest.facts["setting"], manifest.roles).as_facts()
 
 
 def long_checks(manifest: Manifest) -> list[Check]:

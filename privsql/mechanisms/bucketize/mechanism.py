@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import absence, identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
 from privsql.engine.positions import positions
-from privsql.engine.sqlfiles import Holes, fill, temp
+from privsql.engine.roles import label
+from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import InfeasibleError
 from privsql.exact import linear
-from privsql.mechanisms.bucketize import corruption, fakes, homogeneity
+from privsql.mechanisms.bucketize import beliefs, corruption, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
-from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, measured, read, source_checks, tables
+from privsql.mechanisms.bucketize.implied import Dealt, implied
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -36,6 +39,7 @@ from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 if TYPE_CHECKING:
     from privsql.attacks.suite import Learnt
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints, Setting
     from privsql.mechanisms.contract import Profiled
@@ -51,7 +55,16 @@ RULES = (  # proposed, the first that can be met; what varies with f comes first
 def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
-    return _summary(found, source, problem)
+    dealt = Dealt(found, problem, even=asked.composition != "largest-first", fakes=bool(asked.fake_values))
+    return _summary(found, source, problem) | implied(dealt, _texts(db, source.roles)).as_facts()
+
+
+def _texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
+    """Of each sensitive column the text of every value, in the order of the domain."""
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    names = enumerate(field.name for field in roles.sensitive)
+    return {name: [label([row[k]]) for row in rows] for k, name in names}
 
 
 def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Problem]:
@@ -105,7 +118,8 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     db.put("meetings", meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
-    return facts
+    db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
+    return facts | beliefs.measured(db, temp("published"), facts["setting"], roles).as_facts()
 
 
 def _summary(found: Plan, source: Records, problem: Problem) -> dict[str, Any]:
@@ -226,6 +240,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})"),
         ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
         *layout,
+        *beliefs.figures(facts),
         *([("fake values", f"{facts['fake_values']} in every bucket")] if facts.get("fake_values") else []),
     ]
 
@@ -247,6 +262,7 @@ MECHANISM = Mechanism(
     view=view,
     checks=checks,
     long_checks=long_checks,
+    measured=measured,
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

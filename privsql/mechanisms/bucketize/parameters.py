@@ -151,10 +151,34 @@ class Bucketize(Parameters):
         return self.layout or ("largest-first" if self.algorithm == "anatomy" else "well-mixed")
 
 
-class Facts(BaseModel):
-    """What a release's manifest states of its plan."""
+class Stated(BaseModel):
+    """A part of what a release's manifest states."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Highest(Stated):
+    """The highest belief in a whole sensitive value, and in each value of each single sensitive column: exact texts."""
+
+    overall: str
+    components: dict[str, dict[str, str]]
+
+
+class Sure(Stated):
+    """How many records have a value that is certain, or believed with more than 1/2."""
+
+    certain: int = Field(ge=0)
+    above_half: int = Field(ge=0)
+
+
+class SureOf(Sure):
+    """The same in any single sensitive column, and by column."""
+
+    components: dict[str, Sure]
+
+
+class Facts(Stated):
+    """What a release's manifest states of its plan."""
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
@@ -166,6 +190,8 @@ class Facts(BaseModel):
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
+    highest_belief: Highest | None = None
+    certain: SureOf | None = None
 
 
 PARAMETERS = Bucketize

@@ -165,6 +165,7 @@ MECHANISM = Mechanism(
     view=view,
     checks=checks,
     long_checks=long_checks,
+    measured=lambda _db, _manifest: {},
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

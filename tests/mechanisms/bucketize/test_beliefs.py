@@ -1,0 +1,246 @@
+"""How far beliefs go: what ``plan`` says, what ``publish`` and ``verify`` find, against the definition."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.bucketize.implied import Dealt, implied
+from privsql.mechanisms.bucketize.layout import arrange
+from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
+from privsql.mechanisms.bucketize.search import find
+from privsql.noise import seed_key
+from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
+from support.tampering import failed, with_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Bucket = Mapping[tuple[str, ...], int]
+HALF = Fraction(1, 2)
+CHECK = "what the tables tell is as stated"
+
+
+def by_definition(buckets: Sequence[Bucket], names: Sequence[str]) -> dict[str, Any]:
+    """``highest_belief`` and ``certain`` of buckets, each with the counts of its values."""
+    highest: dict[str, dict[str, Fraction]] = {name: defaultdict(Fraction) for name in names}
+    certain, half = Counter[str](), Counter[str]()
+    overall = Fraction(0)
+    for bucket in buckets:
+        size = sum(bucket.values())
+        overall = max(overall, *(Fraction(count, size) for count in bucket.values()))
+        best = {}
+        for k, name in enumerate(names):
+            held = Counter[str]()
+            for value, count in bucket.items():
+                held[value[k]] += count
+            for part, count in held.items():
+                highest[name][part] = max(highest[name][part], Fraction(count, size))
+            best[name] = Fraction(max(held.values()), size)
+        for name, share in [*best.items(), ("", max(best.values()))]:
+            certain[name] += size * (share == 1)
+            half[name] += size * (share > HALF)
+    sure = {name: {"certain": certain[name], "above_half": half[name]} for name in ("", *names)}
+    return {
+        "highest_belief": {"overall": overall, "components": {name: dict(of) for name, of in highest.items()}},
+        "certain": sure[""] | {"components": {name: sure[name] for name in names}},
+    }
+
+
+def exact(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The two keys of a command's JSON, fractions as such."""
+    highest = shown["highest_belief"]
+    columns = {n: {v: Fraction(most) for v, most in of.items()} for n, of in highest["components"].items()}
+    overall = {"overall": Fraction(highest["overall"]), "components": columns}
+    return {"highest_belief": overall, "certain": shown["certain"]}
+
+
+def listed(release: Path, *columns: str) -> list[Bucket]:
+    """The buckets of a release."""
+    found: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
+    for bid, count, *value in rows(release, f'SELECT bid, "count", {", ".join(columns)} FROM st'):
+        found[bid][tuple("NULL" if part is None else str(part) for part in value)] = count
+    return list(found.values())
+
+
+ILL = """
+SELECT 20 + i % 40 AS age, CASE WHEN i % 4 < 2 THEN 'cancer' WHEN i % 12 = 2 THEN NULL ELSE 'flu' END AS disease,
+  1 + i % 3 AS stage
+FROM range(240) t(i)
+"""
+
+
+@pytest.mark.parametrize(
+    ("columns", "threshold"), [("disease", "0.6"), ("disease", "1"), ("disease, stage", "1/4"), ("stage", "1")]
+)
+def test_what_is_reported_is_what_the_tables_have(tmp_path: Path, columns: str, threshold: str) -> None:
+    write(tmp_path / "people.parquet", ILL)
+    names = columns.split(", ")
+    roles = f'quasi_identifiers = ["age"]\nsensitive = {names}\nnulls = {{ {names[0]} = "value" }}'
+    spec = specification(tmp_path, columns=roles, mechanism=f'threshold = "{threshold}"\nmin_bucket_size = 1')
+    published = succeeded("publish", spec, "--json").json
+    release = tmp_path / "ill.duckdb"
+    expected = by_definition(listed(release, *names), names)
+    verified = succeeded("verify", release, "--json").json
+    beside = succeeded("verify", release, "--source", spec, "--json").json
+    assert exact(published) == exact(verified) == exact(beside) == exact(manifest(release)["facts"]) == expected
+    planned = exact(succeeded("plan", spec, "--json").json)
+    if len(names) == 1:
+        assert planned == expected
+    else:
+        assert planned["highest_belief"]["overall"] == expected["highest_belief"]["overall"]
+        assert covers(planned, expected)
+
+
+def covers(planned: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether nothing that was found goes beyond what a plan said."""
+    pairs = [
+        (planned["certain"][key], found["certain"][key]) for key in ("certain", "above_half")
+    ]  # records, in any column
+    for name, of in found["certain"]["components"].items():
+        pairs += [(planned["certain"]["components"][name][key], of[key]) for key in of]
+    for name, values in found["highest_belief"]["components"].items():
+        pairs += [(planned["highest_belief"]["components"][name][value], most) for value, most in values.items()]
+    pairs.append((planned["highest_belief"]["overall"], found["highest_belief"]["overall"]))
+    return all(most >= reached for most, reached in pairs)
+
+
+def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(tmp_path: Path) -> None:
+    """Each pair at most once in four; three of the four share a disease, and everybody is above 1/2 in it."""
+    pairs = "('cancer', 'I'), ('cancer', 'II'), ('cancer', 'III'), ('flu', 'I')"
+    people = f"SELECT i AS age, d AS disease, s AS stage FROM range(10) r(i), (VALUES {pairs}) v(d, s)"
+    write(tmp_path / "people.parquet", people)
+    roles = 'quasi_identifiers = ["age"]\nsensitive = ["disease", "stage"]'
+    spec = specification(tmp_path, columns=roles, mechanism='threshold = "1/4"')
+    for command in (["plan", spec], ["publish", spec], ["verify", tmp_path / "ill.duckdb"]):
+        shown = succeeded(*command, "--json").json
+        assert shown["highest_belief"]["overall"] == "0.25"
+        assert shown["highest_belief"]["components"] == {
+            "disease": {"cancer": "0.75", "flu": "0.25"},
+            "stage": {"I": "0.5", "II": "0.25", "III": "0.25"},
+        }
+        none = {"certain": 0, "above_half": 0}
+        of_disease = {"certain": 0, "above_half": 40}
+        assert shown["certain"] == of_disease | {"components": {"disease": of_disease, "stage": none}}
+        printed = succeeded(*command, *(["--replace"] if command[0] == "publish" else [])).out
+        assert "0.75 (disease: cancer), 0.5 (stage: I), 0.25 (together)" in printed
+        assert "0 records; 40 above 1/2" in printed
+    assert "0.75 (disease: cancer)" in succeeded("inspect", tmp_path / "ill.duckdb").out
+
+
+def test_known_counts_of_who_is_certain(tmp_path: Path) -> None:
+    """Singletons: every record is certain, in every column."""
+    write(tmp_path / "people.parquet", PEOPLE.format(n=60))
+    spec = specification(tmp_path, mechanism='threshold = "1"\nmin_bucket_size = 1')
+    shown = succeeded("publish", spec, "--json").json
+    sure = {"certain": 60, "above_half": 60}
+    assert shown["certain"] == sure | {"components": {"disease": sure}}
+    assert set(shown["highest_belief"]["components"]["disease"].values()) == {"1"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"certain": {"certain": 0, "above_half": 1, "components": {"disease": {"certain": 0, "above_half": 1}}}},
+        {"highest_belief": {"overall": "0.001", "components": {"disease": {"flu": "0.001"}}}},
+    ],
+)
+def test_verify_recomputes_what_is_stated(tmp_path: Path, changed: dict[str, Any]) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    release = tmp_path / "ill.duckdb"
+    succeeded("publish", specification(tmp_path), "--json")
+    with duckdb.connect(str(release)) as db:
+        with_facts(**changed)(db)
+    assert list(failed(run("verify", release, "--json"))) == [CHECK]
+
+
+def test_what_is_stated_has_to_be_of_its_form(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    release = tmp_path / "ill.duckdb"
+    succeeded("publish", specification(tmp_path), "--json")
+    with duckdb.connect(str(release)) as db:
+        with_facts(certain={"certain": -1, "above_half": 0, "components": {}})(db)
+    refused(run("verify", release), 2, "states no valid plan")
+
+
+# What a plan implies, for random plans ---
+
+
+@st.composite
+def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
+    m = draw(st.integers(2, 8))
+    counts = np.array(draw(st.lists(st.integers(1, 30), min_size=m, max_size=m)), dtype=np.int64)
+    plus = draw(st.sampled_from([Fraction(1, 50), Fraction(1, 4), HALF, Fraction(1)]))
+    thresholds = tuple(min(Fraction(1), Fraction(int(o), int(counts.sum())) + plus) for o in counts)
+    columns = {
+        "first": [str(draw(st.integers(0, 2))) for _ in range(m)],
+        "second": [str(draw(st.integers(0, m))) for _ in range(m)],
+        "own": [str(i) for i in range(m)],
+    }
+    return Problem(counts, thresholds, draw(st.integers(1, 3)), 12), columns
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "layout"),
+    [("optimal", "well-mixed"), ("two-size", "round-robin"), ("one-size", "well-mixed"), ("anatomy", "largest-first")],
+)
+def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str) -> None:
+    """For a column that tells all values apart an even layout reaches exactly what the plan says."""
+    seen = 0
+
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+    @given(planned_problems(), st.integers(0, 2**32))
+    def compare(made: tuple[Problem, dict[str, list[str]]], seed: int) -> None:
+        nonlocal seen
+        problem, columns = made
+        assume(len(problem.sizes))
+        try:
+            plan = find(problem, algorithm, seconds=0.1)
+        except InfeasibleError:
+            return
+        bids = arrange(plan, layout, seed_key(seed).stream("layout"))
+        codes = np.repeat(np.arange(len(problem.counts)), problem.counts)
+        buckets: dict[int, Counter[tuple[str, ...]]] = defaultdict(Counter)
+        for bid, code in zip(bids.tolist(), codes.tolist(), strict=True):
+            buckets[bid][tuple(texts[code] for texts in columns.values())] += 1
+        found = by_definition(list(buckets.values()), list(columns))
+        even = layout != "largest-first"
+        said = exact(implied(Dealt(plan, problem, even=even, fakes=False), columns).as_facts())
+        assert covers(said, found)
+        if even:
+            own = [
+                (of["highest_belief"]["components"]["own"], of["certain"]["components"]["own"]) for of in (said, found)
+            ]
+            assert own[0] == own[1]
+        seen += 1
+
+    compare()
+    assert seen >= 20
+
+
+def test_a_plan_with_fakes_counts_each_value_once() -> None:
+    setting = Setting.of({3: 4})
+    allocation = np.array([[4], [4], [2], [2]])
+    problem = Problem(allocation[:, 0], (Fraction(1, 3),) * 4)
+    dealt = Dealt(Plan("one-size", setting, allocation), problem, even=True, fakes=True)
+    said = exact(implied(dealt, {"own": ["a", "b", "c", "d"], "pair": ["a", "a", "c", "d"]}).as_facts())
+    assert said["highest_belief"]["overall"] == Fraction(1, 3)
+    assert said["highest_belief"]["components"]["pair"] == {
+        "a": Fraction(2, 3),
+        "c": Fraction(1, 3),
+        "d": Fraction(1, 3),
+    }
+    assert said["certain"]["components"] == {
+        "own": {"certain": 0, "above_half": 0},
+        "pair": {"certain": 0, "above_half": 12},
+    }
