@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
+
+from support import shelf as shelves
 from support import sqllogic
 
-if TYPE_CHECKING:
-    import pytest
 
 SQL_TESTS = Path(__file__).parent / "sql"
 
@@ -18,3 +18,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.F
     if file_path.suffix == sqllogic.ENDING and file_path.is_relative_to(SQL_TESTS):
         return sqllogic.File.from_parent(parent, path=file_path)
     return None
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The releases of every format, unpacked beside their sources and specifications; read only."""
+    return shelves.unpack(tmp_path_factory.mktemp("shelf"))

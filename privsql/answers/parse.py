@@ -10,10 +10,9 @@ per largest one-sided part, so that each side can be summed up by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import sqlglot
 from sqlglot import exp
@@ -26,6 +25,8 @@ from privsql.errors import UsageError
 from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
     from privsql.engine.roles import Roles
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -57,7 +58,13 @@ NAMES = {
 MEASURES: dict[type[exp.Expr], Literal["sum", "avg", "min", "max"]] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"
 }  # fmt: skip
-Lookups = Mapping[str, Sequence[str]]
+
+
+class Lookups(Protocol):
+    """The tables that may be joined to the release."""
+
+    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """Where the table lies that a query calls by ``names``, and its columns; ``UsageError`` if there is none."""
 
 
 def read(
@@ -65,7 +72,7 @@ def read(
 ) -> CountQuery:
     """Take a query apart; ``UsageError`` names what is not supported.
 
-    ``lookups``: the columns of the tables that may be joined to the release, by table; ``measures``: which of sum,
+    ``lookups``: the tables that may be joined to the release; ``measures``: which of sum,
     avg, min and max of a sensitive column the release can tell.
 
     >>> from privsql.engine.roles import Field, Roles
@@ -79,7 +86,7 @@ def read(
     except UnicodeEncodeError as error:
         raise UsageError("the query is not valid Unicode text") from error
     try:
-        reader = _Reader(roles, release, lookups or {}, measures)
+        reader = _Reader(roles, release, lookups, measures)
         return _read(parsed(sql), reader)
     except RecursionError as error:
         raise UsageError("the query is nested too deeply") from error
@@ -171,10 +178,10 @@ def _integer(clause: exp.Expr | None, name: str) -> int | None:
 class _Reader:
     """Resolves columns of one query against the release's roles."""
 
-    def __init__(self, roles: Roles, release: str, lookups: Lookups, measures: Collection[str]) -> None:
+    def __init__(self, roles: Roles, release: str, lookups: Lookups | None, measures: Collection[str]) -> None:
         self._alias = self._release = release
         self._told = measures
-        self._lookups = {fold(name): (name, tuple(columns)) for name, columns in lookups.items()}
+        self._lookups = lookups
         self._joined: dict[str, Lookup] = {}
         self._types = {f.name: f.type for f in roles.quasi_identifiers}
         self._kinds = self._types | {f.name: f.type for f in roles.sensitive}
@@ -203,17 +210,16 @@ class _Reader:
             or kind not in ([], ["INNER"])
         ):
             raise UsageError(f"{clause.sql(dialect=DIALECT)} is not supported; join attached tables with JOIN .. ON")
-        if [key for key, value in target.args.items() if value and key not in ("this", "alias")]:
+        if [key for key, value in target.args.items() if value and key not in ("this", "alias", "db", "catalog")]:
             raise UsageError(f"{target.sql(dialect=DIALECT)} is not supported in JOIN")
-        if fold(target.name) not in self._lookups:
-            known = ", ".join(name for name, _ in self._lookups.values()) or "none is attached"
-            raise UsageError(f"JOIN: there is no lookup table {target.name!r} ({known}); attach it with --attach")
-        name, columns = self._lookups[fold(target.name)]
-        alias = target.alias or target.name
+        names, alias = tuple(part.name for part in target.parts), target.alias or target.name
         if fold(alias) in (*self._joined, fold(self._alias)):
             raise UsageError(f"JOIN: two tables are called {alias!r}; give one an alias")
-        self._joined[fold(alias)] = Lookup(name, alias, (), columns)
-        self._joined[fold(alias)] = Lookup(name, alias, self._join_keys(clause, alias), columns)
+        if self._lookups is None or names == (self._release,):
+            raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
+        name, columns = self._lookups.find(names)
+        self._joined[fold(alias)] = Lookup(name, names, alias, (), columns)
+        self._joined[fold(alias)] = Lookup(name, names, alias, self._join_keys(clause, alias), columns)
 
     def _join_keys(self, clause: exp.Join, alias: str) -> tuple[tuple[str, str], ...]:
         lookup = self._joined[fold(alias)]
