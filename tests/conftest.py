@@ -9,7 +9,6 @@ import pytest
 from support import shelf as shelves
 from support import sqllogic
 
-
 SQL_TESTS = Path(__file__).parent / "sql"
 
 

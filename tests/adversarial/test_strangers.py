@@ -29,10 +29,10 @@ CREATE OR REPLACE TABLE st AS SELECT bid, CASE WHEN bid = 0 THEN (SELECT disease
 def functions() -> list[str]:
     """The functions that files of ``sql/`` call, by name."""
     calls = re.compile(r"\b([a-z_]+)\(")
-    text = "\n".join(
-        re.sub(r"--.*", "", path.read_text(encoding="utf-8")) for path in (ROOT / "sql").rglob("*.sql")
+    text = "\n".join(re.sub(r"--.*", "", path.read_text(encoding="utf-8")) for path in (ROOT / "sql").rglob("*.sql"))
+    return sorted(
+        name for name in set(calls.findall(text)) - {"in", "over", "as", "on", "and"} if not name.startswith("duckdb_")
     )
-    return sorted(name for name in set(calls.findall(text)) - {"in", "over", "as", "on", "and"} if not name.startswith("duckdb_"))
 
 
 def hidden() -> list[str]:
@@ -231,7 +231,7 @@ def strange(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "a table more", lambda: shutil.copy(table, folder / "raw.parquet")
     yield "a file of another kind", lambda: (folder / "notes.txt").write_text("Alice has HIV", encoding="utf-8")
     yield "a hidden file", lambda: (folder / ".notes").write_text("Alice has HIV", encoding="utf-8")
-    yield "a folder more", lambda: (folder / "attic").mkdir()
+    yield "a folder more", (folder / "attic").mkdir
 
 
 def test_a_folder_holds_plain_files_and_nothing_else(shelf: Path, tmp_path: Path) -> None:
