@@ -16,6 +16,7 @@ import support.office
 import support.shop
 import support.town
 from support import effort, sqllogic
+from support import shelf as shelves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,3 +74,9 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
     """Three releases of a growing table by an algorithm, made once; read only."""
     return functools.cache(lambda algorithm: support.office.grown(tmp_path_factory.mktemp("office"), algorithm))
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The releases of every format, unpacked beside their sources and specifications; read only."""
+    return shelves.unpack(tmp_path_factory.mktemp("shelf"))

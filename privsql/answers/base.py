@@ -9,12 +9,11 @@ from privsql.answers import parse
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
+    from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.model.estimate import Estimate, RestsOn
@@ -33,7 +32,7 @@ class Answers(ABC):
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
 
-    def read(self, sql: str, lookups: Mapping[str, Sequence[str]]) -> CountQuery:
+    def read(self, sql: str, lookups: Lookups) -> CountQuery:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
         return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)
 

@@ -8,7 +8,7 @@ several columns, is refused before, by the name that was written.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -24,14 +24,19 @@ from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from privsql.answers.question import Side
     from privsql.engine.roles import Roles
 
-    Lookups = Mapping[str, Sequence[str]]
-
 UNNAMED = "COUNT(*)"  # the alias of what has none: once folded, no name of a query has capital letters
+
+
+class Lookups(Protocol):
+    """The tables that may be joined to the release."""
+
+    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """Where the table lies that a query calls by ``names``, and its columns; ``UsageError`` if there is none."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Names:
     ``sides``: of every column, under its name inside.
     """
 
-    def __init__(self, select: exp.Select, roles: Roles, release: str, lookups: Lookups) -> None:
+    def __init__(self, select: exp.Select, roles: Roles, release: str, lookups: Lookups | None) -> None:
         self.sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
         self.sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
         self._release = Source(_release(select, release), {fold(name): name for name in self.sides})
@@ -143,7 +148,8 @@ class Names:
         """Name the table of every column; only ORDER BY still has aliases."""
         for table in tree.find_all(exp.Table):
             table.set("this", exp.to_identifier(table.alias_or_name, quoted=True))
-            table.set("alias", None)
+            for part in ("alias", "db", "catalog"):
+                table.set(part, None)
         for item in tree.expressions:
             if not item.output_name:
                 item.replace(exp.alias_(item.copy(), UNNAMED, quoted=True))
@@ -210,24 +216,24 @@ def _release(select: exp.Select, release: str) -> str:
     return relation.alias_or_name
 
 
-def _lookup(join: exp.Join, lookups: Lookups) -> Source:
+def _lookup(join: exp.Join, lookups: Lookups | None) -> Source:
     """The lookup of an inner join on equal columns."""
     target, plain = join.this, not join.side and not join.method and join.kind in ("", "INNER")
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier) or not plain:
         raise UsageError(f"{text(join)} is not supported; join attached tables with JOIN .. ON")
     refuse_others(join, {"this", "on", "using", "kind"})
-    if target.alias_column_names or any(v for key, v in target.args.items() if key not in ("this", "alias")):
+    if target.alias_column_names or any(
+        v for key, v in target.args.items() if key not in ("this", "alias", "db", "catalog")
+    ):
         raise UsageError(f"{text(target)} is not supported in JOIN")
-    found = [(name, columns) for name, columns in lookups.items() if fold(name) == fold(target.name)]
-    if not found:
-        known = ", ".join(lookups) or "none is attached"
-        raise UsageError(f"JOIN: there is no lookup table {target.name!r} ({known}); attach it with --attach")
     on, using = join.args.get("on"), join.args.get("using")
     if on is None and not using:
         raise UsageError(f"JOIN {target.alias_or_name}: ON or USING with quasi-identifiers is needed")
     for part in conjuncts(on) if on is not None else ():
         if not (isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())):
             raise UsageError(f"JOIN ON {text(part)} is not supported; use equality of columns")
-    name, columns = found[0]
-    alias = target.alias_or_name
-    return Source(alias, {fold(own): own for own in columns}, Lookup(name, alias, (), tuple(columns)))
+    names, alias = tuple(part.name for part in target.parts), target.alias_or_name
+    if lookups is None:
+        raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
+    name, columns = lookups.find(names)
+    return Source(alias, {fold(own): own for own in columns}, Lookup(name, names, alias, (), columns))

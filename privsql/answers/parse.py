@@ -35,7 +35,7 @@ def read(
 ) -> CountQuery:
     """Take a query apart; ``UsageError`` names what is not supported.
 
-    ``lookups``: the columns of the tables that may be joined to the release, by table; ``measures``: which of sum,
+    ``lookups``: the tables that may be joined to the release; ``measures``: which of sum,
     avg, min and max of a sensitive column the release can tell.
 
     >>> from privsql.engine.roles import Field, Roles
@@ -46,7 +46,7 @@ def read(
     """
     with statement.reading(sql):
         select = statement.parsed(sql)
-        names = Names(select, roles, release, lookups or {})
+        names = Names(select, roles, release, lookups)
         statement.check(select)
         names.check(select)
         return _Reader(select, names, roles, measures).query()

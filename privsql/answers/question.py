@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Side = Literal["qi", "sa"]
 EXACT = "the release holds the exact answer"
+LOOKUPS = "lookups"  # the database of an analyst's own tables
 COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
 
 
@@ -57,9 +58,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table of the analyst's own, joined to the release on quasi-identifiers: (its column, the release's column)."""
+    """A table of the analyst's own, joined to the release on quasi-identifiers: (its column, the release's column).
+
+    ``table``: where its copy lies in database ``lookups``; ``names``: how the query calls it.
+    """
 
     table: str
+    names: tuple[str, ...]
     alias: str
     keys: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
@@ -106,7 +111,7 @@ class CountQuery:
             alias = f"lookup_{i}"  # the query's own alias could be qit, too
             joined = joined.select(*(named(column(c, alias), lookup.inside(c)) for c in lookup.columns))
             on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
-            joined = joined.join(table(lookup.table, "temp").as_(alias), on=exp.and_(*on), join_type="inner")
+            joined = joined.join(table(lookup.table, LOOKUPS, "main").as_(alias), on=exp.and_(*on), join_type="inner")
         return joined.subquery("qit")
 
 

@@ -9,9 +9,9 @@ Three protocols, because three things can lie in different places:
 * ``Relations``  what every step of a mechanism, an answer or an attack works with;
 * ``Warehouse``  the publisher's source as well: DuckDB here; Spark or Postgres would be one file each and
   ``sql/ENGINE/`` for what is not portable;
-* ``Container``  the file that a release is, which is always DuckDB's.
+* ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
-``Workshop`` is all three over one session: where a verb works.
+``Workshop`` is all three over one session: where a verb works. ``Locked`` is for files that others made.
 """
 
 from __future__ import annotations
@@ -89,26 +89,32 @@ class Warehouse(Relations, Protocol):
         """Run a SELECT of the publisher's own, and fetch all rows."""
 
 
-class Container(Protocol):
-    """Relations files that are attached under a name: releases that grow, and what is kept between two runs."""
+class Container(Relations, Protocol):
+    """Database files that are attached under a name: releases that grow, and what is kept between two runs."""
 
     def attach(self, path: Path, name: str, *, read_only: bool) -> None:
         """Attach a database file under ``name``."""
 
-    def load(self, folder: Path, into: str | None) -> None:
-        """Read every Parquet file of a folder as a table, into a new in-memory database if ``into`` names one."""
+    def create(self, name: str) -> None:
+        """Attach a new, empty database in memory under ``name``."""
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
 
-    def define(self, name: str, columns: Sequence[Field]) -> None:
-        """Create an empty table."""
+    def objects(self, database: str) -> list[tuple[str, str, str]]:
+        """Everything that somebody has put into an attached database: (kind, name, definition), sorted."""
+
+    def listed(self, database: str) -> list[tuple[str, str, str, str]]:
+        """The tables and views of an attached database: (kind, schema, name, definition), sorted by schema and name."""
+
+    def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
+        """Create an empty table in an attached database."""
+
+    def scanned(self, path: Path, kind: str) -> exp.Select:
+        """The rows of a Parquet or CSV file."""
 
     def export(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
-
-    def objects(self, database: str | None) -> list[tuple[str, str, str]]:
-        """Everything that was put into a database (None: the current one): (kind, name, definition), sorted."""
 
     def together(self) -> AbstractContextManager[None]:
         """What is made inside is there as a whole or not at all; in one database only."""
@@ -130,14 +136,17 @@ class Workshop(Warehouse, Container, Protocol):
         """Close."""
 
 
-class Opened(Workshop, Protocol):
-    """A release opened alone, for whoever has it."""
+class Locked(Container, Protocol):
+    """Files that others made, attached read-only to a session that can reach nothing else and changes no setting.
+
+    A tree's tables that name no database are those of the database that the session was opened for.
+    """
 
     def binds(self, sql: str) -> None:
         """``UsageError`` unless the text is one SELECT that the engine itself would run."""
 
-    def lookups(self, path: Path) -> dict[str, list[str]]:
-        """Copy an analyst's tables into memory: those of a database, or a Parquet or CSV file named by its stem."""
+    def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
+        """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
-    def lock(self) -> None:
-        """From now on: no other file, no extension, no setting can be changed."""
+    def limited(self) -> AbstractContextManager[None]:
+        """``UsageError`` for what takes too long inside: a view of somebody else's may never end."""

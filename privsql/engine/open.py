@@ -6,18 +6,24 @@ what is not portable, and its line here. Releases are DuckDB files whatever the 
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection
-from privsql.engine.duck.opened import opened
+from privsql.engine.duck.container import log_of
+from privsql.engine.duck.locked import session
 from privsql.engine.duck.warehouse import DuckWorkshop
+from privsql.engine.progress import Options
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from privsql.engine.database import Opened, Workshop
+    from privsql.engine.database import Locked, Workshop
     from privsql.engine.duck.connection import Settings
-    from privsql.engine.progress import Options
+
+__all__ = ["locked", "log_of", "scratch", "workshop"]
 
 
 def workshop(spill: Path, options: Options) -> Workshop:
@@ -35,9 +41,18 @@ def scratch() -> Workshop:
     return DuckWorkshop(Connection())
 
 
-def unlocked(path: Path) -> Opened:
-    """A release opened read-only: a file, or a folder of Parquet files. ``EngineError`` if it can't be read.
+@contextmanager
+def locked(
+    attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
+) -> Iterator[Locked]:
+    """A session for files that others made.
 
-    Call ``lock`` before anything of an analyst's runs.
+    ``attached``: database files by the names under which they are attached, read-only; None: an empty database in
+    memory. ``readable``: files that may be attached or scanned besides. ``home``: the database of tables that name
+    none. Raises ``EngineError`` for a file that can't be read.
     """
-    return opened(path, None)
+    with (
+        tempfile.TemporaryDirectory(prefix="privsql-") as spill,
+        session(attached, readable, home, Path(spill), options or Options()) as made,
+    ):
+        yield made

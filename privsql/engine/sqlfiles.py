@@ -191,6 +191,21 @@ def temp(name: str) -> exp.Table:
     return table(PREFIX + name, "temp")
 
 
+def within(query: exp.Expr, database: str) -> exp.Expr:
+    """The query with every table that names no database taken from ``database``.
+
+    >>> within(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp.t"), "release").sql()
+    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp.t'
+    """
+    known = {one.alias for one in query.find_all(exp.CTE)}
+    changed = query.copy()
+    for one in changed.find_all(exp.Table):
+        if isinstance(one.this, exp.Identifier) and not one.db and not one.catalog and one.name not in known:
+            one.set("db", exp.to_identifier("main", quoted=True))
+            one.set("catalog", exp.to_identifier(database, quoted=True))
+    return changed
+
+
 def all_rows(source: exp.Table) -> exp.Select:
     """Every row of a table."""
     return exp.select("*").from_(source)

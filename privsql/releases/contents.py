@@ -6,40 +6,40 @@ from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
 from privsql.engine import sqlfiles
-from privsql.engine.open import scratch
 from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import table
+from privsql.engine.sqlfiles import all_rows, fill, table
+from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, Result, run
-from privsql.model.manifest import MANIFEST
+from privsql.model.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Container
     from privsql.mechanisms.contract import Columns
-    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+    from privsql.releases.stored import Stored
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
+HOLDS = "holds the stated tables and nothing else"
+FOLDER_HOLDS = "the folder holds the stated tables and nothing else"
+STATED = "stated"  # the database in memory that shows how the engine writes down what a manifest states
+ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
 def examine(
-    db: Workshop,
+    db: Container,
     manifest: Manifest,
-    database: str | None,
+    database: str,
     *,
     source: Records | None = None,
     asked: Any = None,
     whole: bool = True,
 ) -> list[Result]:
-    """All checks of a release that is open in ``db``, its tables in ``database`` (None: the open file itself).
+    """All checks of a release whose tables lie in ``database``, and which holds what it states and nothing else.
 
     ``source`` and ``asked``, the parameters of its specification, add the checks against the source; ``whole`` adds
-    those that take long and that publishing implies. If the contents are not what a release holds, the others would
-    have nothing to stand on and are not run.
+    those that take long and that publishing implies.
     """
-    first = contents(db, manifest, database)
-    if not first[0].ok:
-        return first
     mechanism = of(manifest.mechanism)
     checks = [
         *mechanism.checks(db, manifest, database),
@@ -50,26 +50,97 @@ def examine(
     if source is not None:
         checks += mechanism.source_checks(db, manifest, source, asked)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
-    return first + run(db, checks)
+    return run(db, checks)
 
 
-def contents(db: Workshop, manifest: Manifest, database: str | None) -> list[Result]:
-    """The check that all others stand on: the release holds what it states and nothing else."""
-    return run(db, [Check("holds the stated tables and nothing else", lambda: _contents(db, manifest, database))])
+# What all checks stand on: the release holds what it states, and nothing else ---
 
 
-def _contents(db: Workshop, manifest: Manifest, database: str | None) -> list[str]:
+def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, list[Result]]:
+    """The manifest of a release, and whether the release holds what that states and nothing else.
+
+    A file is attached as ``database`` already; for a folder this is an empty database, into which its tables are read
+    if they are the stated ones. Nothing that the release holds is evaluated: its manifest must be a plain table, its
+    view is compared as text. Raises ``UsageError`` if there is no valid manifest.
+    """
+    try:
+        manifest = _manifest(db, found, database)
+    except UsageError as error:
+        raise UsageError(f"{found.path} is not a release of privsql: {error}") from error
+    except PrivsqlError as error:
+        raise type(error)(f"{found.path}: {error}") from error
+    if not found.is_folder:
+        return manifest, [contents(db, manifest, database)]
+    stated = _stated(manifest)
+    more = [*found.strange, *(file.name for name, file in found.files.items() if name not in stated)]
+    wrong = _read_in(db, found, manifest, database)
+    holds = run(db, [Check(HOLDS, lambda: wrong)])[0] if wrong else contents(db, manifest, database)
+    return manifest, [holds, *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])])]
+
+
+def contents(db: Container, manifest: Manifest, database: str) -> Result:
+    """The check that all others stand on."""
+    return run(db, [Check(HOLDS, lambda: _contents(db, manifest, database))])[0]
+
+
+def _manifest(db: Container, found: Stored, database: str) -> Manifest:
+    """The manifest, read from a plain table of its two columns that is not too large."""
+    if found.is_folder:
+        wrong = _loaded(db, found, MANIFEST, MANIFEST_COLUMNS, database)
+    else:
+        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS})
+        kept = {(kind, name): text for kind, schema, name, text in db.listed(database) if schema == "main"}
+        wrong = [] if stated.items() <= kept.items() else ["its manifest is missing, or no plain table"]
+    if wrong:
+        raise UsageError(wrong[0])
+    stored = table(MANIFEST, database)
+    entries, length = db.rows(fill("duckdb/extent", {"table": stored}))[0]
+    if entries > ENTRIES or length > BYTES:
+        raise UsageError("its manifest is too large")
+    manifest = Manifest.of_rows(db.rows(all_rows(stored)))
+    of(manifest.mechanism).read(manifest)
+    return manifest
+
+
+def _stated(manifest: Manifest) -> Columns:
+    return of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
+
+
+def _contents(db: Container, manifest: Manifest, database: str) -> list[str]:
     """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
-    expected = of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
-    kinds = definitions(manifest, expected)
+    expected = _stated(manifest)
+    kinds = definitions(db, expected, manifest)
     found = {(kind, name): text for kind, name, text in db.objects(database)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - found.keys())]
     wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if found.get((k, name), t) != t]
     for name, columns in expected.items():
         if ("table", name) in found:
-            fields = db.fields(table(name, database))
-            wrong += _columns(name, columns, fields)
+            wrong += _columns(name, columns, db.fields(table(name, database)))
+    return wrong
+
+
+def _read_in(db: Container, found: Stored, manifest: Manifest, database: str) -> list[str]:
+    """Read the stated tables of a folder and make its view; or what of them is missing or otherwise."""
+    stated = {name: columns for name, columns in _stated(manifest).items() if name != MANIFEST}
+    wrong = [line for name, columns in stated.items() for line in _loaded(db, found, name, columns, database)]
+    if not wrong:
+        db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
+    return wrong
+
+
+def _loaded(db: Container, found: Stored, name: str, columns: list[tuple[str, str]], database: str) -> list[str]:
+    """Read one table of a folder if its columns are the stated ones; what is wrong with them if not."""
+    file = found.files.get(name)
+    if file is None:
+        return [f"table {name!r} is missing"]
+    try:
+        rows = db.scanned(file, "parquet")
+        wrong = _columns(name, columns, db.fields(rows))
+        if not wrong:
+            db.make(name, rows, into=database)
+    except PrivsqlError as error:
+        raise EngineError(f"{file.name}: can't be read: {error}") from error
     return wrong
 
 
@@ -81,13 +152,17 @@ def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> 
     return extra + missing + order
 
 
-def definitions(manifest: Manifest, tables: Columns) -> dict[tuple[str, str], str]:
-    """What a release holds, by kind and name, as the engine writes it down: from the manifest's columns and setting."""
-    with scratch() as db:
+def definitions(db: Container, tables: Columns, manifest: Manifest | None = None) -> dict[tuple[str, str], str]:
+    """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
+    db.create(STATED)
+    try:
         for name, columns in tables.items():
-            db.define(name, [Field(*column) for column in columns])
-        db.view(manifest.name, of(manifest.mechanism).view(manifest), into="memory")
-        return {(kind, name): text for kind, name, text in db.objects(None)}
+            db.define(name, [Field(*column) for column in columns], into=STATED)
+        if manifest is not None:
+            db.view(manifest.name, of(manifest.mechanism).view(manifest), into=STATED)
+        return {(kind, name): text for kind, _, name, text in db.listed(STATED)}
+    finally:
+        db.detach(STATED)
 
 
 def _digests(manifest: Manifest) -> list[str]:

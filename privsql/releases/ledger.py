@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Container, Workshop
     from privsql.model.records import Records
     from privsql.noise import Key
     from privsql.source.spec import Spec
@@ -262,7 +262,7 @@ def write_entry(db: Workshop, entry: Entry) -> None:
     db.drop("entry")
 
 
-def entries(db: Workshop) -> list[Entry]:
+def entries(db: Container) -> list[Entry]:
     """All releases of an attached ledger, oldest first."""
     names = [name for kind, name, _ in db.objects(LEDGER) if kind == "table" and name.startswith("release_")]
     try:
@@ -310,7 +310,7 @@ def _private(path: Path) -> None:
 
 
 @contextmanager
-def read(db: Workshop, spec: Spec) -> Iterator[list[Entry]]:
+def read(db: Container, spec: Spec) -> Iterator[list[Entry]]:
     """The ledger of a specification, attached for reading; ``UsageError`` if there is none."""
     path = path_of(spec)
     if path is None or not path.exists():

@@ -1,18 +1,26 @@
-"""A release opened alone: the only way in which an analyst's SQL meets one."""
+"""A release opened alone: the only way in which an analyst's SQL meets one. A release is a stranger's file.
+
+It is attached read-only, under a name of privsql's own, to a locked session that can reach nothing else, and refused
+unless it holds what its manifest states and nothing else.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from privsql.answers.answer import Answer, present
+from privsql.answers.question import LOOKUPS
 from privsql.engine import sqlfiles
-from privsql.engine.open import unlocked
+from privsql.engine.open import locked
 from privsql.engine.sqlfiles import table
-from privsql.errors import PrivsqlError, UsageError
+from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.model.manifest import MANIFEST, Manifest
+from privsql.releases.contents import admitted
+from privsql.releases.lookups import Lookups, plain
+from privsql.releases.stored import stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,19 +28,58 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Opened
+    from privsql.engine.database import Locked
+    from privsql.engine.progress import Options
+    from privsql.model.checks import Result
+    from privsql.model.manifest import Manifest
+
+RELEASE = "release"  # the database as which a release is attached
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A release that is attached. ``held``: whether it holds what it states; if not, nothing of it may be used."""
+
+    manifest: Manifest
+    held: list[Result]
+
+    def refuse(self, path: Path) -> None:
+        """``GuaranteeError`` unless it holds what it states and nothing else."""
+        for result in self.held:
+            if not result.ok:
+                raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
 
 @contextmanager
-def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Opened, Manifest, dict[str, list[str]]]]:
-    """A release opened alone, read-only and locked, with its manifest and the columns of attached lookups."""
-    with unlocked(path) as db:
-        lookups = {name: columns for extra in attach for name, columns in db.lookups(extra).items()}
-        db.lock()  # before anything of the release is read: its manifest may be a view
-        manifest = _read_manifest(db, path)
-        if path.is_dir():
-            db.view(manifest.name, of(manifest.mechanism).view(manifest), into="memory")
-        yield db, manifest, lookups
+def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None) -> Iterator[tuple[Locked, Seen]]:
+    """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
+    found, files = stored(path), plain(attach)
+    databases = {RELEASE: found.database, LOOKUPS: None}
+    with locked(databases, [*found.files.values(), *files], home=RELEASE, options=options) as db:
+        yield db, Seen(*admitted(db, found, RELEASE))
+
+
+@contextmanager
+def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Locked, Manifest]]:
+    """A release that holds what it states and nothing else; ``GuaranteeError`` for any other."""
+    with seen(path, attach) as (db, release):
+        release.refuse(path)
+        yield db, release.manifest
+
+
+@contextmanager
+def together(paths: Sequence[Path], readable: Sequence[Path] = ()) -> Iterator[tuple[Locked, list[Manifest]]]:
+    """Several releases, the i-th attached as database ``r<i>``; ``GuaranteeError`` as for one."""
+    found = [stored(path) for path in paths]
+    databases = {f"r{i}": one.database for i, one in enumerate(found)}
+    files = [file for one in found for file in one.files.values()]
+    with locked(databases, [*files, *readable], home="r0") as db:
+        manifests = []
+        for one, name in zip(found, databases, strict=True):
+            release = Seen(*admitted(db, one, name))
+            release.refuse(one.path)
+            manifests.append(release.manifest)
+        yield db, manifests
 
 
 class Release:
@@ -44,9 +91,14 @@ class Release:
 
     def __init__(self, path: Path | str, attach: Sequence[Path | str] = ()) -> None:
         self.path = Path(path)
-        self._open = opened(self.path, [Path(extra) for extra in attach])
-        self._db, self.manifest, self._lookups = self._open.__enter__()
-        self.answers = of(self.manifest.mechanism).answers(self._db, self.manifest)
+        files = [Path(extra) for extra in attach]
+        with ExitStack() as stack:
+            self._db, self.manifest = stack.enter_context(opened(self.path, files))
+            self._lookups = Lookups(self._db, files)
+            mechanism = of(self.manifest.mechanism)
+            self._db.stand_in([self.manifest.name], mechanism.view(self.manifest))
+            self.answers = mechanism.answers(self._db, self.manifest)
+            self._open = stack.pop_all()
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
@@ -57,6 +109,8 @@ class Release:
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
         asked = self.answers.read(sql, self._lookups)
+        for lookup in asked.lookups:
+            self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
         self._db.binds(sql)  # the parser understands some things that the engine does not
         statement, formula = self.answers.statement(asked, estimator)
         self._keys_are_unique(asked)
@@ -69,16 +123,16 @@ class Release:
         """A lookup with two rows for one key would count records twice."""
         for lookup in asked.lookups:
             holes: sqlfiles.Holes = {
-                "table": table(lookup.table, "temp"),
+                "table": table(lookup.table, LOOKUPS, "main"),
                 "columns": [sqlfiles.column(theirs) for theirs, _ in lookup.keys],
             }
             twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
             if twice:
-                raise UsageError(f"JOIN {lookup.alias}: {lookup.table} has {twice[0][-1]} rows for {twice[0][:-1]}")
+                raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows")
 
     def close(self) -> None:
         """Close the release."""
-        self._open.__exit__(None, None, None)
+        self._open.close()
 
     def __enter__(self) -> Self:
         return self
@@ -102,16 +156,5 @@ def query(
 
 def inspect(path: Path) -> Manifest:
     """What a release says of itself."""
-    with opened(path) as (_, manifest, _):
+    with opened(path) as (_, manifest):
         return manifest
-
-
-def _read_manifest(db: Opened, path: Path) -> Manifest:
-    try:
-        manifest = Manifest.of_rows(db.rows(sqlfiles.all_rows(table(MANIFEST))))
-        of(manifest.mechanism).read(manifest)
-    except UsageError as error:
-        raise UsageError(f"{path} is not a release of privsql: {error}") from error
-    except PrivsqlError as error:
-        raise type(error)(f"{path}: {error}") from error
-    return manifest

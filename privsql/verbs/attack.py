@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from privsql import noise
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
-from privsql.engine.open import scratch
-from privsql.errors import GuaranteeError, UsageError
+from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
-from privsql.releases.contents import contents
-from privsql.releases.opened import opened
+from privsql.releases.opened import opened, together
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.attacks.finding import Finding
-    from privsql.engine.database import Workshop
     from privsql.engine.progress import Options
-    from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
 
 
@@ -92,8 +88,7 @@ def attack(
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
     clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
-    with opened(path) as (db, manifest, _):
-        _holds(path, db, manifest)
+    with opened(path) as (db, manifest):
         suite = of(manifest.mechanism).adversaries
         findings = suite.run(ReleaseView(db, manifest, drawn, within=within)) if spec is None else []
     if spec is not None:
@@ -106,26 +101,11 @@ def attack(
 
 def _together(paths: tuple[Path, Path]) -> list[Finding]:
     """What two releases tell, by the adversaries that combine releases of both mechanisms."""
-    manifests = []
-    for one in paths:
-        with opened(one) as (db, manifest, _):
-            _holds(one, db, manifest)
-            manifests.append(manifest)
-    first, second = (of(manifest.mechanism).adversaries.combining for manifest in manifests)
-    combining = [adversary for adversary in first if adversary in second]
-    if not combining:
-        kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
-        raise UsageError(f"--against: no adversary combines releases made by {kinds}")
-    names = ("r0", "r1")
-    with scratch() as db:
-        for one, name in zip(paths, names, strict=True):
-            db.load(one, name) if one.is_dir() else db.attach(one, name, read_only=True)
-        several = Several(db, manifests, names, [one.name for one in paths])
+    with together(paths) as (db, manifests):
+        first, second = (of(manifest.mechanism).adversaries.combining for manifest in manifests)
+        combining = [adversary for adversary in first if adversary in second]
+        if not combining:
+            kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
+            raise UsageError(f"--against: no adversary combines releases made by {kinds}")
+        several = Several(db, manifests, ("r0", "r1"), [one.name for one in paths])
         return [found for adversary in combining for found in adversary(several)]
-
-
-def _holds(path: Path, db: Workshop, manifest: Manifest) -> None:
-    """``GuaranteeError`` if the file does not hold what a release holds."""
-    held = contents(db, manifest, None)[0]
-    if not held.ok:
-        raise GuaranteeError(f"{path}: {held.offending[0]}; verify it")

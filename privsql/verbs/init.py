@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from privsql.engine.database import FILE_KINDS
-from privsql.engine.open import unlocked
+from privsql.engine.open import scratch
 from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Profiled
@@ -70,8 +70,9 @@ def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str
 def _only_table(path: Path) -> str:
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
-    with unlocked(path) as db:
-        names = [name for kind, name, _ in db.objects(None) if kind in ("table", "view")]
+    with scratch() as db:
+        db.attach(path, "warehouse", read_only=True)
+        names = [name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in db.listed("warehouse")]
     if len(names) != 1:
         raise UsageError(f"{path} holds {', '.join(names) or 'no table'}; choose one with --table")
     return names[0]

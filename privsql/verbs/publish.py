@@ -20,7 +20,7 @@ from privsql.model.manifest import MANIFEST, Manifest
 from privsql.noise import Key, key_file, seed_key, system_key
 from privsql.releases import budget as budgets
 from privsql.releases import ledger as ledgers
-from privsql.releases.contents import examine
+from privsql.releases.contents import contents, examine
 from privsql.releases.draft import Draft
 from privsql.releases.opened import inspect
 from privsql.source.records import prepared
@@ -102,7 +102,7 @@ def _made(
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
     db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-    results = examine(db, manifest, "release", whole=False)
+    results = [contents(db, manifest, "release"), *examine(db, manifest, "release", whole=False)]
     _must_hold(results)
     if spec.release.format == "parquet":
         for name in (*mechanism.tables(manifest), MANIFEST):

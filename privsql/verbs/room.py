@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
-from privsql.mechanisms.registry import of
+from privsql.releases.contents import admitted
+from privsql.releases.opened import RELEASE, Seen
+from privsql.releases.stored import stored
 from privsql.source.records import prepared
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def beside(
         same_roles(manifest, source)
         same_mechanism(manifest, spec)
         source.sort()
-        attach(db, path, manifest)
+        attach(db, path)
         yield db, source
 
 
@@ -63,10 +65,8 @@ def same_mechanism(manifest: Manifest, spec: Spec) -> None:
         raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
 
 
-def attach(db: Workshop, path: Path, manifest: Manifest) -> None:
-    """Make the release's tables readable in database ``release`` beside the source."""
-    if path.is_file():
-        db.attach(path, "release", read_only=True)
-    else:
-        db.load(path, "release")
-        db.view(manifest.name, of(manifest.mechanism).view(manifest), into="release")
+def attach(db: Workshop, path: Path) -> None:
+    """Make the tables of a release readable in database ``release`` beside the source, if it holds what it states."""
+    found = stored(path)
+    db.create(RELEASE) if found.database is None else db.attach(found.database, RELEASE, read_only=True)
+    Seen(*admitted(db, found, RELEASE)).refuse(path)

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
 from privsql.attacks import absence
-from privsql.engine.open import scratch
-from privsql.errors import GuaranteeError, UsageError
+from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, run
-from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases import ledger as ledgers
-from privsql.releases.contents import contents, examine
-from privsql.releases.opened import opened
+from privsql.releases.contents import examine
+from privsql.releases.opened import RELEASE, seen, together
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Container, Relations
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
+    from privsql.model.manifest import Manifest
     from privsql.source.spec import Spec
 
 
@@ -59,24 +58,23 @@ def verify(
     ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
     what its ledger says of their records.
     """
-    with opened(path) as (db, manifest, _):
-        # Against a source all checks run there, where both are open; here only what makes that safe.
-        results = examine(db, manifest, None) if spec is None else contents(db, manifest, None)
-        measured = _measured(db, manifest, results) if spec is None else {}
-    if spec is not None and results[0].ok:
+    measured: dict[str, Any] = {}
+    with seen(path, options=options) as (alone, release):
+        manifest, results = release.manifest, list(release.held)
+        held = all(result.ok for result in results)
+        if held and spec is None:  # against a source all other checks run there, where both are open
+            results += examine(alone, manifest, RELEASE)
+            measured = _measured(alone, manifest, results)
+    if held and spec is not None:
         with beside(path, spec, manifest, options) as (db, source):
-            results = examine(db, manifest, "release", source=source, asked=spec.mechanism)
+            results += examine(db, manifest, RELEASE, source=source, asked=spec.mechanism)
             measured = _measured(db, manifest, results)
-    if path.is_dir():
-        results += run(
-            None, [Check("the folder holds the stated tables and nothing else", lambda: _strangers(path, manifest))]
-        )
     if against and all(result.ok for result in results):
         results += _together([*against, path], spec)
     return Verified(results, _notes(manifest), manifest, measured if all(result.ok for result in results) else {})
 
 
-def _measured(db: Workshop, manifest: Manifest, results: list[Result]) -> dict[str, Any]:
+def _measured(db: Relations, manifest: Manifest, results: list[Result]) -> dict[str, Any]:
     """What the tables of a release that passed its checks tell, compared with what is stated, if that is stated."""
     if not all(result.ok for result in results):
         return {}
@@ -89,27 +87,20 @@ def _measured(db: Workshop, manifest: Manifest, results: list[Result]) -> dict[s
 
 
 def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
-    """What several releases tell together; each is seen to hold what it states before it is read."""
-    manifests = []
-    for other in paths:
-        with opened(other) as (db, manifest, _):
-            held = contents(db, manifest, None)
-            if not held[0].ok:
-                raise GuaranteeError(f"{other}: {held[0].name}: {'; '.join(held[0].offending)}")
-            manifests.append(manifest)
+    """What several releases tell together, and what the ledger of a specification says of their records."""
     names = [other.name for other in paths]
-    together = _compared(manifests[0])
-    together.comparable(names, manifests)
-    with scratch() as db:
-        for i, other in enumerate(paths):
-            db.load(other, f"r{i}") if other.is_dir() else db.attach(other, f"r{i}", read_only=True)
-        results = run(db, together.published(db, names, manifests))
+    ledger = ledgers.path_of(spec) if spec is not None else None
+    readable = [ledger.resolve()] if ledger is not None and ledger.is_file() else []
+    with together(paths, readable) as (db, manifests):
+        compared = _compared(manifests[0])
+        compared.comparable(names, manifests)
+        results = run(db, compared.published(db, names, manifests))
         if spec is not None:
             results += _by_record(db, paths, spec, manifests[-1])
     return results
 
 
-def _by_record(db: Workshop, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+def _by_record(db: Container, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
     """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
     with ledgers.read(db, spec) as entries:
         by_digest = {entry.digest: entry for entry in entries}
@@ -129,12 +120,6 @@ def _compared(manifest: Manifest) -> Together:
     if not isinstance(composition, Groups):
         raise UsageError(f"--against: nothing is promised of several releases that are made by {manifest.mechanism}")
     return composition.together
-
-
-def _strangers(path: Path, manifest: Manifest) -> list[str]:
-    """Files of a release's folder that do not belong there."""
-    own = {path / f"{name}.parquet" for name in (*of(manifest.mechanism).tables(manifest), MANIFEST)}
-    return [f"{file.relative_to(path)} does not belong here" for file in sorted(path.rglob("*")) if file not in own]
 
 
 def _notes(manifest: Manifest) -> list[str]:

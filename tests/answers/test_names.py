@@ -14,7 +14,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from privsql.answers.answer import present
 from privsql.answers.parse import read
 from privsql.answers.question import exact_answer
-from privsql.engine.duck import Engine, scratch
+from privsql.engine.open import scratch
 from privsql.engine.roles import Field, Roles, fold
 from privsql.engine.sqlfiles import table
 from privsql.errors import PrivsqlError, UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.question import CountQuery
+    from privsql.engine.database import Workshop
 
 # Numbers alone, so that nothing is refused for its type; more than one table has age, sex and region.
 TABLES = {
@@ -34,26 +35,46 @@ ROLES = Roles(
     tuple(Field(name, "INTEGER") for name in ("age", "sex", "Zip Code")),
     tuple(Field(name, "INTEGER") for name in ("job", "Ä")),
 )
-LOOKUPS = {"lk": ["Age", "region", "sex"], "areas": ["zip", "region", "job"]}
+
+
+class Listed:
+    """Lookups by what they are called, each in database ``lookups`` under its own name."""
+
+    def __init__(self, **columns: tuple[str, ...]) -> None:
+        self._columns = columns
+
+    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """The table, and its columns."""
+        found = [(name, own) for name, own in self._columns.items() if (fold(name),) == tuple(map(fold, names))]
+        if not found:
+            raise UsageError(f"there is no lookup table {'.'.join(names)}")
+        return found[0]
+
+
+LOOKUPS = Listed(lk=("Age", "region", "sex"), areas=("zip", "region", "job"))
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Engine]:
+def world() -> Iterator[Workshop]:
     """The table that a release would hold exactly, and lookups beside it."""
     dice = random.Random(2)  # noqa: S311
     with scratch() as db:
+        run = db.connection.run  # type: ignore[attr-defined]
+        run("ATTACH ':memory:' AS lookups")
         for name, columns in TABLES.items():
-            db.execute(f"CREATE {'TABLE' if name == 'people' else 'TEMP TABLE'} {name} ({columns})")
+            run(f"CREATE TABLE {'' if name == 'people' else 'lookups.main.'}{name} ({columns})")
+            if name != "people":
+                run(f"CREATE TEMP VIEW {name} AS FROM lookups.main.{name}")
         for _ in range(60):
             row = [dice.choice([None, *range(6)]), dice.randrange(3), *(dice.randrange(4) for _ in range(3))]
-            db.execute(f"INSERT INTO people VALUES ({', '.join('NULL' if v is None else str(v) for v in row)})")
+            run(f"INSERT INTO people VALUES ({', '.join('NULL' if v is None else str(v) for v in row)})")
         for i in range(5):
-            db.execute(f"INSERT INTO lk VALUES ({i}, {i % 2}, {(i + 1) % 3})")
-            db.execute(f"INSERT INTO areas VALUES ({i}, {3 - i % 2}, {i % 4})")
+            run(f"INSERT INTO lookups.main.lk VALUES ({i}, {i % 2}, {(i + 1) % 3})")
+            run(f"INSERT INTO lookups.main.areas VALUES ({i}, {3 - i % 2}, {i % 4})")
         yield db
 
 
-def answered(db: Engine, query: CountQuery) -> tuple[list[str], list[tuple[Any, ...]]]:
+def answered(db: Workshop, query: CountQuery) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names and rows of privsql's answer, from the parts of the query, put together over the table itself."""
     query = merged(query)
     _, rows = present(db, query, exact_answer(db, query, table("people")))
@@ -82,16 +103,16 @@ def merged(query: CountQuery) -> CountQuery:
     )
 
 
-def told(db: Engine, sql: str) -> tuple[list[str], list[tuple[Any, ...]]] | str:
+def told(db: Workshop, sql: str) -> tuple[list[str], list[tuple[Any, ...]]] | str:
     """DuckDB's own answer, or its refusal."""
     try:
-        found = db.execute(sql)
+        found = db.connection.arrow(sql)  # type: ignore[attr-defined]
+        return found.column_names, db.connection.rows(sql)  # type: ignore[attr-defined]
     except PrivsqlError as error:
         return str(error)
-    return [column[0] for column in found.description], found.fetchall()
 
 
-def compared(db: Engine, sql: str) -> str:
+def compared(db: Workshop, sql: str) -> str:
     """Which of the two answer; fails where DuckDB refuses what is answered here, or answers otherwise."""
     expected = told(db, sql)
     try:
@@ -162,7 +183,7 @@ REFUSED = {
 }
 
 
-def test_names_that_have_one_meaning(world: Engine) -> None:
+def test_names_that_have_one_meaning(world: Workshop) -> None:
     """Qualified, of USING, before and after FROM, aliases: the answers of DuckDB."""
     for sql in filter(None, map(str.strip, ANSWERED.splitlines())):
         assert compared(world, sql) == "both", sql
@@ -182,8 +203,8 @@ def test_names_of_lookups_cannot_hide_others() -> None:
     roles = Roles((Field("age", "INTEGER"), Field("LK.level", "INTEGER")), ())
     using = "SELECT COUNT(*) FROM people JOIN lk{} USING (age)"
     with pytest.raises(UsageError, match=r"'lk\.Level' could be two columns"):
-        read(using.format(""), roles, "people", {"lk": ["age", "Level"]})
-    assert read(using.format(" AS l"), roles, "people", {"lk": ["age", "Level"]}).lookups[0].alias == "l"
+        read(using.format(""), roles, "people", Listed(lk=("age", "Level")))
+    assert read(using.format(" AS l"), roles, "people", Listed(lk=("age", "Level"))).lookups[0].alias == "l"
 
 
 def test_names_are_folded_as_roles_are() -> None:
@@ -199,7 +220,7 @@ def test_what_is_no_text_is_refused(sql: object) -> None:
         read(sql, ROLES, "people")  # type: ignore[arg-type]
 
 
-def test_deep_expressions_are_refused_and_long_ones_read(world: Engine) -> None:
+def test_deep_expressions_are_refused_and_long_ones_read(world: Workshop) -> None:
     """What is read can be written as SQL, though the stack is used by callers, too."""
     count = "SELECT COUNT(*) FROM people WHERE "
     for deep in (f"age = {'- ' * 400}3", f"age = 3{'::INT' * 400}", f"age{' BETWEEN 1 AND 2' * 400}"):
@@ -269,7 +290,7 @@ class Writer:
 
 
 @pytest.mark.parametrize(("seed", "queries"), [(1, 600), pytest.param(2, 20_000, marks=pytest.mark.slow)])
-def test_names_mean_what_they_mean_to_duckdb(world: Engine, seed: int, queries: int) -> None:
+def test_names_mean_what_they_mean_to_duckdb(world: Workshop, seed: int, queries: int) -> None:
     """Both refuse or both answer the same, or it is refused here alone, which must be rare."""
     writer = Writer(random.Random(seed))  # noqa: S311
     found = Counter(compared(world, writer.query()) for _ in range(queries))

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.engine.duck.opened import opened
 from privsql.errors import PrivsqlError
 from privsql.releases.draft import Draft
+from privsql.releases.opened import seen
 from support.commands import ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
 from support.loops import each, rest_slow
 from support.statements import command as in_a_process
@@ -474,7 +474,7 @@ def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: 
         "FROM '{file}'",
         "FROM '{folder}/people.parquet'",
         "ATTACH '{folder}/other.duckdb'",
-        "COPY qit TO '{folder}/stolen.csv'",
+        "COPY release.qit TO '{folder}/stolen.csv'",
         "COPY (SELECT 1) TO '{folder}/stolen.csv'",
         "EXPORT DATABASE '{folder}/stolen'",
         "IMPORT DATABASE '{folder}/stolen'",
@@ -494,12 +494,12 @@ def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: 
         "PRAGMA enable_profiling",
         "PRAGMA memory_limit = '1TB'",
         "CREATE SECRET s (TYPE s3)",
-        "CREATE TABLE more AS SELECT 1 AS a",
-        "INSERT INTO qit SELECT * FROM qit",
-        "UPDATE st SET count = 1",
-        "DELETE FROM st",
-        "DROP TABLE qit",
-        "ALTER TABLE qit ADD COLUMN person INTEGER",
+        "CREATE TABLE release.more AS SELECT 1 AS a",
+        "INSERT INTO release.qit SELECT * FROM release.qit",
+        "UPDATE release.st SET count = 1",
+        "DELETE FROM release.st",
+        "DROP TABLE release.qit",
+        "ALTER TABLE release.qit ADD COLUMN person INTEGER",
         "SELECT * FROM secret_rows",
         "SELECT * FROM 'https://example.invalid/x.csv'",
     ],
@@ -520,8 +520,7 @@ def test_a_locked_release_can_not_reach_outside_or_change(
         release = ward / "ill"
     else:
         release = ward / "ill.duckdb"
-    with opened(release, None) as engine:
-        engine.lock()
+    with seen(release) as (engine, _):
         with pytest.raises(PrivsqlError) as refusal:
             engine.connection.rows(statement.format(file=tmp_path / "secret.csv", folder=tmp_path))
         assert len(str(refusal.value).splitlines()) == 1

@@ -6,40 +6,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.commands import succeeded
-from support.places import ROOT
+from support.shelf import FORMATS, release_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = sorted((ROOT / "tests" / "fixtures").glob("format*"))
 RELEASES = [(form.name, spec.stem) for form in FORMATS for spec in sorted(form.glob("*.toml"))]
 CLOSE = 1e-6  # relative; an answer may be added up in another order
-
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The releases of every format, unpacked beside their sources and specifications; read only."""
-    shelf = tmp_path_factory.mktemp("shelf")
-    for form in FORMATS:
-        shutil.copytree(form, shelf / form.name)
-        for packed in (shelf / form.name).glob("*.gz"):
-            with gzip.open(packed) as content, packed.with_suffix("").open("wb") as file:
-                shutil.copyfileobj(content, file)
-    return shelf
-
-
-def release_of(folder: Path, name: str) -> Path:
-    """A DuckDB file, or a folder of Parquet files."""
-    return folder / name if (folder / name).is_dir() else folder / f"{name}.duckdb"
 
 
 def same(then: Any, now: Any) -> bool:

@@ -442,11 +442,7 @@ def test_the_view_of_a_release_can_not_reach_outside(ward: Path, tmp_path: Path)
     secret.write_text("age,sex,zip,disease,weight\n1,F,1,flu,1.0\n", encoding="utf-8")
     release = changed(ward, tmp_path, f"CREATE OR REPLACE VIEW ill AS SELECT * FROM read_csv('{secret}')")
     told(run("verify", release, "--json"), CONTENTS, "'ill'")
-    answer = run("query", release, "SELECT COUNT(*) FROM ill", "--json")
-    if answer.code:
-        refused(answer, 4)
-    else:
-        assert answer.json["rows"][0]["estimate"] == 400
+    refused(run("query", release, "SELECT COUNT(*) FROM ill"), 1, "'ill'")
 
 
 def test_changes_that_lie_in_a_log_beside_the_release_are_told(ward: Path, tmp_path: Path) -> None:

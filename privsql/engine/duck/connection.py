@@ -35,13 +35,11 @@ VERSION = duckdb.__version__
 class Connection:
     """A connection of its own to an instance of its own, in memory. ``trace`` holds every statement that ran."""
 
-    def __init__(
-        self, settings: Settings | None = None, report: Reporter | None = None, path: str = ":memory:"
-    ) -> None:
+    def __init__(self, settings: Settings | None = None, report: Reporter | None = None) -> None:
         self._report = report or Silent()
         self.trace: list[str] = []
         with translated():
-            self._duck = duckdb.connect(path, read_only=path != ":memory:", config=HARDENED | (settings or {}))
+            self._duck = duckdb.connect(config=HARDENED | (settings or {}))
         # Text of a timestamp must not depend on where it is written.
         self.run("SET TimeZone = 'UTC'")
 
@@ -82,6 +80,27 @@ class Connection:
     def unregister(self, name: str) -> None:
         """Forget a registered table."""
         self._duck.unregister(name)
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """``UsageError`` for statements that take longer, together."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._duck.interrupt()
+
+        timer = threading.Timer(seconds, end)
+        timer.start()
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if not late.is_set():
+                raise
+            raise UsageError(f"takes longer than {seconds:g} s to read; store what it yields in a table") from error
+        finally:
+            timer.cancel()
+            timer.join()
 
     def _watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
         """Run, and report progress meanwhile from a thread; Ctrl-C interrupts the statement as it does unwatched."""

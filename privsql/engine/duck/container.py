@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sqlglot
 from sqlglot import exp
 
 from privsql.engine.duck.connection import VERSION, about
 from privsql.engine.duck.relations import DuckRelations, identifier, text
-from privsql.engine.sqlfiles import fill, render, table
+from privsql.engine.sqlfiles import DIALECT, fill, render, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from privsql.engine.roles import Field
 
@@ -34,29 +35,33 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"CHECKPOINT {identifier(name)}")
         self.connection.run(f"DETACH {identifier(name)}")
 
-    def load(self, folder: Path, into: str | None) -> None:
-        """Read every Parquet file of a folder as a table, into a new in-memory database if ``into`` names one."""
-        if into:
-            self.connection.run(f"ATTACH ':memory:' AS {identifier(into)}")
-        for file in sorted(folder.glob("*.parquet")):
-            with about(file):
-                target = render(table(file.stem, into))
-                self.connection.run(f"CREATE TABLE {target} AS SELECT * FROM {reader('parquet', file)}")
+    def create(self, name: str) -> None:
+        """Attach a new, empty database in memory under ``name``."""
+        self.connection.run(f"ATTACH ':memory:' AS {identifier(name)}")
 
-    def define(self, name: str, columns: Sequence[Field]) -> None:
-        """Create an empty table."""
+    def scanned(self, path: Path, kind: str) -> exp.Select:
+        """The rows of a Parquet or CSV file."""
+        return exp.select("*").from_(sqlglot.parse_one(reader(kind, path), into=exp.Table, dialect=DIALECT))
+
+    def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
+        """Create an empty table in an attached database."""
         listed = ", ".join(f"{identifier(field.name)} {field.type}" for field in columns)
-        self.connection.run(f"CREATE TABLE {render(table(name))} ({listed})")
+        self.connection.run(f"CREATE TABLE {render(table(name, into))} ({listed})")
 
     def export(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
         written = f"TO {text(path)} (FORMAT parquet, COMPRESSION zstd)"
         self.connection.run(f"COPY (SELECT * FROM {render(source)}) {written}")
 
-    def objects(self, database: str | None) -> list[tuple[str, str, str]]:
-        """Everything a user has put into a database (None: the current one): (kind, name, SQL), sorted."""
-        name = exp.Literal.string(database) if database else exp.Anonymous(this="current_database")
-        return [(kind, name, sql) for kind, name, sql in self.rows(fill("duckdb/objects", {"database": name}))]
+    def objects(self, database: str) -> list[tuple[str, str, str]]:
+        """Everything that somebody has put into an attached database: (kind, name, SQL), sorted."""
+        rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
+        return [(kind, name, sql) for kind, name, sql in rows]
+
+    def listed(self, database: str) -> list[tuple[str, str, str, str]]:
+        """The tables and views of an attached database: (kind, schema, name, SQL), sorted by schema and name."""
+        rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
+        return [(kind, schema, name, sql) for kind, schema, name, sql in rows]
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -72,6 +77,12 @@ class DuckContainer(DuckRelations):
     def version(self) -> str:
         """DuckDB's version."""
         return VERSION
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
+    head, mark, tail = str(path).partition("?")
+    return Path(f"{head}.wal{mark}{tail}")
 
 
 def reader(kind: str, path: Path) -> str:

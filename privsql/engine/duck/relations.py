@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
@@ -11,7 +12,7 @@ from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -23,7 +24,7 @@ class DuckRelations:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._home = "memory"
+        self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
 
     def close(self) -> None:
@@ -40,16 +41,16 @@ class DuckRelations:
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
-        return self.connection.rows(render(query), values)
+        return self.connection.rows(self._sql(query), values)
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
-        return self.connection.arrow(render(query), values)
+        return self.connection.arrow(self._sql(query), values)
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
         query = exp.select("*").from_(source) if isinstance(source, exp.Table) else source
-        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {render(query)}")]
+        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {self._sql(query)}")]
 
     def position(self, table: str) -> exp.Expr:
         """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
@@ -70,23 +71,20 @@ class DuckRelations:
         if title:
             self.connection.step(title)
         kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp(name))
-        self.connection.run(f"CREATE {kind} {render(target)} AS {render(query)}")
+        self.connection.run(f"CREATE {kind} {render(target)} AS {self._sql(query)}")
 
     def own(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's as temporary table ``name``."""
-        self.connection.run(f"CREATE TEMP TABLE {render(temp(name))} AS {one_select(query)}")
+        with self._at(self._neighbours):
+            self.connection.run(f"CREATE TEMP TABLE {render(temp(name))} AS {one_select(query)}")
 
     def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``."""
         if into is None:
-            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {render(query)}")
+            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {self._sql(query)}")
             return
-        # The view's own database must be current, so that its text names no database and survives a renamed file.
-        self.connection.run(f"USE {identifier(into)}")
-        try:
+        with self._at(into):  # so that its text names no database and survives a renamed file
             self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
-        finally:
-            self.connection.run(f"USE {identifier(self._home)}")
 
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
@@ -101,6 +99,19 @@ class DuckRelations:
                 self._registered.discard(name)
             else:
                 self.connection.run(f"DROP TABLE IF EXISTS {render(temp(name))}")
+
+    def _sql(self, query: exp.Expr) -> str:
+        """The text of a tree, as it is run here."""
+        return render(query)
+
+    @contextmanager
+    def _at(self, database: str) -> Iterator[None]:
+        """Let names that say no database mean those of ``database``. Else none is current but the session's own."""
+        self.connection.run(f"USE {identifier(database)}")
+        try:
+            yield
+        finally:
+            self.connection.run(f"USE {identifier('memory')}")
 
 
 def identifier(name: str) -> str:

@@ -9,7 +9,6 @@ from sqlglot.errors import SqlglotError
 
 from privsql.engine.duck.connection import about, one_select
 from privsql.engine.duck.container import DuckContainer, reader
-from privsql.engine.duck.relations import identifier
 from privsql.engine.sqlfiles import DIALECT, render, table, temp
 from privsql.errors import EngineError, UsageError
 
@@ -28,8 +27,7 @@ class DuckWorkshop(DuckContainer):
             raise EngineError(f"{path}: no such file")
         if kind == "duckdb":
             self.attach(path, HOME, read_only=True)
-            self._home = HOME
-            self.connection.run(f"USE {identifier(HOME)}")
+            self._neighbours = HOME
         else:
             with about(path, whole=True):
                 self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader(kind, path)}")

@@ -24,8 +24,9 @@ from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tre
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.estimate import Estimator
@@ -65,7 +66,7 @@ class Answers(base.Answers):
         self._epsilon, self._database = Fraction(manifest.parameters["epsilon"]), database
         self._empty: int | None = manifest.facts["without_items"]
 
-    def read(self, sql: str, lookups: Mapping[str, Sequence[str]]) -> CountQuery:  # noqa: ARG002 (items join nothing)
+    def read(self, sql: str, lookups: Lookups) -> CountQuery:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
         return parse_sets.read(sql, self._roles, self._manifest.name)
 

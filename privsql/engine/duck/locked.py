@@ -1,0 +1,98 @@
+"""``Locked`` of ``privsql.engine.database``: files that others made, in a session that can reach nothing else.
+
+The session's own database lies in memory, is locked before a file is opened, and attaches files read-only under names
+of privsql's own. So what a file holds never stands in the way when a name is looked up: a macro ``max`` that somebody
+stored is another function than ``max``, and nothing runs it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from privsql.engine.duck.connection import Connection, one_select
+from privsql.engine.duck.container import DuckContainer, log_of
+from privsql.engine.duck.relations import identifier, text
+from privsql.engine.sqlfiles import render, table, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from sqlglot import exp
+
+    from privsql.engine.duck.connection import Settings
+    from privsql.engine.progress import Options
+
+BASE, PER_BYTE = 2**30, 32  # bytes of memory that reading may take: so many, and so many for each byte of the files
+SHARE = 0.8  # of the machine's memory, which no session exceeds
+SPILL = 4  # times the memory that may be spilled to disk
+SECONDS = 30.0  # that a copy of what may be a view may take
+
+
+class DuckLocked(DuckContainer):
+    """What others made. Trees whose tables name no database mean those of database ``home``."""
+
+    def __init__(self, connection: Connection, home: str) -> None:
+        super().__init__(connection)
+        self._home = home
+
+    def _sql(self, query: exp.Expr) -> str:
+        return render(within(query, self._home))
+
+    def binds(self, sql: str) -> None:
+        """``UsageError`` unless the text is one SELECT that the engine itself would run."""
+        self.connection.run(f"EXPLAIN {one_select(sql)}")
+
+    def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
+        """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
+        database, schema, name = (["memory", "main"][: max(0, 3 - len(names))] + list(names))[-3:]
+        if database != "memory":
+            self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {identifier(database)}")
+        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(database)}.{identifier(schema)}")
+        self.connection.run(f"CREATE OR REPLACE VIEW {render(table(name, database, schema))} AS {self._sql(query)}")
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """End what takes too long: a view of somebody else's may never end."""
+        with self.connection.limited(SECONDS):
+            yield
+
+
+def session(
+    attached: Mapping[str, Path | None], readable: Sequence[Path], home: str, spill: Path, options: Options
+) -> DuckLocked:
+    """A locked session: database files attached by name (None: an empty one in memory), and files that may be read."""
+    files = [path for path in (*attached.values(), *readable) if path is not None]
+    made = DuckLocked(Connection(_settings(files, spill, options), options.report), home)
+    try:
+        _lock(made.connection, [str(one) for path in files for one in (path, log_of(path))])
+        for name, path in attached.items():
+            made.attach(path, name, read_only=True) if path is not None else made.create(name)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
+    """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = min(int(SHARE * physical), BASE + PER_BYTE * sum(path.stat().st_size for path in files))
+    settings: Settings = {
+        "temp_directory": str(spill),
+        "memory_limit": options.memory_limit or f"{memory}B",
+        "max_temp_directory_size": f"{SPILL * memory}B",
+    }
+    if options.threads:
+        settings["threads"] = str(options.threads)
+    return settings
+
+
+def _lock(connection: Connection, allowed: Sequence[str]) -> None:
+    """From now on: no other file, no extension, no setting can be changed."""
+    connection.run(f"SET allowed_paths = [{', '.join(map(text, allowed))}]")
+    connection.run("SET enable_external_access = false")
+    connection.run("SET python_enable_replacements = false")
+    connection.run("SET lock_configuration = true")

@@ -1,0 +1,77 @@
+"""A release as it lies on disk: what is there is looked at before anything of it is opened.
+
+A file must be a plain file without a write-ahead file beside it, which attaching would replay. A folder must hold plain
+Parquet files and nothing else: a symbolic link would read somebody else's file, a pipe would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privsql.engine.open import log_of
+from privsql.errors import EngineError, GuaranteeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENDING = ".parquet"
+MOST = 1000  # entries of a folder that are looked at
+BESIDE = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A release on disk. ``files``: of a folder, the plain Parquet files by table; ``strange``: what else is there."""
+
+    path: Path
+    place: Path  # resolved
+    is_folder: bool
+    files: dict[str, Path]
+    strange: tuple[str, ...] = ()
+
+    @property
+    def database(self) -> Path | None:
+        """The file to attach; None for a folder."""
+        return None if self.is_folder else self.place
+
+
+def stored(path: Path) -> Stored:
+    """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
+    try:
+        place = path.resolve()
+        mode = place.stat().st_mode
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise EngineError(f"{path}: {'no such release' if missing else error.strerror}") from error
+    except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
+        raise EngineError(f"{str(path)!r} leads nowhere") from error
+    if stat.S_ISDIR(mode):
+        return _folder(path, place)
+    if not stat.S_ISREG(mode):
+        raise EngineError(f"{path}: is neither a file nor a folder")
+    for ending in BESIDE:
+        log = f"{log_of(place)}{ending}"
+        if os.path.lexists(log):
+            raise GuaranteeError(
+                f"{path}: {log} lies beside it and may change what it holds; close the release where it is open"
+            )
+    return Stored(path, place, is_folder=False, files={})
+
+
+def _folder(path: Path, place: Path) -> Stored:
+    files, strange = {}, []
+    try:
+        with os.scandir(place) as entries:
+            for number, entry in enumerate(entries):
+                if number == MOST:
+                    raise EngineError(f"{path}: holds more than {MOST:,} files")
+                if entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING):
+                    files[entry.name.removesuffix(ENDING)] = place / entry.name
+                else:
+                    strange.append(entry.name)
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    return Stored(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
