@@ -107,12 +107,12 @@ class CountQuery:
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
-        for lookup in self.lookups:
-            joined = joined.select(*(named(column(c, lookup.alias), lookup.inside(c)) for c in lookup.columns))
-            on = [column(theirs, lookup.alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
-            joined = joined.join(
-                table(lookup.table, LOOKUPS, "main").as_(lookup.alias, quoted=True), on=exp.and_(*on), join_type="inner"
-            )
+        for number, lookup in enumerate(self.lookups):
+            alias = f"lookup{number}"  # the analyst's may be any name, qit among them
+            joined = joined.select(*(named(column(c, alias), lookup.inside(c)) for c in lookup.columns))
+            on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
+            source = table(lookup.table, LOOKUPS, "main").as_(alias, quoted=True)
+            joined = joined.join(source, on=exp.and_(*on), join_type="inner")
         return joined.subquery("qit")
 
 
