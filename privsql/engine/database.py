@@ -149,4 +149,4 @@ class Locked(Container, Protocol):
         """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
     def limited(self) -> AbstractContextManager[None]:
-        """``UsageError`` for what takes too long inside: a view of somebody else's may never end."""
+        """``EngineError`` for what takes too long inside: a view of somebody else's may never end."""

@@ -68,7 +68,7 @@ class Lookups:
     def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """The table in database ``lookups`` that a query names, and its columns.
 
-        ``UsageError`` if there is none or more than one, and for what is too large or takes too long.
+        ``UsageError`` if there is none or more than one or it has too many rows; ``EngineError`` if it can't be read.
         """
         shown = ".".join(names)
         found = [one for one in self._known if one.answers_to(names)]
@@ -91,7 +91,7 @@ class Lookups:
             with self._db.limited():
                 self._db.make(name, bounded, into=LOOKUPS)
         except PrivsqlError as error:
-            raise type(error)(f"{one.path}: {one.shown}: {error}") from error
+            raise EngineError(f"{one.path}: {one.shown} can't be read: {error}") from error
         made = table(name, LOOKUPS)
         if self._db.rows(fill("core/size", {"table": made}))[0][0] > ROWS:
             raise UsageError(f"{one.path}: {one.shown} has more than {ROWS:,} rows, too many for a lookup table")

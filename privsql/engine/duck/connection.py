@@ -83,7 +83,7 @@ class Connection:
 
     @contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
-        """``UsageError`` for statements that take longer, together."""
+        """``EngineError`` for statements that take longer, together."""
         late = threading.Event()
 
         def end() -> None:
@@ -97,7 +97,7 @@ class Connection:
         except KeyboardInterrupt as error:
             if not late.is_set():
                 raise
-            raise UsageError(f"takes longer than {seconds:g} s to read; store what it yields in a table") from error
+            raise EngineError(f"takes longer than {seconds:g} s to read; store what it yields in a table") from error
         finally:
             timer.cancel()
             timer.join()
