@@ -450,6 +450,7 @@ def test_many_functionals_of_a_large_channel_have_bounds_from_above(monkeypatch:
     assert (many.std_error[:, :30] >= few.std_error * (1 - 1e-6)).all()
 
 
+@pytest.mark.slow
 def test_fifteen_hundred_values_without_cubic_memory() -> None:
     """A few m^2 arrays at most."""
     rng = np.random.default_rng(15)

@@ -286,6 +286,7 @@ def test_no_mechanism_is_accused(tied: Path, tmp_path: Path, mechanism: str) -> 
     assert broken(attacked(release, "--source", tmp_path / "spec.toml")) == set()
 
 
+@pytest.mark.slow
 def test_nulls_compound_values_and_parquet(tmp_path: Path) -> None:
     with duckdb.connect() as db:
         db.execute(

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from support.commands import refused, rows, run, specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,7 @@ def test_a_repeated_release_tells_nothing_more(twice: list[Path]) -> None:
     assert found["mean"] == pytest.approx(sum(believed(twice[0], twice[0])) / 400)
 
 
+@pytest.mark.slow
 def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path: Path) -> None:
     spec = specification(
         tmp_path,
@@ -95,7 +97,7 @@ def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path
     refused(run("attack", twice[0], "--against", twice[1]), 1, "does not belong here")
 
 
-@pytest.mark.parametrize(("algorithm", "kept"), [("nested", True), ("reapply-last", False)])
+@pytest.mark.parametrize(("algorithm", "kept"), rest_slow([("nested", True), ("reapply-last", False)]))
 def test_differences_of_growing_releases(algorithm: str, kept: bool, grown: Callable[[str], Office]) -> None:
     """The known answer of the growing table: checking the last release only breaches against the first."""
     office = grown(algorithm)

@@ -138,14 +138,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> I
         yield calls
 
 
-@pytest.mark.parametrize(
-    ("form", "existing"),
-    [
-        ("duckdb", True),
-        pytest.param("parquet", True, marks=pytest.mark.slow),
-        pytest.param("duckdb", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "existing"), [("duckdb", True), ("parquet", True), ("duckdb", False)])
 def test_a_crash_between_any_two_steps_of_the_commit(
     ward: Path, tmp_path: Path, form: str, existing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,8 @@ def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> 
     assert len(wrong) == 2
 
 
-@pytest.mark.parametrize("seed", rest_slow(range(4)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     office = Office(tmp_path, 'kind = "permute"\nk = 2\ne = 3\nalgorithm = "reapply-last"')
@@ -272,6 +273,7 @@ def test_a_damaged_ledger_is_no_traceback(office: Office) -> None:
     refused(run("ledger", office.spec()), 4, "office.ledger.duckdb")
 
 
+@pytest.mark.slow
 def test_against_compares_only_what_is_alike(office: Office, tmp_path: Path) -> None:
     office.publish()
     other = {"release": 'name = "x"', "columns": COLUMNS.replace('"age", ', "")}

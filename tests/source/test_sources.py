@@ -541,6 +541,7 @@ def test_answers_by_values_of_every_type(varied: Path, kind: str) -> None:
     assert [(row["estimate"],) for row in shown] == raw
 
 
+@pytest.mark.slow
 def test_a_key_repeats_a_release_in_any_time_zone(tmp_path: Path) -> None:
     warehouse(
         tmp_path / "w.duckdb",
@@ -562,6 +563,7 @@ def test_a_key_repeats_a_release_in_any_time_zone(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_an_exception_for_a_moment_is_verified_in_any_time_zone(tmp_path: Path) -> None:
     warehouse(
         tmp_path / "w.duckdb",

@@ -152,7 +152,7 @@ def held_open(path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.stdin.close()
-        process.wait(30)
+        process.wait()
         process.stdout.close()
 
 

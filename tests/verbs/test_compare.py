@@ -64,6 +64,7 @@ def test_compare_prints_one_table_and_draws_a_picture(skewed: Path) -> None:
     assert (skewed / "c.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_compare_repeats_itself(skewed: Path) -> None:
     asked = ["compare", skewed / "pp.toml", "--queries", "40", "--json", "--seed", "3"]
     first, second = (succeeded(*asked).json["specs"][0]["evaluation"] for _ in range(2))
@@ -110,6 +111,7 @@ def test_too_frequent_values_are_left_out_and_counted(skewed: Path) -> None:
     assert (plan["published"], plan["suppressed"]) == (done["published"], done["suppressed"])
 
 
+@pytest.mark.slow
 def test_another_key_leaves_out_other_records(skewed: Path) -> None:
     ages = []
     for seed in (1, 2, 1):
@@ -133,6 +135,7 @@ def test_suppression_needs_a_constant_threshold(skewed: Path) -> None:
     refused(run("publish", spec), 2, "excess", "constant threshold")
 
 
+@pytest.mark.slow
 def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
     given = [(name, privsql.load(skewed / f"{name}.toml")) for name in ("up", "pp")]
     found = privsql.compare(given, privsql.Workload(queries=40), seed=1)

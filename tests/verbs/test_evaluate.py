@@ -186,6 +186,7 @@ def test_generated_workloads(world: World, name: str, workload: api.Workload) ->
         assert again.scores["baseline"].estimate == pytest.approx(found.scores["baseline"].estimate)
 
 
+@pytest.mark.slow
 def test_equality_is_repeated_by_its_seed_alone(world: World) -> None:
     """The same seed draws the same questions, another seed others."""
     truths = [
@@ -440,7 +441,7 @@ def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             f"WHERE {NORTH} AND occupation = 'law clerk'",
         ),
     ],
-    few=4,
+    few=2,
 )
 def test_condition_on_a_lookup(world: World, attached: list[Path], joined: str, direct: str) -> None:
     """The same as the condition on the quasi-identifiers themselves."""
@@ -523,6 +524,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
         ("JOIN read_csv('x.csv') USING (education)", "JOIN"),
         ("JOIN (SELECT 1 AS education) AS s USING (education)", "JOIN"),
     ],
+    few=12,
 )
 def test_other_joins_are_refused(world: World, attached: list[Path], join: str, message: str) -> None:
     """By name."""

@@ -244,7 +244,7 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
 }
 
 
-@each("what", ALONE, few=16)
+@each("what", ALONE, few=8)
 def test_verify_tells_from_the_release_alone(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = ALONE[what]
     if what in NO_PLAN:

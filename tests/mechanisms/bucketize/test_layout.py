@@ -88,7 +88,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return make(counts, thresholds, smallest, draw(st.integers(smallest + 2, 30)))
 
 
-@each(("algorithm", "layout"), CASES)
+@each(("algorithm", "layout"), CASES, few=4)
 def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
     """Sizes, thresholds and even spread, for plans of every algorithm."""
     seen = 0
@@ -273,7 +273,7 @@ TINY = {
 }
 
 
-@each("layout", ["well-mixed", "round-robin"])
+@each("layout", ["well-mixed", "round-robin"], few=8)
 @each("name", TINY)
 def test_the_posterior_is_the_published_share(name: str, layout: str) -> None:
     """Exact Bayes: an adversary who knows everything but the key learns count(g, x)/|g| and no more."""

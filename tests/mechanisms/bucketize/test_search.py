@@ -779,15 +779,18 @@ def zipf(m: int, n: int, exponent: float, seed: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("m", "n", "rule", "gap"),
-    [
-        (50, 500_000_000, "2*f + 0.02", Fraction(1, 10**4)),
-        (50, 500_000_000, "8*f + 0.02", Fraction(1, 10**4)),
-        (200, 100_000_000, "8*f + 0.02", Fraction(1, 10**4)),
-        (478, 216_691, "8*f + 0.02", Fraction(1, 10**4)),
-        (3200, 30_000, "8*f + 0.02", Fraction(1, 10**3)),
-        (3200, 500_000_000, "2*f + 0.02", Fraction(1, 10**4)),
-        (3200, 500_000_000, "8*f + 0.02", Fraction(1, 10**4)),
-    ],
+    rest_slow(
+        [
+            (50, 500_000_000, "2*f + 0.02", Fraction(1, 10**4)),
+            (50, 500_000_000, "8*f + 0.02", Fraction(1, 10**4)),
+            (200, 100_000_000, "8*f + 0.02", Fraction(1, 10**4)),
+            (478, 216_691, "8*f + 0.02", Fraction(1, 10**4)),
+            (3200, 30_000, "8*f + 0.02", Fraction(1, 10**3)),
+            (3200, 500_000_000, "2*f + 0.02", Fraction(1, 10**4)),
+            (3200, 500_000_000, "8*f + 0.02", Fraction(1, 10**4)),
+        ],
+        3,
+    ),
 )
 def test_optimal_does_not_fall_back_on_two_sizes(m: int, n: int, rule: str, gap: Fraction) -> None:
     """Without any time for proofs a setting near a certified bound is found all the same, and no plan below it."""

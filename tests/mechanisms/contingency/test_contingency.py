@@ -324,6 +324,7 @@ def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_a_release_and_parquet_holds_the_same(place: Path) -> None:
     other = spec(place, name="again.toml", release='name = "people"\nto = "again"\nformat = "parquet"')
     succeeded("publish", other, "--seed", 7)
@@ -491,7 +492,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
-@each("what", DAMAGE, few=6)
+@each("what", DAMAGE, few=4)
 def test_damage_is_found(town: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = Path(shutil.copy(town / "people.duckdb", tmp_path))

@@ -98,7 +98,7 @@ def test_other_seeds_shuffle_otherwise_within_the_same_groups(firm: Path) -> Non
         ("(TIMESTAMP '2020-01-01' + i * INTERVAL 1 MINUTE)::TIMESTAMP_MS", '"10 minutes"', "seconds"),
         ("(TIMESTAMP '2020-01-01' + i * INTERVAL 1 MINUTE)::TIMESTAMP_NS", '"10 minutes"', "seconds"),
     ],
-    few=3,
+    few=2,
 )
 def test_every_kind_of_axis(value: str, e: str, error: str | None, tmp_path: Path) -> None:
     spread = "FROM range(120) t(i)" if "TINY" in value else "FROM range(600) t(i)"

@@ -76,6 +76,7 @@ def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_a_release(place: Path) -> None:
     tables = ["itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"]
     before = {name: rows(place / "shop.duckdb", f"FROM {name}") for name in tables}
@@ -104,6 +105,7 @@ def test_pairs_of_record_and_item_are_the_same_table(place: Path) -> None:
     assert [field["name"] for field in manifest(place / "pairs.duckdb")["sensitive"]] == ["good"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_parquet_files(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--format", "parquet", "--to", place / "folder", "--seed", 7)
     assert succeeded("verify", place / "folder", "--source", place / "spec.toml", "--json").json["ok"]
@@ -457,7 +459,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
-@each("what", DAMAGE, few=6)
+@each("what", DAMAGE, few=4)
 def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = Path(shutil.copy(shop / "shop.duckdb", tmp_path))
