@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
@@ -11,6 +13,7 @@ from privsql.attacks import absence
 from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
+from privsql.engine.open import log_of
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import GuaranteeError, PrivsqlError, UsageError
@@ -29,7 +32,6 @@ from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from privsql.engine.database import Workshop
     from privsql.model.checks import Result
@@ -159,9 +161,20 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
     if not replace:
         raise UsageError(f"{target} exists; give --replace to publish over it")
     try:
-        inspect(target)
-    except PrivsqlError as error:
+        _look_at(target)
+    except (PrivsqlError, OSError) as error:
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
+
+
+def _look_at(target: Path) -> None:
+    """Raise unless the target is a release; what another process may have left beside it goes with it."""
+    if target.is_dir() or not log_of(target).exists():
+        inspect(target)
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.look-", dir=target.parent) as folder:
+        alone = Path(folder) / target.name
+        alone.hardlink_to(target)
+        inspect(alone)
 
 
 def plan(spec: Spec, *, options: Options | None = None) -> Published:

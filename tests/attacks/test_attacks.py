@@ -490,7 +490,7 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
     monkeypatch.setattr(negative, "RARE", 0.5)
     monkeypatch.setattr(negative, "SURE", 0.5)
-    with opened(tied / "ill.duckdb") as (db, manifest, _):
+    with opened(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
         columns = association.learned(seen)
         rules = [negative.excluded(one, seen.shares) for one in columns]
@@ -504,7 +504,7 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
 def test_learnt_counts_are_the_true_ones(tied: Path) -> None:
     """Reconstructed counts of job and disease, within 5 standard errors; one round keeps every column's totals."""
     truth = pq.read_table(tied / "people.parquet").to_pandas().groupby(["job", "disease"]).size().unstack(fill_value=0)
-    with opened(tied / "ill.duckdb") as (db, manifest, _):
+    with opened(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
         columns = association.learned(seen)
         names = [name for (name,) in db.rows(seen_order())]
@@ -522,7 +522,7 @@ def seen_order() -> Any:
 
 
 def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> None:
-    with opened(plain / "ill.duckdb") as (db, manifest, _):
+    with opened(plain / "ill.duckdb") as (db, manifest):
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
         assert order._running(seen) == []
@@ -593,7 +593,7 @@ def quick(db: Any, manifest: Manifest, sample: int | None = None) -> risk.Risk |
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
-        with opened(folder / "ill.duckdb") as (db, manifest, _):
+        with opened(folder / "ill.duckdb") as (db, manifest):
             found[name] = quick(db, manifest)
     assert found["plain"] is not None
     assert found["tied"] is not None
@@ -606,7 +606,7 @@ def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> No
 
 def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     """First buckets of every size; what is made in the database is forgotten again."""
-    with opened(tied / "ill.duckdb") as (db, manifest, _):
+    with opened(tied / "ill.duckdb") as (db, manifest):
         before = db.objects(None)
         some = quick(db, manifest, sample=1000)
         assert db.objects(None) == before
@@ -617,7 +617,7 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
 
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
-    with opened(made(tmp_path, mechanism=UP)) as (db, manifest, _):
+    with opened(made(tmp_path, mechanism=UP)) as (db, manifest):
         found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
     assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
     whole, half = found
@@ -628,7 +628,7 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
 
 def test_no_estimate_without_a_scene(plain: Path) -> None:
     """A mechanism that has nothing to learn from quasi-identifiers says so."""
-    with opened(plain / "ill.duckdb") as (db, manifest, _):
+    with opened(plain / "ill.duckdb") as (db, manifest):
         assert risk.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).stream("risk")), None, ()) is None
 
 

@@ -214,7 +214,8 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
-    given_ = propose(None, SimpleNamespace(counts=counts))  # type: ignore[arg-type]
+    source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))
+    given_ = propose(None, source).parameters  # type: ignore[arg-type]
     problem = search.problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
     assert search.checked(problem, search.find(problem, "pp"))
 
