@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.parse import COMPARISONS, CONNECTIVES, parsed, source, whole_count
+from privsql.answers.names import Names
 from privsql.answers.question import CountQuery
-from privsql.engine.roles import fold
-from privsql.engine.sqlfiles import DIALECT, column
+from privsql.answers.statement import COMPARISONS, CONNECTIVES, is_count, parsed, reading, short, titles
+from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,87 +36,68 @@ def read(sql: str, roles: Roles, release: str) -> CountQuery:
     >>> query.filters["sa"][0].sql(dialect="duckdb")
     'ARRAY_CONTAINS("items", 7) AND LENGTH("items") > 2'
     """
-    try:
-        sql.encode()
+    with reading(sql):
         select = parsed(sql)
         for clause, value in select.args.items():
             if value and clause not in ("expressions", "from_", "where"):
                 raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
-        alias = source(select, release)
+        names = Names(select, roles, release, {})
+        if len(select.expressions) != 1 or not is_count(select.expressions[0].unalias()):
+            raise UsageError("select COUNT(*) and nothing else")
         where = select.args.get("where")
-        condition = _Reader(roles, alias).condition(where.this) if where else exp.true()
-    except UnicodeEncodeError as error:
-        raise UsageError("the query is not valid Unicode text") from error
-    except RecursionError as error:
-        raise UsageError("the query is nested too deeply") from error
-    name = whole_count(select)
-    return CountQuery((), {"qi": [], "sa": [condition]}, {"qi": [], "sa": []}, None, ((None, name),))
+        _check(where.this if where else exp.true(), roles.sensitive[0].name)
+        names.check(select)
+        where = names.resolved(select).args.get("where")
+    condition = where.this if where else exp.true()
+    for item in list(condition.find_all(exp.Column)):
+        item.replace(column(ITEMS))
+    return CountQuery((), {"qi": [], "sa": [condition]}, {"qi": [], "sa": []}, None, ((None, titles(select)[0]),))
 
 
-class _Reader:
-    """Reads conditions on the one column of item sets."""
-
-    def __init__(self, roles: Roles, alias: str) -> None:
-        self._column, self._alias = roles.sensitive[0].name, alias
-
-    def condition(self, node: exp.Expr) -> exp.Expr:
-        """The condition over the internal name."""
-        if isinstance(node, CONNECTIVES):
-            for key in ("this", "expression"):
-                if node.args.get(key) is not None:
-                    node.set(key, self.condition(node.args[key]))
-            return node
-        if isinstance(node, exp.Boolean):
-            return node
-        if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
-            parts: list[exp.Expr] = [node.this, node.expression]
-        elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:
-            parts = node.expressions
-        elif isinstance(node, (*COMPARISONS, exp.Between)):
-            return self._number(node)
-        else:
-            raise UsageError(f"WHERE: {_shown(node)} is not supported; conditions are on {FUNCTIONS}")
-        self._is_items(parts[0], node)
-        single = isinstance(node, exp.ArrayContains)
-        for constant in [parts[1]] if single else _listed(parts[1], node):
-            _constant(constant, node)
-        parts[0].replace(column(ITEMS))
-        return node
-
-    def _number(self, node: exp.Expr) -> exp.Expr:
-        """A comparison of the number of items with constants."""
-        sides = [node.this, *(node.args[key] for key in ("expression", "low", "high") if node.args.get(key))]
-        lengths = [side for side in sides if isinstance(side, exp.Length | exp.ArraySize)]
-        if len(lengths) != 1:
-            raise UsageError(f"WHERE: {_shown(node)} is not supported; compare len({self._column}) with a number")
-        self._is_items(lengths[0].this, node)
-        for side in sides:
-            if side is not lengths[0]:
-                _constant(side, node)
-        lengths[0].this.replace(column(ITEMS))
-        return node
-
-    def _is_items(self, node: exp.Expr, inside: exp.Expr) -> None:
-        if not isinstance(node, exp.Column):
-            raise UsageError(f"WHERE: {_shown(inside)} is not supported; its first argument must be {self._column}")
-        if node.args.get("db") or fold(node.table) not in ("", fold(self._alias)):
-            raise UsageError(f"column {_shown(node)!r} is not of {self._alias}")
-        if fold(node.name) != fold(self._column):
-            raise UsageError(f"column {node.name!r} is not in the release; it has {self._column}")
+def _check(node: exp.Expr, own: str) -> None:
+    """``UsageError`` for a condition that is not supported."""
+    if isinstance(node, CONNECTIVES):
+        for part in node.iter_expressions():
+            _check(part, own)
+    elif isinstance(node, (*COMPARISONS, exp.Between)):
+        _check_number(node, own)
+    elif not isinstance(node, exp.Boolean):
+        _check_items(node, own)
 
 
-def _listed(node: exp.Expr, inside: exp.Expr) -> list[exp.Expr]:
-    if not isinstance(node, exp.Array):
-        raise UsageError(f"WHERE: {_shown(inside)} is not supported; list the items: [a, b]")
-    return node.expressions
+def _check_number(node: exp.Expr, own: str) -> None:
+    """A comparison of the number of items with constants."""
+    lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
+    if len(lengths) != 1:
+        raise UsageError(f"WHERE: {short(node)} is not supported; compare len({own}) with a number")
+    _is_column(lengths[0].this, node, own)
+    for side in node.iter_expressions():
+        if side is not lengths[0]:
+            _constant(side, node)
+
+
+def _check_items(node: exp.Expr, own: str) -> None:
+    """Whether an item is in the list, or any or all of several."""
+    if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
+        parts: list[exp.Expr] = [node.this, node.expression]
+    elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:
+        parts = node.expressions
+    else:
+        raise UsageError(f"WHERE: {short(node)} is not supported; conditions are on {FUNCTIONS}")
+    _is_column(parts[0], node, own)
+    single = isinstance(node, exp.ArrayContains)
+    if not single and not isinstance(parts[1], exp.Array):
+        raise UsageError(f"WHERE: {short(node)} is not supported; list the items: [a, b]")
+    for constant in [parts[1]] if single else parts[1].expressions:
+        _constant(constant, node)
+
+
+def _is_column(node: exp.Expr, inside: exp.Expr, own: str) -> None:
+    if not isinstance(node, exp.Column):
+        raise UsageError(f"WHERE: {short(inside)} is not supported; its first argument must be {own}")
 
 
 def _constant(node: exp.Expr, inside: exp.Expr) -> None:
     for part in node.walk():
         if not isinstance(part, CONSTANT):
-            raise UsageError(f"WHERE: {_shown(inside)} is not supported; {_shown(part)} is not a constant")
-
-
-def _shown(node: exp.Expr) -> str:
-    text = node.sql(dialect=DIALECT)
-    return text if len(text) < 60 else f"{text[:57]}..."
+            raise UsageError(f"WHERE: {short(inside)} is not supported; {short(part)} is not a constant")

@@ -102,12 +102,11 @@ class CountQuery:
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
-        for lookup in self.lookups:
-            joined = joined.select(*(named(column(c, lookup.alias), lookup.inside(c)) for c in lookup.columns))
-            on = [column(theirs, lookup.alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
-            joined = joined.join(
-                table(lookup.table, "temp").as_(lookup.alias, quoted=True), on=exp.and_(*on), join_type="inner"
-            )
+        for i, lookup in enumerate(self.lookups):
+            alias = f"lookup_{i}"  # the query's own alias could be qit, too
+            joined = joined.select(*(named(column(c, alias), lookup.inside(c)) for c in lookup.columns))
+            on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
+            joined = joined.join(table(lookup.table, "temp").as_(alias), on=exp.and_(*on), join_type="inner")
         return joined.subquery("qit")
 
 

@@ -458,6 +458,22 @@ def test_using_and_groups_of_a_lookup(world: World, attached: list[Path]) -> Non
         assert found.loc[level].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-9)
 
 
+def test_a_column_that_a_lookup_has_too(world: World, attached: list[Path]) -> None:
+    """Qualified, or made one by USING; FROM may come first; a lookup may be called as a table of the release is."""
+    expected = ask(world, "SELECT COUNT(*) FROM census WHERE education > 9 AND occupation LIKE 'law%'")
+    condition = "education > 9 AND occupation LIKE 'law%'"
+    for sql in (
+        f"SELECT COUNT(*) FROM census JOIN schools ON census.education = schools.education WHERE census.{condition}",
+        f"SELECT COUNT(*) FROM census JOIN schools ON census.education = schools.education WHERE schools.{condition}",
+        f"SELECT COUNT(*) FROM census JOIN schools AS qit USING (education) WHERE {condition} AND qit.{condition}",
+        f"FROM census JOIN schools AS st USING (education) SELECT COUNT(*) WHERE {condition}",
+    ):
+        found = ask(world, sql, attach=attached)
+        assert found.iloc[0].tolist() == pytest.approx(expected.iloc[0].tolist(), rel=1e-9), sql
+    with pytest.raises(UsageError, match="several tables"):
+        ask(world, f"SELECT COUNT(*) FROM census JOIN schools ON points = sex WHERE {condition}", attach=attached)
+
+
 def test_sums_over_groups_of_a_lookup(world: World, attached: list[Path]) -> None:
     """SUM of a quasi-identifier of the release; two lookups at once."""
     sql = (
