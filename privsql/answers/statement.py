@@ -36,11 +36,15 @@ HAVING = (
 MEASURES: dict[type[exp.Expr], Literal["count", "sum", "avg", "min", "max"]] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"
 }  # fmt: skip
+DEEPEST = 200  # expressions inside each other: Python's stack ends near 300 when they are written as SQL
+CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without going deeper
 
 
 @contextmanager
 def reading(sql: str) -> Iterator[None]:
     """``UsageError`` for what is no text, or too much of it."""
+    if not isinstance(sql, str):
+        raise UsageError(f"the query must be text, not {type(sql).__name__}")
     try:
         sql.encode()
         yield
@@ -63,6 +67,7 @@ def parsed(sql: str) -> exp.Select:
             f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
         )
     select = statements[0]
+    _check_depth(select)
     refuse_others(select, CLAUSES)
     return _from_last(select)
 
@@ -77,6 +82,16 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def _check_depth(root: exp.Expr) -> None:
+    rest = [(root, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if depth > DEEPEST:
+            raise UsageError("the query is nested too deeply")
+        chain = type(node) if isinstance(node, CHAINS) else None
+        rest += [(child, depth + (type(child) is not chain)) for child in node.iter_expressions()]
 
 
 def refuse_others(node: exp.Expr, known: set[str]) -> None:

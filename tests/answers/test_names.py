@@ -204,6 +204,23 @@ def test_names_are_folded_as_roles_are() -> None:
     assert normalize_identifiers(exp.to_identifier(letters, quoted=True), dialect="duckdb").name == fold(letters)
 
 
+@pytest.mark.parametrize("sql", [None, 3, b"SELECT 1"])
+def test_what_is_no_text_is_refused(sql: object) -> None:
+    """By what it is."""
+    with pytest.raises(UsageError, match="must be text"):
+        read(sql, ROLES, "people")  # type: ignore[arg-type]
+
+
+def test_deep_expressions_are_refused_and_long_ones_read(world: World) -> None:
+    """What is read can be written as SQL, though the stack is used by callers, too."""
+    count = "SELECT COUNT(*) FROM people WHERE "
+    for deep in (f"age = {'- ' * 400}3", f"age = 3{'::INT' * 400}", f"age{' BETWEEN 1 AND 2' * 400}"):
+        with pytest.raises(UsageError, match="nested too deeply"):
+            read(count + deep, ROLES, "people")
+    for long in (f"age = {'- ' * 50}3", f"age = 0{' + 1' * 500}", " OR ".join(["age = 3"] * 900), "age = 3::INT::INT"):
+        assert compared(world, count + long) == "both"
+
+
 # Any query ------------------------------------------------------------------------------------------------------------
 
 COLUMNS = ["age", "AGE", '"Age"', "sex", "SeX", '"zip code"', "job", "Ä"]

@@ -315,6 +315,7 @@ def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
         ("SELECT SUM(1) FROM shop", ["COUNT(*)"]),
         ("SELECT FROM shop", ["COUNT(*)"]),
         ("SELECT COUNT(*) FROM shop WHERE len(s.goods) > 1", ["'s.goods'"]),
+        ("SELECT COUNT(*) FROM shop WHERE len(goods) > " + "- " * 400 + "1", ["nested too deeply"]),
         ("SELECT COUNT(*) FROM shop WHERE goods = ['ale']", ["len(goods)"]),
         ("SELECT COUNT(*) FROM shop WHERE goods[1] = 'ale'", ["not supported"]),
         ("SELECT COUNT(*) FROM shop WHERE list_contains(goods, goods[1])", ["not a constant"]),
