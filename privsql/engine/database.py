@@ -92,8 +92,8 @@ class Warehouse(Relations, Protocol):
 class Container(Relations, Protocol):
     """Database files that are attached under a name: releases that grow, and what is kept between two runs."""
 
-    def attach(self, path: Path, name: str, *, read_only: bool) -> None:
-        """Attach a database file under ``name``."""
+    def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
+        """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
 
     def create(self, name: str) -> None:
         """Attach a new, empty database in memory under ``name``."""

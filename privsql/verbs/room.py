@@ -68,5 +68,5 @@ def same_mechanism(manifest: Manifest, spec: Spec) -> None:
 def attach(db: Workshop, path: Path) -> None:
     """Make the tables of a release readable in database ``release`` beside the source, if it holds what it states."""
     found = stored(path)
-    db.create(RELEASE) if found.database is None else db.attach(found.database, RELEASE, read_only=True)
+    db.create(RELEASE) if found.database is None else db.attach(found.database, RELEASE, read_only=True, strange=True)
     Seen(*admitted(db, found, RELEASE)).refuse(path)

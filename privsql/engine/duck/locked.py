@@ -15,6 +15,7 @@ from privsql.engine.duck.connection import Connection, one_select
 from privsql.engine.duck.container import DuckContainer, log_of
 from privsql.engine.duck.relations import identifier, text
 from privsql.engine.sqlfiles import render, table, within
+from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,6 +68,7 @@ def session(
     files = [path for path in (*attached.values(), *readable) if path is not None]
     made = DuckLocked(Connection(_settings(files, spill, options), options.report), home)
     try:
+        made.distrust()
         _lock(made.connection, [str(one) for path in files for one in (path, log_of(path))])
         for name, path in attached.items():
             made.attach(path, name, read_only=True) if path is not None else made.create(name)
@@ -79,7 +81,7 @@ def session(
 def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    memory = min(int(SHARE * physical), BASE + PER_BYTE * sum(path.stat().st_size for path in files))
+    memory = min(int(SHARE * physical), BASE + PER_BYTE * sum(map(_size, files)))
     settings: Settings = {
         "temp_directory": str(spill),
         "memory_limit": options.memory_limit or f"{memory}B",
@@ -88,6 +90,13 @@ def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     if options.threads:
         settings["threads"] = str(options.threads)
     return settings
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
 
 
 def _lock(connection: Connection, allowed: Sequence[str]) -> None:
