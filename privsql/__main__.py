@@ -79,11 +79,23 @@ class Stop:
         os._exit(code)
 
 
+class WithoutPandas:
+    """Pyarrow imports pandas, if there is one, with the first array that it makes; no verb has a use for it."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Nothing is found by this finder; pandas by none."""
+        if name == "pandas":
+            raise ModuleNotFoundError("the command line does without pandas", name=name)
+
+
 def main() -> None:
     """Run the command line; an interruption of its imports is one like any other."""
     stop = Stop()
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
     try:
         stop.listen()
+        sys.meta_path.insert(0, WithoutPandas())
         from privsql.cli.app import app  # noqa: PLC0415
 
         app()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from sqlglot import exp
 
@@ -16,6 +15,8 @@ from privsql.engine.sqlfiles import column, temp
 from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from privsql.engine.database import Relations
     from privsql.model.estimate import Estimate, RestsOn
 
@@ -48,6 +49,8 @@ class Answer:
 
     def frame(self) -> pd.DataFrame:
         """The answer as a pandas DataFrame."""
+        import pandas as pd  # noqa: PLC0415 (takes longer to import than most queries run)
+
         return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
 
     def as_json(self) -> dict[str, Any]:

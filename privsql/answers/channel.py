@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 Floats = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ class Channel:
     def _basis(self, level: float) -> tuple[Floats, Floats]:
         own = self.sampled * (1 - level) + self.moment * (level / self.records.sum())
         own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
-        values, vectors = eigh(self.driven, own)
+        values, vectors = scipy.linalg.eigh(self.driven, own)
         return values.clip(0), vectors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaincinv, ndtri, stdtrit
+import scipy
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
@@ -37,13 +37,13 @@ def interval(mean: float, std_error: float, confidence: float, degrees: float = 
         return mean, mean
     tail = (1 - confidence) / 2
     quantile = widened(tail, degrees)
-    spread = std_error * quantile / -float(ndtri(tail))
+    spread = std_error * quantile / -float(scipy.special.ndtri(tail))
     centre = max(mean, 1e-6)
     shape = min(max((centre / spread) ** 2, 0.02), 1e7)
-    skewed = float(gammaincinv(shape, 1 - tail)) * centre / shape
+    skewed = float(scipy.special.gammaincinv(shape, 1 - tail)) * centre / shape
     return max(mean - quantile * std_error, 0.0), max(mean + quantile * std_error, skewed)
 
 
 def widened(tail: float, degrees: float) -> float:
     """Student's upper quantile for the probability ``tail``; the normal one for infinite ``degrees``."""
-    return -float(ndtri(tail)) if np.isinf(degrees) else float(stdtrit(degrees, 1 - tail))
+    return -float(scipy.special.ndtri(tail)) if np.isinf(degrees) else float(scipy.special.stdtrit(degrees, 1 - tail))

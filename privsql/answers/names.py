@@ -19,7 +19,7 @@ from sqlglot.schema import MappingSchema
 from privsql.answers.conditions import conjuncts
 from privsql.answers.question import Lookup
 from privsql.answers.statement import refuse_others, text
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
+import scipy
 
 from privsql.answers.channel import JITTER, TINY, Floats
 
@@ -140,11 +140,11 @@ def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Fl
         return np.asarray(back + weight * (channel.moment @ vector) + ridge * vector)
 
     size = (len(residual), len(residual))
-    operator = LinearOperator(size, matvec=apply, dtype=np.float64)
-    precondition = LinearOperator(size, matvec=lambda vector: vector / diagonal, dtype=np.float64)
+    operator = scipy.sparse.linalg.LinearOperator(size, matvec=apply, dtype=np.float64)
+    precondition = scipy.sparse.linalg.LinearOperator(size, matvec=lambda vector: vector / diagonal, dtype=np.float64)
 
     def solved(right: Floats) -> Floats:
-        return np.asarray(cg(operator, right, rtol=1e-8, maxiter=500, M=precondition)[0])
+        return np.asarray(scipy.sparse.linalg.cg(operator, right, rtol=1e-8, maxiter=500, M=precondition)[0])
 
     weights = functionals if functionals.ndim == 2 else functionals[0]
     mean = mean + prior * (channel.mean @ solved(residual))

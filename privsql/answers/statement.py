@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import UsageError
 from privsql.model.estimate import FIGURES

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import erfc
+import scipy
 
 from privsql.attacks.finding import Finding
 from privsql.attacks.suite import Adversary
@@ -53,7 +53,7 @@ def _running(scene: Scene) -> list[str]:
     found = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
         deviate = _deviate(scene, level)
-        if erfc(abs(deviate) / np.sqrt(2)) < SIGNIFICANCE / len(scene.levels):
+        if scipy.special.erfc(abs(deviate) / np.sqrt(2)) < SIGNIFICANCE / len(scene.levels):
             found.append(f"{field.name} runs with the bucket numbers ({abs(deviate):.0f} standard errors)")
     return found
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from privsql._version import __version__
+from privsql.cli.printing import visible
 from privsql.engine.progress import Options, reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 
@@ -37,6 +38,7 @@ class Verbs(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         """Run the verb that the arguments name, and exit."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        _streams()
         try:
             code = self._run(given)
         except BrokenPipeError:
@@ -44,6 +46,13 @@ class Verbs(TyperGroup):
         except (typer.TyperException, PrivsqlError, OSError) as error:
             code = _failed(error, as_json="--json" in given)
         sys.exit(code)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """``--help``, with a default: Typer imports pydantic to make sure that none is no bool."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
 
     def _run(self, given: list[str]) -> int:
         code = 0
@@ -105,11 +114,22 @@ def tell(as_json: bool, found: Callable[[], dict[str, Any]], people: Callable[[]
 def warn(text: str) -> None:
     """One line on stderr; where nobody can read it, it is not worth failing for."""
     with suppress(OSError):
-        print(f"privsql: {text}", file=sys.stderr)
+        print(f"privsql: {visible(text)}", file=sys.stderr)
+
+
+def _streams() -> None:
+    """Streams that take any text: closed ones are nowhere, and what another encoding lacks is written out."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (while the process lasts)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _put(shown: dict[str, Any]) -> None:
-    print(json.dumps(shown, ensure_ascii=False))
+    import json  # noqa: PLC0415 (only where it is asked for)
+
+    print(json.dumps(shown, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
 
 
 def _failed(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
+from privsql.mechanisms.registry import PACKAGES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -26,9 +28,12 @@ class Specified(TyperCommand):
 
     sections: ClassVar[tuple[str, ...]] = ("source", "columns", "mechanism", "release", "ledger")
 
+    def _options(self) -> list[Any]:
+        return _options(self.sections, tuple(PACKAGES))
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Those of the models first."""
-        return [*_options(self.sections), *super().get_params(ctx)]
+        return [*self._options(), *super().get_params(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """List the options under the titles of what they belong to."""
@@ -42,7 +47,7 @@ class Specified(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which finds what was given of its flags in ``given``."""
-        ctx.meta[KEPT] = {option.name: ctx.params.pop(option.name, None) for option in _options(self.sections)}
+        ctx.meta[KEPT] = {option.name: ctx.params.pop(option.name, None) for option in self._options()}
         return super().invoke(ctx)
 
 
@@ -60,33 +65,32 @@ def specification(ctx: typer.Context, source: Path) -> Spec:
 
 
 @cache
-def _options(sections: tuple[str, ...]) -> list[Any]:
-    """The options of some sections, as Typer makes them of the parameters of a function."""
+def _options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
+    """The options of some sections and all mechanisms, as Typer makes them of the parameters of a function."""
     from privsql.source import flags  # noqa: PLC0415
 
     def nothing() -> None: ...
 
     chosen = [flag for section in sections for flag in flags.flags().values() if flag.section == section]
-    nothing.__signature__ = Signature([_parameter(flag) for flag in chosen])  # type: ignore[attr-defined]
+    nothing.__signature__ = Signature([_parameter(flag, kinds) for flag in chosen])  # type: ignore[attr-defined]
     maker = typer.Typer(add_completion=False)
     maker.command()(nothing)
     return typer.main.get_command(maker).params
 
 
-def _parameter(flag: Flag) -> Parameter:
+def _parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
     spelled = flag.spelled
     if flag.form == "switch":
         spelled = tuple(f"{name}/--no-{name.removeprefix('--')}" for name in spelled)
-    option = typer.Option(*spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel(flag))
+    option = typer.Option(
+        *spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel(flag, kinds)
+    )
     kind = TYPES.get(flag.form, str | None)
     return Parameter(flag.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
-def _panel(flag: Flag) -> str:
+def _panel(flag: Flag, kinds: tuple[str, ...]) -> str:
     """Under which title ``--help`` lists a flag."""
-    from privsql.mechanisms.registry import PACKAGES  # noqa: PLC0415
-
     if flag.section != "mechanism":
         return PANELS[flag.section]
-    whole = len(flag.fields) == len(PACKAGES)
-    return "Mechanism" if whole else f"Mechanism, --kind {' or '.join(flag.fields)}"
+    return "Mechanism" if len(flag.fields) == len(kinds) else f"Mechanism, --kind {' or '.join(flag.fields)}"

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress
 
 PATIENCE = 1.0  # seconds before a bar appears
 
@@ -80,6 +79,9 @@ def reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield Silent()
         return
+    from rich.console import Console  # noqa: PLC0415 (only where somebody watches)
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task("", total=None)

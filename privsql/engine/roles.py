@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, named
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
@@ -99,17 +93,6 @@ class Roles:
     def sa_in(self, table: str | None = None) -> list[exp.Expr]:
         """Sensitive columns under internal names: "occupation" AS s0, .."""
         return [named(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
-
-
-def label(parts: Sequence[object]) -> str:
-    """Text of a sensitive value for messages and thresholds: as SQL prints it, in brackets where it is compound."""
-    shown = ["NULL" if part is None else str(part) for part in parts]
-    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
-
-
-def fold(name: str) -> str:
-    """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
-    return name.translate(UPPER)
 
 
 def canonical(value: exp.Expr, kind: str) -> exp.Expr:

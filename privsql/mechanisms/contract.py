@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from privsql.engine.roles import fold
 from privsql.errors import UsageError
-from privsql.model.manifest import MANIFEST
 from privsql.model.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from privsql.answers.base import Answers
     from privsql.attacks.suite import Suite
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
     from privsql.model.checks import Check
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
@@ -200,18 +197,6 @@ class Mechanism(Generic[P]):
     def states_counts(self) -> bool:
         """Whether exact numbers of records may be stated: never where releases compose by budget."""
         return not isinstance(self.composition, Budget)
-
-
-def refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> None:
-    """``UsageError`` if a column or the release is called like something that a release holds."""
-    for role, taken in mechanism.reserved.items():
-        for field in getattr(roles, role):
-            if fold(field.name) in taken:
-                raise UsageError(
-                    f"column {field.name!r} would collide with a column of the release; rename it in source.query"
-                )
-    if fold(name) in {*mechanism.relations, MANIFEST}:
-        raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
 
 
 def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:

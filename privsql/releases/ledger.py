@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.engine.names import fold
 from privsql.engine.open import scratch
 from privsql.engine.positions import positions
-from privsql.engine.roles import fold
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, table, temp
 from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.mechanisms.contract import Budget, Groups

@@ -90,24 +90,28 @@ class Flag:
         return given if self.form == "switch" else _value(given, annotation)
 
 
-@cache
 def flags() -> dict[str, Flag]:
     """All flags by their names, section by section. Where a name is taken, the section stands before it."""
+    return _flags(tuple(PACKAGES))
+
+
+@cache
+def _flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
     found: dict[str, Flag] = {}
-    for section, key, fields in _keys():
+    for section, key, fields in _keys(kinds):
         name = f"{section}_{key}" if section == "ledger" or key in (*found, *TAKEN) else key
         found[name] = Flag(section, key, name, fields)
     return found
 
 
-def _keys() -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
+def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
     """The keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
             if (section, key) not in BY_ARGUMENT:
                 yield section, key, {section: field}
     keys: dict[str, dict[str, FieldInfo]] = {}
-    for kind in PACKAGES:
+    for kind in kinds:
         for key, field in parameters(kind).model_fields.items():
             keys.setdefault(key, {})[kind] = field
     yield from (("mechanism", key, fields) for key, fields in keys.items())
@@ -149,8 +153,9 @@ def _complete(source: Path, raw: dict[str, Any], kind: str) -> None:
     given, columns = set(raw["columns"]) - {"nulls"}, NEEDED[type(of(kind).shape)]
     needed = [("columns", key) for key in columns if not given or given & set(columns)]
     needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
-    for flag in flags().values():
-        if (flag.section, flag.key) in needed and raw[flag.section].get(flag.key) in (None, "", []):
+    by_place = {(flag.section, flag.key): flag for flag in flags().values()}
+    for flag in (by_place[place] for place in needed):
+        if raw[flag.section].get(flag.key) in (None, "", []):
             raise UsageError(f"{source} is not a specification (.toml), so {flag.spelled[0]} is needed")
 
 

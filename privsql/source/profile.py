@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table

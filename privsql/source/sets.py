@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine.roles import Field, Roles, fold
+from privsql.engine.names import fold
+from privsql.engine.roles import Field, Roles
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, temp
 from privsql.errors import UsageError
+from privsql.model.listing import listed
 from privsql.model.records import History
-from privsql.model.universe import listed
 from privsql.source.table import AS_TEXT, mount
 
 if TYPE_CHECKING:

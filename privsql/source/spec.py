@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from privsql.engine.database import FILE_KINDS
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.roles import Field, Roles, canonical, fold, label
+from privsql.engine.names import fold, label
+from privsql.engine.roles import Field, Roles, canonical
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import GuaranteeError, UsageError
 from privsql.model.records import History

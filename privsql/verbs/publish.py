@@ -13,11 +13,12 @@ from privsql.attacks import absence
 from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
+from privsql.engine.names import fold
 from privsql.engine.open import log_of
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import GuaranteeError, PrivsqlError, UsageError
-from privsql.mechanisms.contract import Budget, refuse_collisions
+from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.noise import Key, key_file, seed_key, system_key
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from privsql.engine.database import Workshop
+    from privsql.engine.roles import Roles
+    from privsql.mechanisms.contract import Mechanism
     from privsql.model.checks import Result
     from privsql.model.records import Records
     from privsql.source.spec import Spec
@@ -135,8 +138,20 @@ def _key(spec: Spec) -> Key:
 def _prepared(db: Workshop, spec: Spec) -> Records:
     """The source, ready to be published under the specification's names."""
     source = prepared(db, spec, named_records=ledgers.path_of(spec) is not None)
-    refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
+    _refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
     return source
+
+
+def _refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> None:
+    """``UsageError`` if a column or the release is called like something that a release holds."""
+    for role, taken in mechanism.reserved.items():
+        for column in getattr(roles, role):
+            if fold(column.name) in taken:
+                raise UsageError(
+                    f"column {column.name!r} would collide with a column of the release; rename it in source.query"
+                )
+    if fold(name) in {*mechanism.relations, MANIFEST}:
+        raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
 
 
 def _planned(db: Workshop, spec: Spec, source: Records) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from privsql.answers.answer import present
 from privsql.answers.parse import read
 from privsql.answers.question import exact_answer
+from privsql.engine.names import fold
 from privsql.engine.open import scratch
-from privsql.engine.roles import Field, Roles, fold
+from privsql.engine.roles import Field, Roles
 from privsql.engine.sqlfiles import table
 from privsql.errors import PrivsqlError, UsageError
 

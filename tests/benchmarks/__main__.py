@@ -8,6 +8,7 @@
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
+    python -m tests.benchmarks start [--runs N]                            how long the command line takes to start
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
 """
@@ -43,6 +44,7 @@ from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
 from privsql.verbs.evaluate import Workload
 from tests.benchmarks import growing
+from tests.benchmarks import start as starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -374,6 +376,13 @@ def grow(rows: int = 1_000_000) -> None:
     with tempfile.TemporaryDirectory() as place:
         columns = ["release", "records", "groups", "copy s", "publish s", "ratio"]
         show("publishing with a ledger", columns, growing.against_copy(Path(place), rows))
+
+
+@app.command()
+def start(runs: int = 10) -> None:
+    """Medians over processes of their own, beside the bare import of what draws the help."""
+    columns = ["command", "s", "limit", "CPU s", "ratio", "MB"]
+    show("start", columns, starting.starts(runs))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.roles import label
+from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts

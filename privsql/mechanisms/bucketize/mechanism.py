@@ -14,8 +14,8 @@ from sqlglot import exp
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import absence, identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
+from privsql.engine.names import label
 from privsql.engine.positions import positions
-from privsql.engine.roles import label
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import InfeasibleError
 from privsql.exact import linear

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+import scipy
 
 from privsql.mechanisms.bucketize.hall import allocate
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
@@ -122,13 +122,15 @@ def _integer(
     cost = (problem.sizes.astype(float) - 1) ** 2
     while (left := deadline - time.monotonic()) > 0:
         needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
-        result = milp(
+        result = scipy.optimize.milp(
             cost,
             integrality=np.ones(len(cost), dtype=np.int64),
-            bounds=Bounds(0, (upper - lower).astype(float)),
+            bounds=scipy.optimize.Bounds(0, (upper - lower).astype(float)),
             constraints=[
-                LinearConstraint(problem.sizes[None, :].astype(float), rest, rest),
-                LinearConstraint(np.array(relaxation.rows, dtype=float), np.array(needs, dtype=float), np.inf),
+                scipy.optimize.LinearConstraint(problem.sizes[None, :].astype(float), rest, rest),
+                scipy.optimize.LinearConstraint(
+                    np.array(relaxation.rows, dtype=float), np.array(needs, dtype=float), np.inf
+                ),
             ],
             options={"time_limit": left, "mip_rel_gap": 0.0},
         )

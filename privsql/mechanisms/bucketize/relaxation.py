@@ -17,8 +17,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from privsql.mechanisms.bucketize.hall import Flags, transport
 
@@ -73,7 +73,7 @@ class Relaxation:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
-            result = linprog(
+            result = scipy.optimize.linprog(
                 (sizes - 1) ** 2,
                 A_ub=-np.array(self.rows, dtype=float),
                 b_ub=-np.array(self.needs, dtype=float) / n,
@@ -97,7 +97,7 @@ class Relaxation:
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
             shortage = -np.ones((len(self.rows), 1))
-            result = linprog(
+            result = scipy.optimize.linprog(
                 np.append(np.zeros_like(sizes), 1.0),
                 A_ub=np.hstack([-np.array(self.rows, dtype=float), shortage]),
                 b_ub=-np.array(self.needs, dtype=float) / n,

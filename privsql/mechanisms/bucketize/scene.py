@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 from sqlglot import exp
 
 from privsql.attacks.block import Block, Floats, Ints
@@ -149,12 +149,14 @@ class Buckets(Scene):
                 yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fakes)
 
     @cached_property
-    def _counts(self) -> tuple[csr_array, Ints, Ints]:
+    def _counts(self) -> tuple[scipy.sparse.csr_array, Ints, Ints]:
         """How often each bucket lists each value (buckets, m), |g| (buckets,), and the row of every record's bucket."""
         bid, code, count = self.listed
         buckets, rank = np.unique(bid, return_inverse=True)
         own = np.searchsorted(buckets, self.parts)
-        counts = csr_array((count.astype(np.float64), (rank, code)), shape=(len(buckets), len(self.bounds)))
+        counts = scipy.sparse.csr_array(
+            (count.astype(np.float64), (rank, code)), shape=(len(buckets), len(self.bounds))
+        )
         return counts, np.bincount(own, minlength=len(buckets)), own
 
     @cached_property
@@ -179,7 +181,7 @@ class Buckets(Scene):
         fake = np.array([kappa[size] for size in sizes.tolist()])
         scale = 1 / (sizes * (1 - fake))
         shape = (int(level.max()) + 1, len(sizes))
-        members = csr_array((np.ones(len(level)), (level, own)), shape=shape)
+        members = scipy.sparse.csr_array((np.ones(len(level)), (level, own)), shape=shape)
         listed = np.asarray((members @ (counts * scale[:, None])).todense())
         return np.asarray(listed - (members @ (fake * scale))[:, None])
 

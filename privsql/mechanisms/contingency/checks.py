@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency import domains

@@ -15,7 +15,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contingency.parameters import Values
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
 from privsql.mechanisms.contingency.tree import Cells
-from privsql.model.universe import listed
+from privsql.model.listing import listed
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from privsql.engine.roles import fold
+from privsql.engine.names import fold
 from privsql.model.parameters import Epsilon, Parameters, Positive, Share
 from privsql.model.universe import Universe
 

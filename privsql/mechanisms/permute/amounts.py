@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from privsql.answers.channel import Floats
 
@@ -203,6 +203,6 @@ def _none_up_to(held: Held, met: Met, rank: Ints) -> Floats:
     sizes, below = held.sizes[met.group], held.below(met.group, rank[met.set])
     left = sizes - below
     free = left >= met.n
-    kept = gammaln(left + 1) - gammaln(np.maximum(left - met.n, 0) + 1)
-    logs = kept - gammaln(sizes + 1) + gammaln(sizes - met.n + 1)
+    kept = scipy.special.gammaln(left + 1) - scipy.special.gammaln(np.maximum(left - met.n, 0) + 1)
+    logs = kept - scipy.special.gammaln(sizes + 1) + scipy.special.gammaln(sizes - met.n + 1)
     return np.where(met.total((~free).astype(np.int64)) > 0, 0.0, np.exp(met.total(np.where(free, logs, 0.0))))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import POWER, Channel
@@ -45,9 +45,11 @@ class Contents:
         return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
 
     @property
-    def table(self) -> csr_array:
+    def table(self) -> scipy.sparse.csr_array:
         """Records by group and code (B, m)."""
-        return csr_array((self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values))
+        return scipy.sparse.csr_array(
+            (self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values)
+        )
 
     @property
     def is_small(self) -> bool:

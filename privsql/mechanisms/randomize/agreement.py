@@ -19,9 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
-from scipy.special import bdtr, bdtrc, chdtr, chdtrc
+import scipy
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
@@ -41,8 +39,8 @@ def improbable(public: Public) -> list[str]:
     level = SIGNIFICANCE / (2 * len(records))
     highest, lowest = q + p * public.most / records, q + p / records
     seen, trials = public.totals, public.records[public.own]
-    above = (seen > highest * records + 1) & (bdtrc(seen - 1, trials, highest) < level)
-    below = (seen < lowest * records - 1) & (bdtr(seen, trials, lowest) < level)
+    above = (seen > highest * records + 1) & (scipy.special.bdtrc(seen - 1, trials, highest) < level)
+    below = (seen < lowest * records - 1) & (scipy.special.bdtr(seen, trials, lowest) < level)
     return [
         f"sub-table {public.own[cell]}, value {public.code[cell]}: {seen[cell]:.0f} records are too "
         f"{'many' if above[cell] else 'few'}"
@@ -67,8 +65,8 @@ def possible(public: Public, counts: Ints) -> bool:
     tails = np.concatenate((np.full(values, source), public.code, values + np.arange(tables)))
     heads = np.concatenate((np.arange(values), values + public.own, np.full(tables, sink)))
     capacity = np.concatenate((supply, room, demand)).astype(np.int32)
-    graph = csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
-    return int(maximum_flow(graph, source, sink).flow_value) == int(counts.sum()) - cells
+    graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
+    return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value) == int(counts.sum()) - cells
 
 
 def deviation(public: Public, seen: Floats, truth: Floats) -> float | None:
@@ -92,7 +90,7 @@ def deviation(public: Public, seen: Floats, truth: Floats) -> float | None:
     if np.abs(along[~kept]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
         return 0.0  # a difference that perturbation can't make
     statistic, degrees = float((along[kept] ** 2 / values[kept]).sum()), float(kept.sum())
-    return float(2 * min(chdtrc(degrees, statistic), chdtr(degrees, statistic)))
+    return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
 
 
 def _fitted(public: Public, truth: Floats, totals: Floats) -> Floats:

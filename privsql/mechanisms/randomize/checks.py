@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.roles import label
+from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import stated

@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+import scipy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,8 +96,11 @@ def orders(groups: Ints) -> Iterator[Ints]:
 
 def paper_order(groups: Ints) -> Ints:
     """Reverse Cuthill-McKee on A A^T, A (t, m) the counts of the groups (Chaytor and Wang, section 5.2)."""
-    counts = csr_array(groups.astype(np.float64))
-    return np.asarray(reverse_cuthill_mckee(csr_array(counts @ counts.T), symmetric_mode=True), dtype=np.int64)
+    counts = scipy.sparse.csr_array(groups.astype(np.float64))
+    return np.asarray(
+        scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True),
+        dtype=np.int64,
+    )
 
 
 def _nearest(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:

@@ -1,0 +1,186 @@
+"""Flags follow from the models of a specification: all of them are there, and say what a file would say."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+
+from privsql import load
+from privsql.cli import publish as commands
+from privsql.cli.app import app
+from privsql.errors import UsageError
+from privsql.mechanisms import registry
+from privsql.model.parameters import Parameters
+from privsql.source import flags
+from privsql.source.spec import Columns, Ledger, Release, Source
+from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTRACT = {  # the flags that there were before they followed from the models
+    "publish": "sensitive qi table query name mechanism threshold nulls min-bucket-size max-bucket-size format to "
+    "key-file seed replace allow-composition memory-limit threads json",
+    "plan": "sensitive qi table query mechanism threshold nulls min-bucket-size max-bucket-size memory-limit threads "
+    "json",
+}
+BASKETS = "SELECT list_filter(['ale', 'figs'], lambda good, k: (i + k) % (k + 1) = 0) AS goods FROM range(40) t(i)"
+TABLE = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = "disease"'
+SAME = {  # columns and mechanism in TOML, and as flags
+    "bucketize": (
+        f"{TABLE}\nnulls = {{ zip = 'suppress', age = 'refuse' }}",
+        'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3\nprune = "loss"\nproof_seconds = 0.5',
+        [*ROLES, "--nulls", "zip=suppress", "--nulls", "age=refuse", "--mechanism", "two-size",
+         "--threshold", "8*f + 0.02", "--min-bucket-size", "3", "--prune", "loss", "--proof-seconds", "0.5"],
+    ),
+    "exceptions": (
+        TABLE,
+        'threshold = { default = 0.3, HIV = "1/20" }',
+        [*ROLES, "--threshold", "{ default = 0.3, HIV = '1/20' }"],
+    ),
+    "fakes": (
+        TABLE,
+        "threshold = 0.25\nfake_values = 2\nexclude_negative = true",
+        [*ROLES, "--threshold", "0.25", "--fake-values", "2", "--exclude-negative"],
+    ),
+    "randomize": (
+        TABLE,
+        'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/13"\nrho2 = 0.2',
+        [*ROLES, "--kind", "randomize", "--algorithm", "up", "--rho1", "1/13", "--rho2", "0.2"],
+    ),
+    "permute": (
+        'quasi_identifiers = ["age"]\nsensitive = "zip"',
+        'kind = "permute"\nk = 5\ne = "30 days"',
+        ["--qi", " age,", "--sensitive", "zip", "--kind", "permute", "--k", "5", "--e", "30 days"],
+    ),
+    "setvalued": (
+        'items = "goods"',
+        'kind = "setvalued"\nepsilon = 0.5\nuniverse = ["ale", "figs"]\ntau = 3\n[ledger]\nepsilon = 2.5',
+        ["--items", "goods", "--kind", "setvalued", "--epsilon", "0.5", "--universe", '["ale", "figs"]', "--tau", "3",
+         "--ledger-epsilon", "2.5"],
+    ),
+    "contingency": (
+        'categories = ["sex", "disease"]',
+        'kind = "contingency"\nepsilon = 1\ndomains = { sex = ["F", "M"], disease = "data" }\nfan_out = 3',
+        ["--categories", "sex,disease", "--kind", "contingency", "--epsilon", "1", "--domains", 'sex=["F", "M"]',
+         "--domains", "disease=data", "--fan-out", "3"],
+    ),
+}  # fmt: skip
+
+
+def given(command: str, *arguments: str) -> dict[str, Any]:
+    """What a command line says of the flags of the models."""
+    group: Any = typer.main.get_command(app)
+    with group.make_context("privsql", [command, *arguments]) as outer:
+        verb = group.get_command(outer, command)
+        with verb.make_context(command, list(arguments), parent=outer) as context:
+            return {name: context.params[name] for name in flags.flags() if name in context.params}
+
+
+def spelled(command: str) -> set[str]:
+    """Every option that the help of a command lists."""
+    words = succeeded(command, "--help").out.replace(",", " ").split()
+    return {word for word in words if word.startswith("--")}
+
+
+@pytest.mark.parametrize("command", CONTRACT)
+def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
+    keys = {*(Source.model_fields | Columns.model_fields)} - {"database", "file", "quasi_identifiers"}
+    keys |= {f"ledger_{key}" for key in Ledger.model_fields}
+    keys |= {key for kind in registry.PACKAGES for key in registry.parameters(kind).model_fields}
+    if command == "publish":
+        keys |= set(Release.model_fields)
+    missing = {"--" + key.replace("_", "-") for key in keys} | {f"--{name}" for name in CONTRACT[command].split()}
+    assert missing - spelled(command) == set()
+
+
+def test_no_two_options_of_a_command_share_a_name() -> None:
+    own = set(inspect.signature(commands.publish).parameters) - {"ctx", "as_json"} | {"json", "help"}
+    assert own == set(flags.TAKEN)
+    assert own & flags.flags().keys() == set()
+    names = [name for flag in flags.flags().values() for name in flag.spelled]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_flags_say_what_a_file_says(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, mechanism, arguments = SAME[case]
+    monkeypatch.chdir(tmp_path)
+    file = specification(tmp_path, columns=columns, mechanism=mechanism, release='name = "ill"\nto = "ill.duckdb"')
+    found = flags.asked(tmp_path / "people.parquet", given("publish", "x", *arguments, "--name", "ill"))
+    wanted = load(file)
+    assert found.model_copy(update={"release": wanted.release}) == wanted
+    assert found.release.name == "ill"
+
+
+def test_other_mechanisms_publish_from_flags(tmp_path: Path) -> None:
+    people, baskets = write(tmp_path / "p.parquet", PEOPLE.format(n=200)), write(tmp_path / "b.parquet", BASKETS)
+    flagged = ["--qi", "age,sex", "--sensitive", "zip", "--kind", "permute", "--k", "3", "--e", "10"]
+    done = succeeded("publish", people, *flagged, "--to", tmp_path / "zip.duckdb", "--json").json
+    assert (done["mechanism"], done["published"]) == ("permute", 200)
+    sets = ["--items", "goods", "--kind", "setvalued", "--epsilon", "1", "--universe", "data"]
+    assert (
+        succeeded("publish", baskets, *sets, "--to", tmp_path / "b.duckdb", "--json").json["mechanism"] == "setvalued"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kind", "permute", *ROLES, "--e", "3"], ["--k is needed"]),
+        (["--kind", "randomize", *ROLES, "--rho1", "0.1"], ["--rho2 is needed"]),
+        (["--kind", "setvalued", "--epsilon", "1", "--universe", "data"], ["--items is needed"]),
+        (["--kind", "contingency", "--epsilon", "1"], ["--categories is needed"]),
+        (["--kind", "setvalued", "--record", "r", "--item", "i", "--epsilon", "1"], ["--universe is needed"]),
+        (["--kind", "permute", "--categories", "sex", "--k", "3", "--e", "3"], ["do not fit"]),
+        ([*ROLES, "--threshold", "0.5", "--k", "5"], ["--k ", "bucketize", "permute"]),
+        ([*ROLES, "--threshold", "0.5", "--epsilon", "1"], ["--epsilon", "setvalued, contingency"]),
+        ([*ROLES, "--threshold", "0.5", "--kind", "noise"], ["mechanism.kind", "'noise'", "permute"]),
+        ([*ROLES, "--threshold", ""], ["--threshold is needed"]),
+        (["--qi", ",", "--sensitive", "disease", "--threshold", "0.5"], ["--qi is needed"]),
+        ([*ROLES, "--threshold", "0.5\n[release]\nname = 'x'"], ["threshold"]),
+        ([*ROLES, "--threshold", "[" * 20_000], ["threshold"]),
+        ([*ROLES, "--threshold", "0.5", "--fake-values", "many"], ["fake_values"]),
+    ],
+)
+def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    people = write(tmp_path / "people.parquet", PEOPLE.format(n=40))
+    refused(run("plan", people, *arguments), 2, *words)
+
+
+def test_no_flag_but_those_of_the_target_goes_with_a_file(tmp_path: Path) -> None:
+    file = specification(tmp_path)
+    values: dict[str, Any] = {"switch": False, "names": "x", "pairs": ["x=1"], "one": "1"}
+    for flag in flags.flags().values():
+        if flag.name in flags.WITH_A_FILE:
+            continue
+        with pytest.raises(UsageError) as error:
+            flags.asked(file, {flag.name: values[flag.form]})
+        assert str(error.value).startswith(f"{flag.spelled[0]} does not go with"), flag.name
+    moved = flags.asked(file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()})
+    assert (moved.target, moved.release.format) == (tmp_path / "r", "parquet")
+
+
+class Odd(Parameters):
+    """A mechanism whose parameters are called like flags that there are."""
+
+    kind: Literal["odd"] = "odd"
+    algorithm: Literal["only"] = "only"
+    query: str
+    seed: int = Field(default=7, description="Where to begin.")
+
+
+def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.PACKAGES, "odd", "nowhere")
+    known = registry.parameters
+    monkeypatch.setattr(flags, "parameters", lambda kind: Odd if kind == "odd" else known(kind))
+    found = flags.flags()
+    assert found["mechanism_query"].spelled == ("--mechanism-query",)
+    assert found["mechanism_seed"].fields.keys() == {"odd"}
+    assert found["query"].section == "source"
+    assert found["mechanism_seed"].help == "Where to begin. [default: 7]"
+    assert "odd: only. [default: only]" in found["algorithm"].help

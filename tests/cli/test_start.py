@@ -1,0 +1,70 @@
+"""What the command line imports before it is needed: nothing that is heavy, and no mechanism but the one at hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from privsql import inspect
+from privsql.cli.app import app
+from privsql.mechanisms.registry import PACKAGES
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = {"pandas", "scipy", "pyarrow", "matplotlib", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
+VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
+RELEASES = ROOT / "tests" / "fixtures" / "format1"
+PROGRAM = """
+import contextlib, io, json, sys
+from privsql.__main__ import main
+loaded = []
+for line in json.loads(sys.argv[1]):
+    sys.argv = ["privsql", *line]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        main()
+    loaded.append(sorted(sys.modules))
+print(json.dumps(loaded))
+"""
+
+
+def loaded(*lines: list[str]) -> list[set[str]]:
+    """The modules that one process has imported after each of several commands."""
+    command = [sys.executable, "-c", PROGRAM, json.dumps(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [set(modules) for modules in json.loads(done.stdout)]
+
+
+def test_help_imports_nothing_that_is_heavy() -> None:
+    without_models = [verb for verb in VERBS if verb not in ("publish", "plan")]
+    lines = [["--version"], ["--help"], *([verb, "--help"] for verb in without_models), ["verify", "--no-such"]]
+    for line, modules in zip(lines, loaded(*lines), strict=True):
+        assert modules & (HEAVY | {"pydantic", "rich.console", "privsql.source.spec"}) == set(), line
+        assert not any(name.startswith(tuple(PACKAGES.values())) for name in modules), line
+
+
+def test_the_models_import_nothing_that_is_heavy() -> None:
+    lines = [["publish", "--help"], ["plan", "--help"], ["schema"]]
+    for line, modules in zip(lines, loaded(*lines), strict=True):
+        assert modules & (HEAVY | {"rich.console"}) == set(), line
+        assert modules.issuperset(f"{package}.parameters" for package in PACKAGES.values())
+        assert not any(f"{package}.mechanism" in modules for package in PACKAGES.values())
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_a_query_imports_its_own_mechanism_alone(tmp_path: Path, kind: str) -> None:
+    release = tmp_path / f"{kind}.duckdb"
+    release.write_bytes(gzip.decompress((RELEASES / f"{kind}.duckdb.gz").read_bytes()))
+    name = inspect(release).name
+    (modules,) = loaded(["query", str(release), f"SELECT COUNT(*) FROM {name}", "--json"])
+    others = [package for other, package in PACKAGES.items() if other != kind]
+    assert [one for one in modules if one.startswith(tuple(others))] == []
+    assert f"{PACKAGES[kind]}.mechanism" in modules
+    assert modules & {"pandas", "matplotlib", "opendp", "tomlkit", "scipy.optimize", "privsql.source.spec"} == set()
