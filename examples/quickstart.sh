@@ -3,7 +3,11 @@
 set -eu
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
-[ -x .venv/bin/privsql ] || { "$python" -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check .; }
+[ -x .venv/bin/privsql ] || {
+  "$python" -m venv .venv
+  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+  .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .
+}
 PATH="$PWD/.venv/bin:$PATH"
 cd examples
 set -x

@@ -4,5 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 [ -x .venv-test/bin/pytest ] || "$python" -m venv .venv-test
-.venv-test/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+pip=".venv-test/bin/pip --quiet --disable-pip-version-check"
+$pip install --require-hashes --requirement tests/requirements.lock
+$pip install --no-deps --no-build-isolation --editable .
 exec .venv-test/bin/pytest "$@"
