@@ -12,6 +12,7 @@ import sys
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
+from privsql.mechanisms.registry import PACKAGES, of, parameters
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for p
 TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
 ROOMS = ("cli", "verbs", "releases", "source", "mechanisms", "attacks", "answers", "model", "engine")
 GROUND = ("dpnoise", "noise", "exact", "errors", "_version")
+KNOWN = {
+    kind: {kind, type_.__name__} | {scene} - {""}
+    for kind, type_, scene in (
+        (kind, parameters(kind), getattr(of(kind).adversaries.scene, "__name__", "")) for kind in PACKAGES
+    )
+}
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
 HELP = {"help", "epilog", "metavar"}  # arguments that hold what people read
 ENGINES = {"duckdb", "pyspark"}
@@ -85,6 +92,52 @@ def strings(module: str) -> Iterator[tuple[int, str]]:
 def test_every_module_stands_in_a_room() -> None:
     assert {room(module) for module in MODULES} <= set(LAYERS)
     assert {room(module) for module in MODULES} >= set(ROOMS)
+
+
+def layer(module: str) -> int:
+    return LAYERS.index(room(module))
+
+
+def test_imports_point_down() -> None:
+    """``privsql/__init__.py`` hands public names on; it stands above what it names and below the command line."""
+    wrong = [f"{module} -> {name}" for module in MODULES for name in inner(module) if layer(name) < layer(module)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_door_knows_an_engine() -> None:
+    """Nothing outside the engine imports one, nor what it is made of: ``engine.open`` is the door."""
+    folders = tuple(f"engine.{path.name}." for path in (PACKAGE / "engine").iterdir() if path.is_dir())
+    inside = [module for module in MODULES if module.startswith(folders)]
+    wrong = [
+        f"{module} -> {name}"
+        for module in MODULES
+        for name in inner(module) & set(inside)
+        if module not in inside and module != "engine.open"
+    ]
+    wrong += [f"{module} -> {name}" for module in MODULES if module not in inside for name in outer(module) & ENGINES]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_mechanism_is_known_outside_its_room() -> None:
+    """By name, class or kind: in code and in strings, but for docstrings. The registry alone lists them."""
+    wrong = []
+    for module, tree in TREES.items():
+        own = module.split(".")[1] if module.startswith("mechanisms.") else ""
+        if module == "mechanisms.registry":
+            continue
+        strange = {name for kind, names in KNOWN.items() if kind != own for name in names}
+        named = [(node.lineno, node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        named += [(node.lineno, node.attr) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        named += [
+            (node.lineno, part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom | ast.Import)
+            for alias in node.names
+            for part in (*alias.name.split("."), *(getattr(node, "module", None) or "").split("."))
+        ]
+        named += [(line, word) for line, text in strings(module) for word in re.findall(r"\w+", text)]
+        wrong += [f"{module}:{line}: {name}" for line, name in named if name in strange]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_imports_in_circles() -> None:

@@ -12,6 +12,7 @@ from privsql.cli import printing
 from privsql.cli.app import Json, Memory, Threads, app, running, tell, warn
 from privsql.cli.flags import Planned, Specified, specification
 from privsql.errors import UsageError
+from privsql.mechanisms.registry import DEFAULT, PACKAGES
 
 if TYPE_CHECKING:
     from privsql.noise import Key
@@ -77,7 +78,7 @@ def init(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A DuckDB, Parquet or CSV file.")],
     table: Annotated[str | None, typer.Option(help="Table or view of a DuckDB source.")] = None,
     sensitive: Annotated[str | None, typer.Option(help="The sensitive column, if its name does not tell.")] = None,
-    kind: Annotated[str, typer.Option(help="The mechanism: bucketize, randomize, ..")] = "bucketize",
+    kind: Annotated[str, typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}.")] = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""

@@ -99,7 +99,7 @@ class Columns(_Part):
     record: str | None = Field(default=None, description="Item sets, a row per item: the column of the record.")
     item: str | None = Field(default=None, description="Item sets, a row per item: the column of the item.")
     categories: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="The columns of a contingency table."
+        default=(), validate_default=False, description="The columns of a table of categories."
     )
     nulls: dict[str, NullPolicy] = Field(
         default_factory=dict, description="What happens to NULL in a column: value, suppress or refuse."
@@ -127,7 +127,7 @@ class Columns(_Part):
         """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
         if self.categories:
             if self.quasi_identifiers or self.sensitive or self.sets:
-                raise ValueError("categories stand alone: a contingency table has no columns of another role")
+                raise ValueError("categories stand alone: a table of them has no columns of another role")
         elif not self.sets:
             for name in ("quasi_identifiers", "sensitive"):
                 if not getattr(self, name):

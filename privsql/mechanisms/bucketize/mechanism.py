@@ -111,7 +111,7 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
         facts |= {"fake_values": asked.fake_values, "weak_fakes": weak}
         db.put("composition", composition.table)
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
+    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
     db.put("fractions", _fractions(composition, problem))
     holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("bucketize/values", holes), into="release")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
-SQL: tuple[str, ...] = ("core/", "permute/", "verify/", "bucketize/st")  # what makes and checks a release
+SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
 
 
 class Facts(BaseModel):

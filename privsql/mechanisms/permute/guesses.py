@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.permute.axis import Ints
     from privsql.mechanisms.permute.contents import Contents
     from privsql.mechanisms.permute.parameters import Extent
-    from privsql.mechanisms.permute.scene import Groups
+    from privsql.mechanisms.permute.scene import Permuted
 
 POOR = "groups with few or near values"
 POOR_KNOWS = "the person's quasi-identifiers; looks for groups with fewer than k values, or a range below e"
@@ -39,14 +39,14 @@ NEAR_KNOWS = "the person's quasi-identifiers; guesses the range of values that m
 TOO_LARGE = "too many groups and values to be learnt from"
 
 
-def poor(scene: Groups) -> list[Finding]:
+def poor(scene: Permuted) -> list[Finding]:
     """The promise itself: share of the groups that are not (k,e)-anonymous."""
     number, held = scene.contents.groups, len(scene.unfine)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
     return [Finding(POOR, POOR_KNOWS, promised=True, attacked=number, unit="groups", above=held / number, notes=notes)]
 
 
-def exact(scene: Groups) -> list[Finding]:
+def exact(scene: Permuted) -> list[Finding]:
     """Belief in the commonest value of the group of every record; how many values are certain, or above 1/2."""
     tally = scene.tally()
     for block in scene.blocks():
@@ -60,7 +60,7 @@ def exact(scene: Groups) -> list[Finding]:
     return [Finding(EXACT, EXACT_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
 
 
-def near(view: ReleaseView, scene: Groups) -> list[Finding]:
+def near(view: ReleaseView, scene: Permuted) -> list[Finding]:
     """Belief that a record's value lies within the distance of the best guess; by default e."""
     asked = read(view.manifest)
     distance = asked.e if view.within is None else _distance(view.within)
@@ -116,10 +116,10 @@ def covered(held: Contents, reach: list[int]) -> Ints:
     return most
 
 
-def _if_small(one: Adversary[Groups]) -> Adversary[Groups]:
+def _if_small(one: Adversary[Permuted]) -> Adversary[Permuted]:
     """The adversary, who learns from the channel only where that can be held."""
 
-    def attack(learnt: Learnt[Groups]) -> list[Finding]:
+    def attack(learnt: Learnt[Permuted]) -> list[Finding]:
         if learnt.scene.contents.is_small:
             return one.attack(learnt)
         return [Finding(one.name, one.knows, one.promised, applies=False, notes=(TOO_LARGE,))]
@@ -127,15 +127,15 @@ def _if_small(one: Adversary[Groups]) -> Adversary[Groups]:
     return Adversary(one.name, one.knows, one.promised, attack)
 
 
-def _on_scene(attack: Callable[[Groups], list[Finding]]) -> Callable[[Learnt[Groups]], list[Finding]]:
+def _on_scene(attack: Callable[[Permuted], list[Finding]]) -> Callable[[Learnt[Permuted]], list[Finding]]:
     return lambda learnt: attack(learnt.scene)
 
 
-def _near(learnt: Learnt[Groups]) -> list[Finding]:
+def _near(learnt: Learnt[Permuted]) -> list[Finding]:
     return near(learnt.view, learnt.scene)
 
 
-ADVERSARIES: tuple[Adversary[Groups], ...] = (
+ADVERSARIES: tuple[Adversary[Permuted], ...] = (
     Adversary(POOR, POOR_KNOWS, promised=True, attack=_on_scene(poor)),
     order.ADVERSARY,
     identifiers.ADVERSARY,

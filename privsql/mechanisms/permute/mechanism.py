@@ -26,7 +26,7 @@ from privsql.mechanisms.permute.history import History, arranged, labels
 from privsql.mechanisms.permute.incremental import release
 from privsql.mechanisms.permute.parameters import Permute, extent
 from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
-from privsql.mechanisms.permute.scene import Groups as Scene
+from privsql.mechanisms.permute.scene import Permuted
 from privsql.mechanisms.permute.sweep import static
 from privsql.mechanisms.permute.view import view
 
@@ -94,7 +94,7 @@ def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[st
     source.history.groups = groups
     db.put("composition", contents(groups[shown], codes[shown]))
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    db.make("st", fill("bucketize/st", holes), into="release", title="Writing the sensitive table")
+    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
     db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
     listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("permute/values", listed), into="release")
@@ -234,7 +234,7 @@ MECHANISM = Mechanism(
     answers=Answers,
     evaluate=by_questions,
     adversaries=Suite(
-        scene=Scene,
+        scene=Permuted,
         adversaries=guesses.ADVERSARIES,
         combining=(intersection.attack, together.attack),
         quick=None,

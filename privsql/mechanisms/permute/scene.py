@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privsql.attacks.block import Floats, Ints
 
 
-class Groups(Scene):
+class Permuted(Scene):
     """QIT and ST. No belief in a single value is bounded: (k,e) is about how many and how far apart values are."""
 
     records, part, independent = "qit", "bid", False
