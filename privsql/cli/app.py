@@ -129,7 +129,7 @@ def _streams() -> None:
 def _put(shown: dict[str, Any]) -> None:
     import json  # noqa: PLC0415 (only where it is asked for)
 
-    print(json.dumps(shown, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
+    print(json.dumps(shown, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
 
 
 def _failed(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:

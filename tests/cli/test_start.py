@@ -38,7 +38,7 @@ def loaded(*lines: list[str]) -> list[set[str]]:
     """The modules that one process has imported after each of several commands."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(lines)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     return [set(modules) for modules in json.loads(done.stdout)]
 
 
