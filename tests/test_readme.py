@@ -10,9 +10,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-import duckdb
 import pytest
 
+from support.commands import write
 from support.places import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,9 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease, "
         "(i * 37 % 900 * 50)::INTEGER AS income, i AS person_id FROM range(6000) t(i)"
     )
-    duckdb.sql(f"COPY ({query}) TO '{folder / 'people.parquet'}'")
+    write(folder / "people.parquet", query)
     goods = "list_filter(['ale', 'bread', 'figs'], lambda good, k: (i + k) % (k + 1) = 0)"
-    duckdb.sql(f"COPY (SELECT {goods} AS goods FROM range(6000) t(i)) TO '{folder / 'baskets.parquet'}'")
+    write(folder / "baskets.parquet", f"SELECT {goods} AS goods FROM range(6000) t(i)")
     return folder
 
 

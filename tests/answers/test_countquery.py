@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -19,6 +19,9 @@ from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share
 from support.loops import each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FEW = settings(max_examples=share(300), deadline=None, derandomize=True)
 ROLES = Roles(
@@ -215,12 +218,13 @@ ATOMS = ["p", "q", "x", "y", "p = q", "x IS DISTINCT FROM y", "p IS NULL", "NOT 
 
 
 @pytest.fixture(scope="module")
-def truth() -> duckdb.DuckDBPyConnection:
+def truth() -> Iterator[duckdb.DuckDBPyConnection]:
     """All 81 assignments of three-valued truth to p, q, x, y."""
-    con = duckdb.connect()
-    con.execute("CREATE TABLE v AS SELECT * FROM (VALUES (TRUE), (FALSE), (NULL)) AS t(v)")
-    con.execute("CREATE TABLE t AS SELECT a.v AS p, b.v AS q, c.v AS x, d.v AS y FROM v AS a, v AS b, v AS c, v AS d")
-    return con
+    every = "SELECT a.v AS p, b.v AS q, c.v AS x, d.v AS y FROM v AS a, v AS b, v AS c, v AS d"
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE v AS SELECT * FROM (VALUES (TRUE), (FALSE), (NULL)) AS t(v)")
+        con.execute(f"CREATE TABLE t AS {every}")
+        yield con
 
 
 @FEW

@@ -8,6 +8,7 @@ import json
 import random
 import re
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -28,6 +29,7 @@ from support.effort import share
 from support.loops import each
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from privsql.answers.answer import Answer
@@ -48,15 +50,21 @@ def as_text(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class World:
-    """A release, and an engine of its own with the weighted view and the source as tables."""
+    """A release that is kept open, and an engine of its own with the weighted view and the source as tables."""
 
     path: Path
     name: str
     oracle: duckdb.DuckDBPyConnection
+    release: api.Release
+
+    def close(self) -> None:
+        """Close both."""
+        self.oracle.close()
+        self.release.close()
 
     def query(self, sql: str) -> Answer:
         """The answer of privsql."""
-        return api.query(self.path, sql, estimator="baseline")
+        return self.release.query(sql, estimator="baseline")
 
     def estimate(self, condition: str) -> tuple[float, float | None, float, float]:
         """The figures of a plain count under a condition."""
@@ -118,7 +126,7 @@ def world(path: Path, source: Path, name: str) -> World:
         oracle.execute("DETACH warehouse")
     else:
         oracle.execute(f"CREATE TABLE source AS SELECT * FROM '{source}'")
-    return World(path, name, oracle)
+    return World(path, name, oracle, api.open(path))
 
 
 # Releases -------------------------------------------------------------------------------------------------------------
@@ -156,16 +164,17 @@ def survey_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def survey(survey_folder: Path) -> World:
+def survey(survey_folder: Path) -> Iterator[World]:
     """Its release, with buckets of several sizes."""
     source = survey_folder / "survey.parquet"
     path = released(survey_folder, source, {"quasi_identifiers": QI, "sensitive": "ill"}, "survey")
     assert len(api.inspect(path).facts["setting"]) > 1
-    return world(path, source, "survey")
+    with closing(world(path, source, "survey")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> World:
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A DuckDB table with a compound sensitive attribute, a part of which is NULL in some records."""
     folder = tmp_path_factory.mktemp("clinic")
     source, rng = folder / "clinic.duckdb", dice(6)
@@ -176,11 +185,12 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> World:
         con.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
     nulls = {"disease": "value", "stage Nr": "value"}
     columns = {"quasi_identifiers": ["ward", "group"], "sensitive": ["disease", "stage Nr"], "nulls": nulls}
-    return world(released(folder, source, columns, "clinic"), source, "clinic")
+    with closing(world(released(folder, source, columns, "clinic"), source, "clinic")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def hidden(tmp_path_factory: pytest.TempPathFactory) -> World:
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """NULL is a sensitive value of its own; the release has a name that must be quoted."""
     folder = tmp_path_factory.mktemp("hidden")
     source, rng = folder / "hidden.duckdb", dice(7)
@@ -190,7 +200,8 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> World:
         con.executemany("INSERT INTO t VALUES (?, ?)", rows)
     columns = {"quasi_identifiers": ["q"], "sensitive": "s", "nulls": {"s": "value"}}
     path = released(folder, source, columns, 'the "größe" of all')
-    return world_named(path, source)
+    with closing(world_named(path, source)) as made:
+        yield made
 
 
 def world_named(path: Path, source: Path) -> World:
@@ -202,7 +213,7 @@ INSIDE = ["rank", "n", "size", "g_0", "g_1", "q_0", "count"]
 
 
 @pytest.fixture(scope="module")
-def inside(tmp_path_factory: pytest.TempPathFactory) -> World:
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Columns whose names are those of privsql's own statements; no two of them hold the same."""
     folder = tmp_path_factory.mktemp("inside")
     source = folder / "inside.duckdb"
@@ -215,7 +226,8 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> World:
             FROM range(600) AS r(i)"""
         )
     columns = {"quasi_identifiers": INSIDE, "sensitive": ["c", "s_0"]}
-    return world(released(folder, source, columns, "inside"), source, "inside")
+    with closing(world(released(folder, source, columns, "inside"), source, "inside")) as made:
+        yield made
 
 
 KINDS = {
@@ -240,7 +252,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> World:
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One quasi-identifier of every type, with its extreme values, in buckets of two sizes."""
     folder = tmp_path_factory.mktemp("kinds")
     source = folder / "kinds.duckdb"
@@ -250,7 +262,8 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> World:
     columns = {"quasi_identifiers": list(KINDS), "sensitive": "s"}
     path = released(folder, source, columns, "kinds", algorithm="multi-size", threshold="1.2*f + 0.05")
     assert len(api.inspect(path).facts["setting"]) > 1
-    return world(path, source, "kinds")
+    with closing(world(path, source, "kinds")) as made:
+        yield made
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
@@ -846,13 +859,13 @@ def test_suppressed_records_are_not_counted(tmp_path: Path) -> None:
         con.execute("CREATE TABLE t AS SELECT i % 5 AS q, nullif('v' || i * 3 % 7, 'v0') AS s FROM range(350) AS r(i)")
     columns = {"quasi_identifiers": ["q"], "sensitive": "s", "nulls": {"s": "suppress"}}
     path = released(tmp_path, tmp_path / "part.duckdb", columns, "part")
-    there = world(path, tmp_path / "part.duckdb", "part")
-    there.oracle.execute("DELETE FROM source WHERE s IS NULL")
-    for condition in ("TRUE", "q = 2"):
-        there.check(condition, exact=True)
-    for condition in ("q = 2 AND s = 'v1'", "NOT (q = 2 AND s = 'v1')"):
-        there.check(condition)
-    assert there.estimate("s IS NULL") == (0, 0, 0, 0)
+    with closing(world(path, tmp_path / "part.duckdb", "part")) as there:
+        there.oracle.execute("DELETE FROM source WHERE s IS NULL")
+        for condition in ("TRUE", "q = 2"):
+            there.check(condition, exact=True)
+        for condition in ("q = 2 AND s = 'v1'", "NOT (q = 2 AND s = 'v1')"):
+            there.check(condition)
+        assert there.estimate("s IS NULL") == (0, 0, 0, 0)
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

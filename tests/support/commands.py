@@ -98,6 +98,12 @@ def warehouse(path: Path, *statements: str) -> Path:
     return path
 
 
+def fetched(sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a query that reads no release."""
+    with duckdb.connect() as db:
+        return db.execute(sql).fetchall()
+
+
 def rows(release: Path, sql: str) -> list[tuple[Any, ...]]:
     """Rows of a query on a release."""
     with duckdb.connect(str(release), read_only=True) as db:

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import privsql
-from support.commands import refused, rows, run, specification, succeeded, write
+from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +103,7 @@ def test_too_frequent_values_are_left_out_and_counted(skewed: Path) -> None:
     assert done["suppressed"] == done["left_out"] == 4000 - published
     assert counts["flu"] * 5 <= published < (counts["flu"] + 1) * 5 + 5
     assert {disease: n for disease, n in counts.items() if disease != "flu"} == dict(
-        duckdb.sql(f"SELECT disease, count(*) FROM ({SKEWED}) WHERE disease <> 'flu' GROUP BY disease").fetchall()
+        fetched(f"SELECT disease, count(*) FROM ({SKEWED}) WHERE disease <> 'flu' GROUP BY disease")
     )
     succeeded("verify", skewed / "anatomy.duckdb")
     succeeded("verify", skewed / "anatomy.duckdb", "--source", skewed / "anatomy.toml")

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import privsql
 import privsql as api
-from privsql.cli.app import app
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.noise import seed_key
 from privsql.source.spec import Spec, build
+from support import commands
+from support.commands import write
 from support.loops import each, rest_slow
 from support.places import REAL, ROOT
 
 QI = ["age", "sex", "education", "marital", "race", "work_class", "birthplace"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 THRESHOLDS = {"constant": "1/8", "linear": "8*f + 0.02"}
 FIGURES = ["estimate", "std_error", "low", "high"]
 SUMMARY = {"queries", "mean_relative_error", "median_relative_error", "coverage", "bands"}
@@ -75,6 +79,7 @@ class World:
     folder: Path
     specs: dict[str, Spec]
     oracle: duckdb.DuckDBPyConnection
+    releases: dict[str, privsql.Release]
 
     def path(self, name: str = "linear") -> Path:
         """A release's file."""
@@ -92,8 +97,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """20,000 people, published with each threshold and a seed."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """20,000 people, published with each threshold and a seed; the releases are kept open."""
     folder = tmp_path_factory.mktemp("census")
     found = importlib.util.spec_from_file_location("make_census", ROOT / "examples" / "make_census.py")
     assert found is not None
@@ -107,15 +112,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         api.publish(spec, key=seed_key(5))
     (folder / "spec.toml").write_text(TOML, encoding="utf-8")
     (folder / "workload.sql").write_text(";\n".join(PER_GROUP) + ";\n", encoding="utf-8")
-    oracle = duckdb.connect()
-    oracle.execute(f"CREATE TABLE census AS SELECT * FROM read_parquet('{source}')")
-    return World(folder, specs, oracle)
+    with ExitStack() as stack:
+        oracle = stack.enter_context(duckdb.connect())
+        oracle.execute(f"CREATE TABLE census AS SELECT * FROM read_parquet('{source}')")
+        releases = {name: stack.enter_context(privsql.open(folder / f"{name}.duckdb")) for name in specs}
+        yield World(folder, specs, oracle, releases)
 
 
 def ask(world: World, sql: str, name: str = "linear", attach: list[Path] | None = None) -> pd.DataFrame:
     """One query of a release."""
-    with privsql.open(world.path(name), attach or ()) as release:
-        return release.sql(sql)
+    if attach:
+        with privsql.open(world.path(name), attach) as release:
+            return release.sql(sql)
+    return world.releases[name].sql(sql)
 
 
 def close(row: Any, true: float) -> bool:
@@ -214,9 +223,9 @@ def test_unknown_workloads_are_refused(world: World, workload: api.Workload, err
 
 def run(*arguments: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
+    done = commands.run(*arguments)
+    assert done.crash is None, repr(done.crash)
+    return done.code, done.out, done.err
 
 
 @pytest.mark.parametrize(("ending", "magic"), rest_slow([("png", b"\x89PNG"), ("svg", b"<?xml")]))
@@ -419,10 +428,7 @@ def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             for name, sql in LOOKUPS.items():
                 connection.execute(f"CREATE TABLE {name} AS {sql}")
         return [path]
-    form = "(FORMAT parquet)" if request.param == "parquet" else "(FORMAT csv, HEADER)"
-    for name, sql in LOOKUPS.items():
-        duckdb.sql(f"COPY ({sql}) TO '{folder / name}.{request.param}' {form}")
-    return [folder / f"{name}.{request.param}" for name in LOOKUPS]
+    return [write(folder / f"{name}.{request.param}", sql) for name, sql in LOOKUPS.items()]
 
 
 @each(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2
 
@@ -169,9 +170,8 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(7)
     age = rng.integers(0, 8, 4000)
     illness = (age // 2 * 3 + rng.integers(0, 9, 4000)) % 12
-    db = duckdb.connect()
-    db.register("t", pa.table({"age": age, "sex": rng.integers(0, 2, 4000), "illness": illness}))
-    db.execute(f"COPY t TO '{folder / 'ward.parquet'}'")
+    people = pa.table({"age": age, "sex": rng.integers(0, 2, 4000), "illness": illness})
+    pq.write_table(people, folder / "ward.parquet")
     for name, extra in {
         "plain": "", "two": "fake_values = 2", "picky": "fake_values = 1\nexclude_negative = true",
         "weaker": 'fake_values = 3\nexclude_negative = true\nno_admissible_fake = "weaker"',

@@ -13,6 +13,7 @@ import pytest
 from support.commands import (
     MANIFEST,
     Outcome,
+    fetched,
     left_over,
     manifest,
     refused,
@@ -29,7 +30,7 @@ from support.loops import each, rest_slow
 from support.tampering import fact, parameter, stating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FACTS = {"subtables", "groups", "bound", "bound_up", "retention", "retention_up", "optimal"}
@@ -56,11 +57,11 @@ def place(hospital: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def truth(hospital: Path) -> duckdb.DuckDBPyConnection:
+def truth(hospital: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """The source as table ill."""
-    db = duckdb.connect()
-    db.execute(f"CREATE TABLE ill AS FROM '{hospital / 'people.parquet'}'")
-    return db
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE ill AS FROM '{hospital / 'people.parquet'}'")
+        yield db
 
 
 def answers(release: Path, sql: str, *flags: object) -> list[dict[str, Any]]:
@@ -228,12 +229,12 @@ def test_two_sensitive_columns_are_one_value(place: Path) -> None:
     )
     succeeded("publish", spec, "--seed", 2)
     succeeded("verify", place / "two.duckdb", "--source", spec)
-    real = set(duckdb.sql(f"SELECT DISTINCT sex, disease FROM ({sql})").fetchall())
+    real = set(fetched(f"SELECT DISTINCT sex, disease FROM ({sql})"))
     assert set(rows(place / "two.duckdb", "SELECT DISTINCT sex, disease FROM perturbed")) <= real
     assert set(rows(place / "two.duckdb", "SELECT sex, disease FROM privsql_values")) == real
     (both,) = answers(place / "two.duckdb", "SELECT COUNT(*) FROM two WHERE sex = 'F' AND disease = 'd0'")
     (one,) = answers(place / "two.duckdb", "SELECT COUNT(*) FROM two WHERE sex = 'F'")
-    true = duckdb.sql(f"SELECT count(*) FILTER (disease = 'd0'), count(*) FROM ({sql}) WHERE sex = 'F'").fetchall()[0]
+    true = fetched(f"SELECT count(*) FILTER (disease = 'd0'), count(*) FROM ({sql}) WHERE sex = 'F'")[0]
     assert both["low"] <= true[0] <= both["high"]
     assert one["low"] <= true[1] <= one["high"]
 
@@ -258,7 +259,7 @@ FROM ({SICK.format(n=4200)})"""
         (exact,) = answers(release, "SELECT COUNT(*) FROM n WHERE age IS NULL")
         assert exact["estimate"] == rows(release, "SELECT count(*) FROM perturbed WHERE age IS NULL")[0][0] > 0
         (missing,) = answers(release, "SELECT COUNT(*) FROM n WHERE disease IS NULL AND sex = 'F'")
-        true = duckdb.sql(f"SELECT count(*) FROM ({sql}) WHERE disease IS NULL AND sex = 'F'").fetchall()[0][0]
+        true = fetched(f"SELECT count(*) FROM ({sql}) WHERE disease IS NULL AND sex = 'F'")[0][0]
         assert (missing["low"] <= true <= missing["high"]) if policy == "value" else missing["estimate"] == 0
     spec = specification(place, source='file = "nulls.parquet"', mechanism=wanted())
     refused(run("publish", spec), 2, "'disease' is NULL in 800 records", "suppress")
