@@ -56,3 +56,12 @@ def locked(
         session(attached, readable, home, Path(spill), options or Options()) as made,
     ):
         yield made
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file says of itself that it is a database of the engine that releases are made with."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError:
+        return False

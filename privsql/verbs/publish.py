@@ -14,10 +14,10 @@ from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
 from privsql.engine.names import fold
-from privsql.engine.open import log_of
+from privsql.engine.open import is_database, log_of
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
-from privsql.errors import GuaranteeError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
@@ -178,6 +178,8 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
     try:
         _look_at(target)
     except (PrivsqlError, OSError) as error:
+        if isinstance(error, EngineError | OSError) and is_database(target):  # it may well be one
+            raise EngineError(f"{target}: can't be looked at, so it is not replaced: {error}") from error
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
 
 

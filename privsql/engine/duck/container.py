@@ -100,5 +100,9 @@ def log_of(path: Path) -> Path:
 
 def reader(kind: str, path: Path) -> str:
     """The call that reads exactly this file: its name is no pattern, its folders say nothing of columns."""
-    literal = "".join(f"[{character}]" if character in "*?[" else character for character in str(path))
-    return f"{READERS[kind]}({text(literal)}, hive_partitioning = false)"
+    return f"{READERS[kind]}({text(exactly(str(path)))}, hive_partitioning = false)"
+
+
+def exactly(path: str) -> str:
+    """The pattern that this path alone meets."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in path)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection, one_select
-from privsql.engine.duck.container import DuckContainer, log_of
+from privsql.engine.duck.container import DuckContainer, exactly, log_of
 from privsql.engine.duck.relations import identifier, text
 from privsql.engine.sqlfiles import render, table, within
 from privsql.errors import EngineError
@@ -101,7 +101,8 @@ def _size(path: Path) -> int:
 
 def _lock(connection: Connection, allowed: Sequence[str]) -> None:
     """From now on: no other file, no extension, no setting can be changed."""
-    connection.run(f"SET allowed_paths = [{', '.join(map(text, allowed))}]")
+    both = dict.fromkeys([*allowed, *map(exactly, allowed)])  # a reader is given a pattern, and opens what it meets
+    connection.run(f"SET allowed_paths = [{', '.join(map(text, both))}]")
     connection.run("SET enable_external_access = false")
     connection.run("SET python_enable_replacements = false")
     connection.run("SET lock_configuration = true")
