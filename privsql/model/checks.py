@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.model.manifest import Manifest
 
 MOST = 1000  # offending rows that are counted
 SHOWN = 10  # offending rows that are shown
@@ -68,6 +69,11 @@ def _run(db: Relations | None, check: Check) -> Result:
         return Result(check.name, 1, (f"can't be evaluated: {error}",))
     shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
     return Result(check.name, len(rows), tuple(shown))
+
+
+def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
+    """The long checks of a mechanism of which nothing takes longer than what publishing checks."""
+    return []
 
 
 def as_asked(stated: BaseModel, asked: BaseModel) -> list[str]:

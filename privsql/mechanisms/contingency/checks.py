@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,20 +15,20 @@ from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.model import estimator
 from privsql.mechanisms.contingency.parameters import Contingency, Facts
 from privsql.mechanisms.contingency.paths import violations
-from privsql.mechanisms.contingency.tables import TAXONOMY, TREE, read_taxonomy, read_tree, taxonomy_table
+from privsql.mechanisms.contingency.tables import read_taxonomy, read_tree, taxonomy_table
 from privsql.mechanisms.contingency.taxonomy import grouped
 from privsql.mechanisms.contingency.tree import positions
 from privsql.mechanisms.contract import stated
-from privsql.mechanisms.noisytree.checks import is_cutoff, known_opendp, wrong_scales
+from privsql.mechanisms.noisytree import checks as noisytree
 from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.taxonomy import Taxonomy
     from privsql.mechanisms.contingency.tree import Tree
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     TreeCheck = Callable[[Tree, Taxonomy, Contingency], list[str]]
 
 SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
-SAME = 1e-4  # records: sizes are fitted in doubles
 
 
 def read(manifest: Manifest) -> Contingency:
@@ -49,54 +47,32 @@ def read(manifest: Manifest) -> Contingency:
     return found
 
 
-def tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    own = [(field.name, field.type) for field in manifest.sensitive]
-    return {
-        "cells": [*own, ("count", "BIGINT")],
-        "privsql_cells": [("part", "INTEGER"), *own, ("weight", "DOUBLE")],
-        "privsql_tree": TREE,
-        "privsql_taxonomy": TAXONOMY,
-    }
-
-
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     for view, name in (("counts", "cells"), ("cells", "privsql_cells")):
         db.view(f"v_{view}", all_rows(table(name, database)))
     for name in ("tree", "taxonomy"):
         db.view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
-    of_tree: dict[str, TreeCheck] = {
+    named: dict[str, TreeCheck] = {
         "choices and counts of every path spend at most epsilon": _paths,
         "sizes reach thresholds that depend on no data": partial(_thresholds, db),
-        "scales are those of the budgets": partial(_scales, db),
+        "scales are those of the budgets": partial(noisytree.wrong_scales, db),
         "taxonomies are stated, or group their values by fan-out": partial(_grouped, db, manifest),
         "facts are those of the tree": partial(_facts, manifest),
         "cells are leaves of the tree, or stand for what a part lost": partial(_cells, db, manifest),
         "weights are those of the fitted tree": partial(_weights, db, manifest),
     }
-    cells, tree = temp("v_cells"), temp("v_tree")
-    names = [field.name for field in manifest.sensitive]
-    own: list[exp.Expr] = [column(name, "c") for name in names]
-    db.view("v_leaf_cells", fill("contingency/leaf_cells", {"cells": cells, "tree": tree, "columns": own}))
+    cells, names = temp("v_cells"), [field.name for field in manifest.sensitive]
+    leaf: list[exp.Expr] = [column(name, "c") for name in names]
+    db.view("v_leaf_cells", fill("contingency/leaf_cells", {"cells": cells, "tree": temp("v_tree"), "columns": leaf}))
     columns: list[exp.Expr] = [column(name) for name in (*names, "count")]
-    published, leaves = tally(temp("v_counts"), columns), tally(temp("v_leaf_cells"), columns)
+    counts = differ(columns, tally(temp("v_counts"), columns), tally(temp("v_leaf_cells"), columns))
+    own = [Check("cells lie in order", in_order(cells, ["part", *names, "weight"], strict=False))]
     orders = {"tree": ["part"], "taxonomy": ["node"], "counts": names}
     return [
-        *(Check(name, partial(_with_tree, db, manifest, check)) for name, check in of_tree.items()),
-        Check("counts are those of the tree", differ(columns, published, leaves)),
-        Check("cells lie in order", in_order(cells, ["part", *names, "weight"], strict=False)),
-        *(
-            Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), keys, strict=True))
-            for name, keys in orders.items()
-        ),
-        Check("made with a known version of OpenDP", partial(known_opendp, manifest)),
+        *noisytree.of_tree(partial(_read, db, manifest), named),
+        *noisytree.of_tables(manifest, counts, own, orders),
     ]
-
-
-def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
-    """Nothing takes longer than what publishing checks."""
-    return []
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:
@@ -107,14 +83,11 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Con
     ]
 
 
-def _with_tree(db: Relations, manifest: Manifest, check: TreeCheck) -> list[str]:
-    try:
-        taxonomy = read_taxonomy(db.arrow(all_rows(temp("v_taxonomy"))))
-        if len(taxonomy.roots) != len(manifest.sensitive):
-            raise ValueError("there is not one taxonomy for each column")
-        return check(read_tree(db.arrow(all_rows(temp("v_tree"))), taxonomy), taxonomy, read(manifest))
-    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
-        return [f"the tree can't be read: {error}"]
+def _read(db: Relations, manifest: Manifest) -> tuple[Tree, Taxonomy, Contingency]:
+    taxonomy = read_taxonomy(db.arrow(all_rows(temp("v_taxonomy"))))
+    if len(taxonomy.roots) != len(manifest.sensitive):
+        raise ValueError("there is not one taxonomy for each column")
+    return read_tree(db.arrow(all_rows(temp("v_tree"))), taxonomy), taxonomy, read(manifest)
 
 
 def _paths(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
@@ -123,24 +96,16 @@ def _paths(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
 
 def _thresholds(db: Relations, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
     """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
-    least = db.arrow(all_rows(temp("v_tree")))["threshold"].to_pylist()
-    wrong = [] if least[0] is None else ["part 0 was never counted"]
-    degree = taxonomy.degree[tree.next[tree.parent]]
-    for row in range(1, len(tree)):
-        passing = asked.tau_cells if tree.leaf[row] else asked.tau
-        stated, budget = least[row], tree.budgets[tree.spent[row]]
-        if stated is None or tree.size[row] < stated or not is_cutoff(stated, int(degree[row]), passing, budget):
-            wrong.append(f"part {row}: threshold {stated}, size {tree.size[row]}")
-    return wrong
 
+    def is_least(least: int, spent: Fraction, node: int, last: bool) -> bool:
+        return noisytree.is_cutoff(least, int(taxonomy.degree[node]), asked.tau_cells if last else asked.tau, spent)
 
-def _scales(db: Relations, tree: Tree, _taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
-    return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
+    return noisytree.wrong_thresholds(db, tree, is_least)
 
 
 def _grouped(db: Relations, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
     """Columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
-    names, wrong = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist(), []
+    names, wrong = noisytree.published(db, "value", "v_taxonomy"), []
     for number, field in enumerate(manifest.sensitive):
         domain, nodes = asked.domain(field.name), np.flatnonzero(taxonomy.column == number)
         values = taxonomy.values(number)
@@ -158,27 +123,24 @@ def _grouped(db: Relations, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy,
 
 
 def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
-    facts = manifest.facts
     domains = {field.name: asked.domain(field.name) for field in manifest.sensitive}
-    found = {
+    own = {
         "values": int((taxonomy.height == 0).sum()),
-        "partitions": len(tree) - 1,
         "cells": int(tree.leaf.sum()),
         "not_covered": [name for name, values in domains.items() if values is None or values.data],
-        "noise": "seed" if manifest.randomness == "seed" else "opendp",
     }
-    wrong = [f"{name}: stated {facts[name]}, found {value}" for name, value in found.items() if facts[name] != value]
-    return wrong if manifest.algorithm == asked.algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
+    return noisytree.wrong_facts(manifest, tree, asked.algorithm, own)
 
 
 def _nodes(db: Relations, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     """Part and value nodes of every row of ``privsql_cells``: (n,), (n, d); ``KeyError`` for a value without a node."""
-    names = db.arrow(all_rows(temp("v_taxonomy")))["value"].to_pylist()
+    names = noisytree.published(db, "value", "v_taxonomy")
     texts = [exp.cast(column(field.name), "VARCHAR") for field in manifest.sensitive]
     rows = db.rows(exp.select(column("part"), *texts).from_(temp("v_cells")))
     known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
     nodes = [[one[value] for one, value in zip(known, row[1:], strict=True)] for row in rows]
-    return np.array([row[0] for row in rows], dtype=np.int64), np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
+    part = np.array([-1 if row[0] is None else row[0] for row in rows], dtype=np.int64)
+    return part, np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
 
 
 def _cells(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
@@ -203,15 +165,8 @@ def _cells(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _a
 
 def _weights(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: Contingency) -> list[str]:
     """Parts whose cells do not weigh what the fitted tree has there."""
-    sizes = estimator(tree, taxonomy).fit.sizes
-    target = np.where(tree.leaf, sizes.size, sizes.remainder)
-    stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0])
-    wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
-    for part, _, weight in db.rows(fill("contingency/numbers", {"cells": temp("v_cells")})):
-        fitted = float(target[part]) if part is not None and 0 <= part < len(tree) else math.nan
-        if not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
-            wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
-    return wrong
+    rows = db.rows(fill("contingency/numbers", {"cells": temp("v_cells")}))
+    return noisytree.wrong_weights(manifest, tree, estimator(tree, taxonomy).fit.sizes, rows)
 
 
 def _same_taxonomies(db: Relations, source: Records, asked: Contingency) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,20 +10,21 @@ import pyarrow as pa
 from privsql.answers.accuracy import by_questions
 from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, is_null, temp
+from privsql.engine.sqlfiles import Holes, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
-from privsql.mechanisms.contingency.budget import shares
-from privsql.mechanisms.contingency.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.contingency.checks import SQL, checks, read, source_checks
 from privsql.mechanisms.contingency.domains import cells
 from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.model import estimator, imputed
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contingency.tables import taxonomy_table, tree_table
-from privsql.mechanisms.contingency.tree import partition, positions
-from privsql.mechanisms.contingency.view import view
+from privsql.mechanisms.contingency.tables import tables, taxonomy_table, tree_table, view
+from privsql.mechanisms.contingency.tree import partition, positions, shares
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import membership
+from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise
+from privsql.mechanisms.noisytree.tables import write
+from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 LEAVES = membership.Leaves("cells", is_null(column("expanded")), column("choice"))
-RECORD = "Privacy is for one record, added or removed."
 
 
 def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
@@ -76,13 +75,8 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
     stand_ins = imputed(tree, domains.taxonomy, fitted.fit, key.stream("contingency", text(asked.epsilon)))
     names = [field.name for field in source.roles.sensitive]
     _write_cells(db, names, domains, (tree, fitted.fit.sizes.size, stand_ins))
-    for name, data in (
-        ("tree", tree_table(tree, domains.taxonomy, asked)),
-        ("taxonomy", taxonomy_table(domains.taxonomy, domains.names)),
-    ):
-        db.put("given", data)
-        db.make(f"privsql_{name}", all_rows(temp("given")), into="release")
-        db.drop("given")
+    write(db, "privsql_tree", tree_table(tree, domains.taxonomy, asked))
+    write(db, "privsql_taxonomy", taxonomy_table(domains.taxonomy, domains.names))
     return {
         "values": sum(len(one.labels) for one in domains.columns),
         "partitions": len(tree) - 1,
@@ -90,8 +84,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "imputed": len(stand_ins.row),
         "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
         "not_covered": _not_covered(source, asked),
-        "noise": noise.origin,
-        "opendp": version("opendp"),
+        **made_with(noise),
     }
 
 
@@ -115,9 +108,7 @@ def _write_cells(
     parts = {"part": pa.array(np.concatenate((leaves, stand_ins.row)), pa.int32())}
     weighted = parts | _typed(domains, names, np.concatenate((nodes, stand_ins.nodes))) | {"weight": pa.array(weights)}
     for name, file, given in (("cells", "cells", counted), ("privsql_cells", "stand_ins", weighted)):
-        db.put("given", pa.table(given))
-        db.make(name, fill(f"contingency/{file}", holes), into="release", title="Writing the cells")
-        db.drop("given")
+        write(db, name, pa.table(given), fill(f"contingency/{file}", holes), title="Writing the cells")
 
 
 def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Array]:
@@ -130,11 +121,6 @@ def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Arra
     }
 
 
-def promise(asked: Contingency) -> str:
-    """Differential privacy, for one record added or removed."""
-    return f"epsilon = {text(asked.epsilon)}"
-
-
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """What a plan or a release says of itself."""
     leak = ", ".join(facts["not_covered"])
@@ -144,8 +130,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         first = f"choice {facts['first_choice']}, counts {facts['first_budget']} of at most {facts['expansions']}"
         return [*shown, ("first expansion", first)]
     made = f"{facts['cells']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
-    noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
-    return [*shown, ("cells", made), ("noise", noise)]
+    return [*shown, ("cells", made), figure(facts)]
 
 
 MECHANISM = Mechanism(
@@ -161,7 +146,7 @@ MECHANISM = Mechanism(
     tables=tables,
     view=view,
     checks=checks,
-    long_checks=long_checks,
+    long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
     source_checks=source_checks,
     answers=Answers,

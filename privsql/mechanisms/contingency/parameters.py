@@ -5,9 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from privsql.engine.names import fold
+from privsql.mechanisms.noisytree import release
 from privsql.model.parameters import Epsilon, Parameters, Positive, Share
 from privsql.model.universe import Universe
 
@@ -27,19 +28,12 @@ class Values(Universe):
         return super().sources + (self.taxonomy is not None)
 
 
-class Facts(BaseModel):
-    """What a release's manifest states of its tree: nothing but what follows from the published tables."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class Facts(release.Facts):
+    """What the manifest of such a release states of its tree."""
 
     values: int = Field(ge=1)
-    partitions: int = Field(ge=0)
     cells: int = Field(ge=0)
-    imputed: int = Field(ge=0)
-    estimated_records: float
     not_covered: list[str]
-    noise: Literal["opendp", "seed"]
-    opendp: str
 
 
 class Contingency(Parameters):

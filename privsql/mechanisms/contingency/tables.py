@@ -1,4 +1,4 @@
-"""A tree and its taxonomies as the tables of a release, and back."""
+"""The tables of a contingency table's release and its view: columns, a tree and its taxonomies as tables, and back."""
 
 from __future__ import annotations
 
@@ -7,43 +7,52 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.sqlfiles import column, fill, table
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled
 from privsql.mechanisms.contingency.tree import Tree, threshold
-from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
+from privsql.mechanisms.noisytree import tables as noisytree
+from privsql.mechanisms.noisytree.tables import FIRST, LAST, ints
 from privsql.mechanisms.noisytree.tree import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.contingency.parameters import Contingency
+    from sqlglot import exp
 
-TREE = [
-    ("part", "INTEGER"), ("parent", "INTEGER"), ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"),
-    ("size", "BIGINT"), ("budget", "VARCHAR"), ("scale", "DOUBLE"), ("threshold", "BIGINT"),
-]  # fmt: skip
-TAXONOMY = [("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR")]
+    from privsql.mechanisms.contingency.parameters import Contingency
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    own = [(field.name, field.type) for field in manifest.sensitive]
+    return {
+        "cells": [*own, ("count", "BIGINT")],
+        "privsql_cells": [("part", "INTEGER"), *own, ("weight", "DOUBLE")],
+        "privsql_tree": [*FIRST, ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"), *LAST],
+        "privsql_taxonomy": [
+            ("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR"),
+        ],
+    }  # fmt: skip
+
+
+def view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are the consistent estimates, pruned records included."""
+    own = [column(field.name, "cells") for field in manifest.sensitive]
+    return fill("contingency/weighted", {"cells": table("privsql_cells"), "columns": own})
 
 
 def tree_table(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> pa.Table:
-    """``privsql_tree``: every partition with its noisy size, budgets, scale and threshold.
-
-    ``node`` is the taxonomy node that distinguishes it from its parent, ``expanded`` the one at which it was divided
-    (NULL for a cell), ``choice`` the budget of choosing that. The root was not counted.
+    """``privsql_tree``: ``node`` is the taxonomy node that distinguishes a part from its parent, ``expanded`` the one
+    at which it was divided (NULL for a cell), ``choice`` the budget of choosing that.
     """
-    root = np.arange(len(tree)) == 0
-    return pa.table(
-        {
-            "part": pa.array(np.arange(len(tree)), pa.int32()),
-            "parent": pa.array(tree.parent, pa.int32(), mask=root),
-            "node": pa.array(tree.node, pa.int32(), mask=root),
-            "expanded": pa.array(tree.next, pa.int32(), mask=tree.leaf),
-            "choice": texts(tree.choice, tree.budgets),
-            "size": pa.array(tree.size, pa.int64(), mask=root),
-            "budget": texts(tree.spent, tree.budgets),
-            "scale": scales(tree.spent, tree.budgets),
-            "threshold": pa.array([None, *thresholds(tree, taxonomy, asked)], pa.int64()),
-        }
-    )
+    own = {
+        "node": pa.array(tree.node, pa.int32(), mask=np.arange(len(tree)) == 0),
+        "expanded": pa.array(tree.next, pa.int32(), mask=tree.leaf),
+        "choice": noisytree.texts(tree.choice, tree.budgets),
+    }
+    return noisytree.tree_table(tree, own, thresholds(tree, taxonomy, asked))
 
 
 def thresholds(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[int]:
@@ -56,39 +65,20 @@ def thresholds(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[int]:
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> Tree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
-    number = len(rows)
-    codes, budgets = coded([*rows["budget"].to_pylist(), *rows["choice"].to_pylist()])
-    tree = Tree(
-        parent=ints(rows["parent"], -1),
-        node=ints(rows["node"], -1),
-        next=ints(rows["expanded"], -1),
-        size=ints(rows["size"], 0),
-        spent=codes[:number],
-        choice=codes[number:],
-        leaf=rows["expanded"].is_null().to_numpy(zero_copy_only=False),
-        budgets=budgets,
-    )
-    if not number or not np.array_equal(ints(rows["part"], -1), np.arange(number)):
-        raise ValueError("its parts are not numbered 0, 1, ..")
-    if tree.leaf[0] or tree.parent[0] != -1 or tree.node[0] != -1 or (tree.spent[1:] < 0).any():
-        raise ValueError("it has no root, or a part without a budget")
-    _grown(tree, taxonomy)
-    return tree
-
-
-def _grown(tree: Tree, taxonomy: Taxonomy) -> None:
-    """``ValueError`` unless every part is a child of one that was expanded, parents in order."""
+    (spent, choice), budgets = noisytree.budgets(rows, "budget", "choice")
+    common = noisytree.common(rows, expanded="expanded")
+    tree = Tree(**common, node=ints(rows["node"], -1), spent=spent, choice=choice, budgets=budgets)
+    noisytree.is_tree(tree, rows, len(taxonomy))
     parent, node = tree.parent[1:], tree.node[1:]
-    if (np.diff(tree.parent) < 0).any() or (parent < 0).any() or (parent >= np.arange(1, len(tree))).any():
-        raise ValueError("a part lies before its parent")
-    if tree.leaf[parent].any() or (tree.next >= len(taxonomy)).any() or (tree.next[~tree.leaf] < 0).any():
-        raise ValueError("a part lies below a cell, or is expanded at no node")
+    if tree.node[0] != -1:
+        raise ValueError("its root has a node")
     if (node < 0).any() or (node >= len(taxonomy)).any() or (taxonomy.parent[node] != tree.next[parent]).any():
         raise ValueError("a part's node is no child of the one at which its parent was expanded")
     if ((np.diff(parent) == 0) & (np.diff(node) <= 0)).any():
         raise ValueError("children of a part stand twice, or out of order")
     if (taxonomy.height[tree.next[~tree.leaf]] == 0).any():
         raise ValueError("a part is expanded at a value")
+    return tree
 
 
 def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:

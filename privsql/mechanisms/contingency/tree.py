@@ -3,24 +3,28 @@
 A partition has one taxonomy node for each column; its expansion replaces the node of one column by each of its
 children. The column is chosen by a private selection whose score is the largest count of the children it would make.
 All partitions that are no cells yet take one expansion together, in arrays.
+
+A partition that has ``rest`` of the tree's half of epsilon unspent, and at most N expansions before it (the sum over
+columns of the height of its node), spends alpha = rest/N on its next one. If several columns can be expanded, the
+choice among them takes a share of alpha. A sub-partition that is not a cell is counted with what remains of alpha; a
+cell is counted once, with everything that is left, epsilon/2 + rest less the choice. Sub-partitions are disjoint, so
+every path from the root to a cell spends epsilon: choices and counts together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.contingency.budget import Shares, shares
 from privsql.mechanisms.noisytree import tree as noisytree
 from privsql.mechanisms.noisytree.budget import Budgets, cutoff
 from privsql.mechanisms.noisytree.tree import expanded, kinds, rounds
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from privsql.dpnoise import SelectionNoise
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contingency.taxonomy import Taxonomy
@@ -28,6 +32,26 @@ if TYPE_CHECKING:
 
 LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
 LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass are a mistake
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of one expansion: what the choice of the column, an inner sub-partition's count, and a cell's count spend.
+
+    ``choice`` is 0 where there is nothing to choose; ``rest`` is what an inner sub-partition has left.
+    """
+
+    choice: Fraction
+    inner: Fraction
+    cell: Fraction
+    rest: Fraction
+
+
+def shares(asked: Contingency, rest: Fraction, expansions: int, *, several: bool) -> Shares:
+    """The shares of an expansion."""
+    alpha = rest / expansions
+    choice = alpha * asked.choice if several else Fraction(0)
+    return Shares(choice, alpha - choice, asked.epsilon / 2 + rest - choice, rest - alpha)
 
 
 @dataclass(frozen=True)
@@ -87,7 +111,7 @@ def partition(cells: Cells, taxonomy: Taxonomy, asked: Contingency, noise: Selec
     """The noisy tree of a table; epsilon-differentially private for one record added or removed.
 
     A record lies in one partition of every round, so what the partitions of a round spend composes in parallel, and a
-    path spends the sum of its choices and counts, at most epsilon (``budget``). Budgets and thresholds depend on
+    path spends the sum of its choices and counts, at most epsilon (``shares``). Budgets and thresholds depend on
     nothing but the choices that are published; every sub-partition is counted, occupied or not.
 
     Raises ``InfeasibleError`` if millions of partitions would have to be counted, or pass.

@@ -1,21 +1,77 @@
-"""Checks of a published noisy tree that do not depend on what its partitions are."""
+"""Checks of a published noisy tree that do not depend on what its partitions are, and share nothing with growing it."""
 
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from privsql.dpnoise import scale
+from privsql.engine.sqlfiles import all_rows, temp
+from privsql.model.checks import Check, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from fractions import Fraction
 
+    from sqlglot import exp
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.noisytree.consistent import Consistent
     from privsql.mechanisms.noisytree.tree import Tree
     from privsql.model.manifest import Manifest
 
+    IsLeast = Callable[[int, Fraction, int, bool], bool]
+
+T = TypeVar("T")  # a kind of trees, its taxonomy, its parameters
+X = TypeVar("X")
+A = TypeVar("A")
 CLOSE = 1e-9  # relative difference of a threshold that doubles may make
+SAME = 1e-4  # records: sizes are fitted in doubles
+
+
+def of_tree(read: Callable[[], tuple[T, X, A]], named: Mapping[str, Callable[[T, X, A], list[str]]]) -> list[Check]:
+    """Checks of a tree, its taxonomy and the parameters, which are read once; where they can't be, all have failed."""
+    once = cache(read)
+
+    def run(check: Callable[[T, X, A], list[str]]) -> list[str]:
+        try:
+            return check(*once())
+        except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
+            return [f"the tree can't be read: {error}"]
+
+    return [Check(name, partial(run, check)) for name, check in named.items()]
+
+
+def of_tables(
+    manifest: Manifest, counts: exp.Query, own: Sequence[Check], orders: Mapping[str, Sequence[str]]
+) -> list[Check]:
+    """Checks of the tables: published counts that are not the tree's, a kind's own, rows that lie out of order."""
+    return [
+        Check("counts are those of the tree", counts),
+        *own,
+        *(
+            Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), keys, strict=True))
+            for name, keys in orders.items()
+        ),
+        Check("made with a known version of OpenDP", partial(_known_opendp, manifest)),
+    ]
+
+
+def _known_opendp(manifest: Manifest) -> list[str]:
+    """A release that was made with a newer OpenDP than the one that is installed, or with an unknown one."""
+    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
+    known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
+    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
+
+
+def published(db: Relations, name: str, table: str = "v_tree") -> list[Any]:
+    """A column of a published table; parts and nodes are in order, which is a check of its own."""
+    found: list[Any] = db.arrow(all_rows(temp(table)))[name].to_pylist()
+    return found
 
 
 def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> bool:
@@ -25,8 +81,26 @@ def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> boo
     return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
 
 
-def wrong_scales(tree: Tree, widths: Sequence[float | None]) -> list[str]:
+def wrong_thresholds(db: Relations, tree: Tree, is_least: IsLeast) -> list[str]:
+    """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it.
+
+    ``is_least`` tells whether a threshold is right for a budget, the node at which the parent was expanded, and
+    whether the row is a leaf.
+    """
+    stated = published(db, "threshold")
+    wrong = [] if stated[0] is None else ["part 0 was never counted"]
+    right = cache(is_least)
+    nodes = tree.next[tree.parent].tolist()
+    for row, (least, node) in enumerate(zip(stated[1:], nodes[1:], strict=True), start=1):
+        kind = tree.budgets[tree.spent[row]], node, bool(tree.leaf[row])
+        if least is None or tree.size[row] < least or not right(least, *kind):
+            wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
+    return wrong
+
+
+def wrong_scales(db: Relations, tree: Tree, *_others: object) -> list[str]:
     """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
+    widths = published(db, "scale")
     wrong = [] if widths[0] is None else ["part 0 was never counted"]
     for code, width in sorted(set(zip(tree.spent[1:].tolist(), widths[1:], strict=True)), key=str):
         budget = tree.budgets[code]
@@ -35,8 +109,28 @@ def wrong_scales(tree: Tree, widths: Sequence[float | None]) -> list[str]:
     return wrong
 
 
-def known_opendp(manifest: Manifest) -> list[str]:
-    """A release that was made with a newer OpenDP than the one that is installed, or with an unknown one."""
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
-    known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
-    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
+def wrong_facts(manifest: Manifest, tree: Tree, algorithm: str, own: Mapping[str, Any]) -> list[str]:
+    """Facts of the manifest that are not those of the tree; ``own``: the ones that a kind of trees adds."""
+    noise = "seed" if manifest.randomness == "seed" else "opendp"
+    found = {**own, "partitions": len(tree) - 1, "noise": noise}
+    pairs = ((name, manifest.facts[name], value) for name, value in found.items())
+    wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    return wrong if manifest.algorithm == algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
+
+
+def wrong_weights(
+    manifest: Manifest, tree: Tree, sizes: Consistent, rows: Iterable[tuple[Any, ...]], outside: int | None = None
+) -> list[str]:
+    """Parts whose rows (part, .., weight) do not weigh what the fitted tree has there.
+
+    ``outside``: records that lie outside of the tree, as part -1; None if no part is called that.
+    """
+    target = np.where(tree.leaf, sizes.size, sizes.remainder)
+    due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
+    stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0]) + (outside or 0)
+    wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
+    for part, *_, weight in rows:
+        fitted = due.get(part, math.nan)
+        if weight is None or not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
+            wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
+    return wrong

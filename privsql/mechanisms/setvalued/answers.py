@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers import base, parse_sets
-from privsql.answers.interval import interval
-from privsql.engine.sqlfiles import all_rows, column, every, fill, table
+from privsql.answers import parse_sets
+from privsql.engine.sqlfiles import column, every, fill, table
 from privsql.errors import UsageError
+from privsql.mechanisms.noisytree import answers as noisytree
+from privsql.mechanisms.noisytree.answers import DAMAGED, NOTHING, whole
 from privsql.mechanisms.noisytree.consistent import variance_of
 from privsql.mechanisms.setvalued.holdings import Holdings
 from privsql.mechanisms.setvalued.model import estimator
 from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
-from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.estimate import Estimator
-    from privsql.mechanisms.noisytree.tree import Ints, Reals
+    from privsql.mechanisms.noisytree.tree import Ints
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
-    from privsql.model.manifest import Manifest
+    from privsql.model.estimate import Estimate
 
-DAMAGED = "the release is damaged (privsql verify tells more)"
 BASELINE = (
     "estimate = sum of the counts of the published item sets that meet the condition (Chen et al. 2011); the interval "
     "is that of the noise alone and does not know of what was pruned"
@@ -46,47 +43,28 @@ FORMULA = (
 )
 
 
-@contextmanager
-def _whole() -> Iterator[None]:
-    """``UsageError`` for tables that make no tree."""
-    try:
-        yield
-    except (ValueError, IndexError, ZeroDivisionError) as error:
-        raise UsageError(f"{DAMAGED}: {error}") from error
-
-
-class Answers(base.Answers):
+class Answers(noisytree.Answers):
     """An open release that answers count queries over items; its tree is fitted once."""
 
-    certain = frozenset()
-    measures = frozenset()
-
-    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
-        super().__init__(db, manifest)
-        self._epsilon, self._database = Fraction(manifest.parameters["epsilon"]), database
-        self._empty: int | None = manifest.facts["without_items"]
+    formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     def read(self, sql: str, lookups: Lookups) -> CountQuery:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
         return parse_sets.read(sql, self._roles, self._manifest.name)
 
-    @property
-    def channel(self) -> None:
-        """There are no buckets and no perturbation."""
-
     @cached_property
     def taxonomy(self) -> Taxonomy:
         """The release's taxonomy."""
         nodes, items = (self._rows(name, by) for name, by in (("taxonomy", "node"), ("universe", "code")))
-        with _whole():
+        with whole():
             return read_taxonomy(nodes, items)
 
     @cached_property
     def tree(self) -> Tree:
         """The release's tree."""
         rows, taxonomy = self._rows("tree", "part"), self.taxonomy
-        with _whole():
-            return read_tree(rows, taxonomy, self._empty)
+        with whole():
+            return read_tree(rows, taxonomy, self._manifest.facts["without_items"])
 
     @cached_property
     def fitted(self) -> Estimator:
@@ -148,7 +126,7 @@ class Answers(base.Answers):
         part, sets = self._sets
         inside = part[sets.holding(codes)]
         met = np.bincount(inside, minlength=len(self.tree))
-        return self.estimate(met / self._number, empty=False, estimator=estimator, confidence=confidence)
+        return self._estimate((), met / self._number, estimator, confidence)
 
     @cached_property
     def _number(self) -> Ints:
@@ -161,14 +139,6 @@ class Answers(base.Answers):
         if len(part) and not (part.min() >= WITHOUT and part.max() < len(self.tree)):
             raise UsageError(f"{DAMAGED}: a set belongs to no part of the tree")
 
-    def _rows(self, name: str, by: str) -> pa.Table:
-        return self._db.arrow(all_rows(table(f"privsql_{name}", self._database)).order_by(column(by)))
-
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
-        return self._met(query), BASELINE if estimator == "baseline" else FORMULA
-
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer: one row."""
         rows = self._db.arrow(self._met(query))
@@ -177,17 +147,9 @@ class Answers(base.Answers):
         inside = part != WITHOUT
         self._known(part)
         shares[part[inside]] = met[inside] / rows["sets"].to_numpy()[inside]
-        empty = bool(met[~inside].sum())
-        return [self.estimate(shares, empty=empty, estimator=estimator, confidence=confidence)]
-
-    def estimate(self, shares: Reals, *, empty: bool, estimator: str, confidence: float) -> Estimate:
-        """The estimate for a condition that a share of each part's sets meets (T,), and perhaps the empty set."""
-        found, error = self.fitted.baseline(shares) if estimator == "baseline" else self.fitted.answer(shares)
-        if empty:
-            found += self.tree.empty or 0
-            error = float(np.hypot(error, np.sqrt(variance_of(self._epsilon))))
-        low, high = interval(found, error, confidence)
-        return Estimate((), found, error, low, max(high, 0.0))
+        error = float(np.sqrt(variance_of(Fraction(self._manifest.parameters["epsilon"]))))
+        outside = (float(self.tree.empty or 0), error) if met[~inside].sum() else NOTHING
+        return [self._estimate((), shares, estimator, confidence, outside)]
 
     def _met(self, query: CountQuery) -> exp.Query:
         sets = table("privsql_sets", self._database)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,11 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import stated
-from privsql.mechanisms.noisytree.checks import is_cutoff, known_opendp, wrong_scales
+from privsql.mechanisms.noisytree import checks as noisytree
 from privsql.mechanisms.setvalued.model import estimator
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
-from privsql.mechanisms.setvalued.tables import TAXONOMY, TREE, read_taxonomy, read_tree
+from privsql.mechanisms.setvalued.tables import read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.tree import item_sets
 from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.tree import Tree
     from privsql.model.manifest import Manifest
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     TreeCheck = Callable[[Tree, Taxonomy, SetValued], list[str]]
 
 SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
-SAME = 1e-4  # records: sizes are fitted in doubles
 
 
 def read(manifest: Manifest) -> SetValued:
@@ -45,26 +42,14 @@ def read(manifest: Manifest) -> SetValued:
     return found
 
 
-def tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    kind = manifest.sensitive[0].type
-    return {
-        "itemsets": [("items", kind), ("count", "BIGINT")],
-        "privsql_tree": TREE,
-        "privsql_taxonomy": TAXONOMY,
-        "privsql_universe": [("code", "INTEGER"), ("item", kind[:-2]), ("node", "INTEGER"), ("place", "INTEGER")],
-        "privsql_sets": [("part", "INTEGER"), ("items", kind), ("weight", "DOUBLE")],
-    }
-
-
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     for name in ("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"):
         db.view(f"v_{name.removeprefix('privsql_')}", all_rows(table(name, database)))
-    of_tree: dict[str, TreeCheck] = {
+    named: dict[str, TreeCheck] = {
         "every path of the tree spends at most epsilon": _paths,
-        "sizes reach thresholds that depend on no data": partial(_thresholds, db=db),
-        "scales are those of the budgets": partial(_scales, db),
+        "sizes reach thresholds that depend on no data": partial(_thresholds, db),
+        "scales are those of the budgets": partial(noisytree.wrong_scales, db),
         "the taxonomy groups the universe by fan-out": _grouped,
         "facts are those of the tree": partial(_facts, manifest),
         "item sets are the leaves of the tree": partial(_leaves, db),
@@ -73,25 +58,17 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     sets, tree = temp("v_sets"), temp("v_tree")
     columns: list[exp.Expr] = [column("items"), column("count")]
     db.view("v_leaf_sets", fill("setvalued/leaf_sets", {"sets": sets, "tree": tree}))
-    published, leaves = tally(temp("v_itemsets"), columns), tally(temp("v_leaf_sets"), columns)
-    orders = {"tree": "part", "taxonomy": "node", "universe": "code", "itemsets": "items"}
-    return [
-        *(Check(name, partial(_with_tree, db, manifest, check)) for name, check in of_tree.items()),
-        Check("counts are those of the tree", differ(columns, published, leaves)),
+    counts = differ(columns, tally(temp("v_itemsets"), columns), tally(temp("v_leaf_sets"), columns))
+    own = [
         Check("every set is a leaf, or stands for a part", fill("setvalued/strangers", {"sets": sets, "tree": tree})),
         Check("no item stands twice in a set", fill("duckdb/repeated", {"sets": sets})),
         Check("sets lie in order", in_order(sets, ["part", "items", "weight"], strict=False)),
-        *(
-            Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), [key], strict=True))
-            for name, key in orders.items()
-        ),
-        Check("made with a known version of OpenDP", partial(known_opendp, manifest)),
     ]
-
-
-def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
-    """Nothing takes longer than what publishing checks."""
-    return []
+    orders = {"tree": ["part"], "taxonomy": ["node"], "universe": ["code"], "itemsets": ["items"]}
+    return [
+        *noisytree.of_tree(partial(_read, db, manifest), named),
+        *noisytree.of_tables(manifest, counts, own, orders),
+    ]
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: SetValued) -> list[Check]:
@@ -102,51 +79,31 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Set
     ]
 
 
-def _with_tree(db: Relations, manifest: Manifest, check: TreeCheck) -> list[str]:
-    try:
-        return check(*_parts(db, manifest), read(manifest))
-    except (ValueError, IndexError, ZeroDivisionError) as error:
-        return [f"the tree can't be read: {error}"]
-
-
-def _parts(db: Relations, manifest: Manifest) -> tuple[Tree, Taxonomy]:
+def _read(db: Relations, manifest: Manifest) -> tuple[Tree, Taxonomy, SetValued]:
     rows = {name: db.arrow(all_rows(temp(f"v_{name}"))) for name in ("tree", "taxonomy", "universe")}
     taxonomy = read_taxonomy(rows["taxonomy"], rows["universe"])
-    return read_tree(rows["tree"], taxonomy, manifest.facts["without_items"]), taxonomy
+    return read_tree(rows["tree"], taxonomy, manifest.facts["without_items"]), taxonomy, read(manifest)
 
 
 def _paths(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
     return [f"part {row} {what}" for row, what in violations(tree, taxonomy, asked.epsilon)]
 
 
-def _thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued, db: Relations) -> list[str]:
+def _thresholds(db: Relations, tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
     """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
-    stated = db.arrow(all_rows(temp("v_tree")))["threshold"].to_pylist()
-    wrong = [] if stated[0] is None else ["part 0 was never counted"]
-    known: dict[tuple[int, int, bool, int], bool] = {}
-    nodes = tree.next[tree.parent[1:]].tolist()
-    for row, (node, least) in enumerate(zip(nodes, stated[1:], strict=True), start=1):
-        last = bool(tree.leaf[row])
-        if asked.algorithm == "basic" or least is None:
-            if (asked.algorithm == "basic") != (least is None):
-                wrong.append(f"part {row}: threshold {least}")
-            continue
-        kind = (int(tree.spent[row]), node, last, least)
-        if kind not in known:
-            known[kind] = _is_least(least, tree.budgets[kind[0]], (taxonomy, node), asked, last=last)
-        if not known[kind] or tree.size[row] < least:
-            wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
-    return wrong
+    if asked.algorithm == "basic":
+        rows = enumerate(noisytree.published(db, "threshold"))
+        return [f"part {row}: threshold {least}" for row, least in rows if least is not None]
+    return noisytree.wrong_thresholds(db, tree, partial(_is_least, taxonomy, asked))
 
 
-def _is_least(least: int, spent: Fraction, at: tuple[Taxonomy, int], asked: SetValued, *, last: bool) -> bool:
+def _is_least(taxonomy: Taxonomy, asked: SetValued, least: int, spent: Fraction, node: int, last: bool) -> bool:
     """Whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
-    taxonomy, node = at
     if asked.c1 is not None and asked.c2 is not None:
         bound = 2 * ((asked.c1 if last else asked.c2 * int(taxonomy.height[node])) / spent) ** 2
         return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)
     passing = (asked.tau_sets if last else asked.tau) / taxonomy.nodes
-    return is_cutoff(least, 2 ** int(taxonomy.degree[node]) - 1, passing, spent)
+    return noisytree.is_cutoff(least, 2 ** int(taxonomy.degree[node]) - 1, passing, spent)
 
 
 def _grouped(_tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
@@ -165,21 +122,13 @@ def _grouped(_tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
 
 
 def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[str]:
-    facts = manifest.facts
-    found = {
+    own = {
         "items": taxonomy.items,
         "inner_nodes": taxonomy.nodes,
-        "partitions": len(tree) - 1,
         "item_sets": int(tree.leaf.sum()),
         "universe_is_public": not asked.universe.data,
-        "noise": "seed" if manifest.randomness == "seed" else "opendp",
     }
-    wrong = [f"{name}: stated {facts[name]}, found {value}" for name, value in found.items() if facts[name] != value]
-    return wrong if manifest.algorithm == asked.algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
-
-
-def _scales(db: Relations, tree: Tree, _taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
-    return wrong_scales(tree, db.arrow(all_rows(temp("v_tree")))["scale"].to_pylist())
+    return noisytree.wrong_facts(manifest, tree, asked.algorithm, own)
 
 
 def _leaves(db: Relations, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
@@ -200,18 +149,7 @@ def _leaves(db: Relations, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) ->
 def _weights(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, _asked: SetValued) -> list[str]:
     """Parts whose sets do not weigh what the fitted tree has there."""
     rows = db.rows(fill("setvalued/weighed", {"sets": temp("v_sets")}))
-    sizes = estimator(tree, taxonomy).fit.sizes
-    target = np.where(tree.leaf, sizes.size, sizes.remainder)
-    records = manifest.facts["estimated_records"]
-    estimated = float(sizes.size[0]) + (tree.empty or 0)
-    wrong = [] if abs(estimated - records) < 0.1 else [f"estimated records: stated {records}, found {estimated:.1f}"]
-    for part, weight in rows:
-        if not -1 <= part < len(tree):
-            continue  # another check's
-        stated = float(target[part]) if part >= 0 else float(tree.empty or 0)
-        if not math.isclose(weight, stated, rel_tol=SAME, abs_tol=SAME):
-            wrong.append(f"part {part} weighs {weight}, fitted {stated}")
-    return wrong
+    return noisytree.wrong_weights(manifest, tree, estimator(tree, taxonomy).fit.sizes, rows, tree.empty or 0)
 
 
 def _same_universe(db: Relations, source: Records) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,18 +13,20 @@ from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import membership
+from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise
+from privsql.mechanisms.noisytree.tables import write
 from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
 from privsql.mechanisms.setvalued.budget import portion, threshold
-from privsql.mechanisms.setvalued.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.setvalued.checks import SQL, checks, read, source_checks
 from privsql.mechanisms.setvalued.model import estimator, impute
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.questions import evaluate
 from privsql.mechanisms.setvalued.records import Baskets
-from privsql.mechanisms.setvalued.tables import WITHOUT, lists, taxonomy_table, tree_table
+from privsql.mechanisms.setvalued.tables import WITHOUT, lists, tables, taxonomy_table, tree_table, view
 from privsql.mechanisms.setvalued.taxonomy import grow
 from privsql.mechanisms.setvalued.tree import item_sets, partition
-from privsql.mechanisms.setvalued.view import view
+from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 
 LEAVES = membership.Leaves("item sets", is_null(column("node")))
-RECORD = "Privacy is for one record, added or removed."
 
 
 def plan(db: Relations, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
@@ -90,8 +90,7 @@ def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[
         "without_items": tree.empty,
         "estimated_records": round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
         "universe_is_public": not asked.universe.data,
-        "noise": noise.origin,
-        "opendp": version("opendp"),
+        **made_with(noise),
     }
 
 
@@ -123,33 +122,20 @@ def _write(
     counts = pa.array([*without, *tree.size[leaves].tolist()], pa.int64())
     parts = np.concatenate(([WITHOUT] * len(without), leaves, imputed.row))
     weights = np.concatenate((np.array(without, dtype=np.float64), size[leaves], imputed.weight))
-    given = {
-        "itemsets": {"items": pa.chunked_array([none, sets]), "count": counts},
-        "sets": {
-            "part": pa.array(parts, pa.int32()),
-            "items": pa.chunked_array([none, sets, stand_ins]),
-            "weight": pa.array(weights, pa.float64()),
-        },
+    published = {"items": pa.chunked_array([none, sets]), "count": counts}
+    weighted = {
+        "part": pa.array(parts, pa.int32()),
+        "items": pa.chunked_array([none, sets, stand_ins]),
+        "weight": pa.array(weights, pa.float64()),
     }
-    for name, columns in given.items():
-        db.put("given", pa.table(columns))
-        target = name if name == "itemsets" else f"privsql_{name}"
-        db.make(target, fill(f"setvalued/{name}", {"given": temp("given")}), into="release", title="Writing the sets")
-        db.drop("given")
-    for name, data in (("tree", tree_table(tree, taxonomy, asked)), ("taxonomy", taxonomy_table(taxonomy))):
-        db.put("given", data)
-        db.make(f"privsql_{name}", all_rows(temp("given")), into="release")
-        db.drop("given")
+    for name, file, given in (("itemsets", "itemsets", published), ("privsql_sets", "sets", weighted)):
+        write(db, name, pa.table(given), fill(f"setvalued/{file}", {"given": temp("given")}), title="Writing the sets")
+    write(db, "privsql_tree", tree_table(tree, taxonomy, asked))
+    write(db, "privsql_taxonomy", taxonomy_table(taxonomy))
     placed = {"node": taxonomy.item_parent, "place": taxonomy.item_bit, "code": np.arange(taxonomy.items)}
-    db.put("placed", pa.table({name: pa.array(values, pa.int32()) for name, values in placed.items()}))
-    holes = {"universe": temp("universe"), "placed": temp("placed")}
-    db.make("privsql_universe", fill("setvalued/universe", holes), into="release")
-    db.drop("placed")
-
-
-def promise(asked: SetValued) -> str:
-    """Differential privacy, for one record added or removed."""
-    return f"epsilon = {text(asked.epsilon)}"
+    columns = pa.table({name: pa.array(values, pa.int32()) for name, values in placed.items()})
+    holes = {"universe": temp("universe"), "placed": temp("given")}
+    write(db, "privsql_universe", columns, fill("setvalued/universe", holes))
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -159,8 +145,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         return [*shown, ("first expansion", f"budget {facts['first_budget']}, threshold {facts['first_threshold']:,}")]
     made = f"{facts['item_sets']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
     leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
-    noise = f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
-    return [*shown, ("item sets", made), ("universe", leak), ("noise", noise)]
+    return [*shown, ("item sets", made), ("universe", leak), figure(facts)]
 
 
 MECHANISM = Mechanism(
@@ -176,7 +161,7 @@ MECHANISM = Mechanism(
     tables=tables,
     view=view,
     checks=checks,
-    long_checks=long_checks,
+    long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
     source_checks=source_checks,
     answers=Answers,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from privsql.mechanisms.noisytree import release
 from privsql.model.parameters import Epsilon, Parameters, Positive
 from privsql.model.universe import Universe
 
@@ -14,21 +15,14 @@ LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a nod
 TINY_UNIVERSE = 20  # items for which 'basic' may list every set
 
 
-class Facts(BaseModel):
-    """What a release's manifest states of its tree: nothing but what follows from the published tables."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class Facts(release.Facts):
+    """What the manifest of such a release states of its tree."""
 
     items: int = Field(ge=1)
     inner_nodes: int = Field(ge=1)
-    partitions: int = Field(ge=0)
     item_sets: int = Field(ge=0)
-    imputed: int = Field(ge=0)
     without_items: int | None
-    estimated_records: float
     universe_is_public: bool
-    noise: Literal["opendp", "seed"]
-    opendp: str
 
 
 class SetValued(Parameters):

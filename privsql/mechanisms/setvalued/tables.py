@@ -1,4 +1,4 @@
-"""A tree and its taxonomy as the tables of a release, and back."""
+"""The tables of a release of item sets and its view: their columns, and a tree and its taxonomy as tables, and back."""
 
 from __future__ import annotations
 
@@ -7,43 +7,49 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from privsql.mechanisms.noisytree.tables import coded, ints, scales, texts
+from privsql.engine.sqlfiles import column, fill, named, table
+from privsql.mechanisms.noisytree import tables as noisytree
+from privsql.mechanisms.noisytree.tables import FIRST, LAST, ints
 from privsql.mechanisms.noisytree.tree import kinds
 from privsql.mechanisms.setvalued.budget import threshold
 from privsql.mechanisms.setvalued.taxonomy import Taxonomy, rebuilt
 from privsql.mechanisms.setvalued.tree import Tree
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.model.manifest import Manifest
 
 WITHOUT = -1  # the part of the records without items, which lie outside the tree
-TREE = [
-    ("part", "INTEGER"), ("parent", "INTEGER"), ("mask", "BIGINT"), ("node", "INTEGER"), ("size", "BIGINT"),
-    ("budget", "VARCHAR"), ("scale", "DOUBLE"), ("threshold", "BIGINT"),
-]  # fmt: skip
-TAXONOMY = [("node", "INTEGER"), ("parent", "INTEGER"), ("place", "INTEGER"), ("height", "INTEGER")]
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    kind = manifest.sensitive[0].type
+    return {
+        "itemsets": [("items", kind), ("count", "BIGINT")],
+        "privsql_tree": [*FIRST, ("mask", "BIGINT"), ("node", "INTEGER"), *LAST],
+        "privsql_taxonomy": [("node", "INTEGER"), ("parent", "INTEGER"), ("place", "INTEGER"), ("height", "INTEGER")],
+        "privsql_universe": [("code", "INTEGER"), ("item", kind[:-2]), ("node", "INTEGER"), ("place", "INTEGER")],
+        "privsql_sets": [("part", "INTEGER"), ("items", kind), ("weight", "DOUBLE")],
+    }
+
+
+def view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are the consistent estimates, pruned records included."""
+    own = named(column("items", "sets"), manifest.sensitive[0].name)
+    return fill("setvalued/weighted", {"sets": table("privsql_sets"), "items": [own]})
 
 
 def tree_table(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> pa.Table:
-    """``privsql_tree``: every partition with its noisy size, budget, scale and threshold.
-
-    ``node`` is where it is expanded (NULL for an item set), ``mask`` which children of its parent's node it has. The
-    root was not counted.
+    """``privsql_tree``: ``node`` is where a part is expanded (NULL for an item set), ``mask`` which children of its
+    parent's node it has.
     """
-    counted = np.arange(len(tree)) > 0
-    return pa.table(
-        {
-            "part": pa.array(np.arange(len(tree)), pa.int32()),
-            "parent": pa.array(tree.parent, pa.int32(), mask=~counted),
-            "mask": pa.array(tree.mask, pa.int64()),
-            "node": pa.array(tree.next, pa.int32(), mask=tree.leaf),
-            "size": pa.array(tree.size, pa.int64(), mask=~counted),
-            "budget": texts(tree.spent, tree.budgets),
-            "scale": scales(tree.spent, tree.budgets),
-            "threshold": pa.array([None, *thresholds(tree, taxonomy, asked)], pa.int64()),
-        }
-    )
+    own = {"mask": pa.array(tree.mask, pa.int64()), "node": pa.array(tree.next, pa.int32(), mask=tree.leaf)}
+    return noisytree.tree_table(tree, own, thresholds(tree, taxonomy, asked))
 
 
 def thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[int | None]:
@@ -61,34 +67,15 @@ def thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[int | N
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy, empty: int | None) -> Tree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
-    spent, budgets = coded(rows["budget"].to_pylist())
-    tree = Tree(
-        parent=ints(rows["parent"], -1),
-        mask=ints(rows["mask"], 0),
-        size=ints(rows["size"], 0),
-        spent=spent,
-        leaf=rows["node"].is_null().to_numpy(zero_copy_only=False),
-        next=ints(rows["node"], -1),
-        budgets=budgets,
-        empty=empty,
-    )
-    if not np.array_equal(ints(rows["part"], -1), np.arange(len(tree))):
-        raise ValueError("its parts are not numbered 0, 1, ..")
-    if not len(tree) or tree.leaf[0] or tree.next[0] != 0 or tree.parent[0] != -1 or (tree.spent[1:] < 0).any():
-        raise ValueError("it has no root, or a part without a budget")
-    _grown(tree, taxonomy)
-    return tree
-
-
-def _grown(tree: Tree, taxonomy: Taxonomy) -> None:
-    """``ValueError`` unless every part is a child of one that was expanded, parents in order."""
-    parent = tree.parent[1:]
-    if (np.diff(tree.parent) < 0).any() or (parent < 0).any() or (parent >= np.arange(1, len(tree))).any():
-        raise ValueError("a part lies before its parent")
-    if tree.leaf[parent].any() or (tree.next >= taxonomy.nodes).any() or (tree.next[~tree.leaf] < 0).any():
-        raise ValueError("a part lies below an item set, or is expanded at no node")
-    if (tree.mask[1:] < 1).any() or (tree.mask[1:] >> taxonomy.degree[tree.next[parent]] > 0).any():
+    (spent,), budgets = noisytree.budgets(rows, "budget")
+    common = noisytree.common(rows, expanded="node")
+    tree = Tree(**common, mask=ints(rows["mask"], 0), spent=spent, budgets=budgets, empty=empty)
+    noisytree.is_tree(tree, rows, taxonomy.nodes)
+    if tree.next[0] != 0:
+        raise ValueError("its root is not that of the taxonomy")
+    if (tree.mask[1:] < 1).any() or (tree.mask[1:] >> taxonomy.degree[tree.next[tree.parent[1:]]] > 0).any():
         raise ValueError("a mask names no children of its node")
+    return tree
 
 
 def taxonomy_table(taxonomy: Taxonomy) -> pa.Table:

@@ -22,12 +22,11 @@ from pydantic import ValidationError
 from privsql.dpnoise import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.contingency import tree as trees
-from privsql.mechanisms.contingency.budget import shares
 from privsql.mechanisms.contingency.model import estimator, imputed
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.paths import violations
 from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
-from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions
+from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions, shares
 from privsql.noise import seed_key
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
@@ -486,6 +485,8 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a fact of another kind": ("valid tree", with_facts(cells="many")),
     "a table more": ("stated tables", "CREATE TABLE raw AS SELECT 1 AS sex"),
     "no rows in the tree": ("", "DELETE FROM privsql_tree"),
+    "a cell whose part is NULL": ("", f"UPDATE privsql_cells SET part = NULL WHERE part = {LEAF}"),
+    "no weight": ("weights", f"UPDATE privsql_cells SET weight = NULL WHERE part = {LEAF}"),
     "no taxonomy": ("", "DELETE FROM privsql_taxonomy"),
     "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, node = NULL, size = NULL, budget = NULL"),
     "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),

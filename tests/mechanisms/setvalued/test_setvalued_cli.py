@@ -453,6 +453,8 @@ DAMAGE: dict[str, tuple[str, Any]] = {
         "CREATE OR REPLACE VIEW shop AS SELECT items AS goods, 1.0 AS weight FROM privsql_sets",
     ),
     "no rows in the tree": ("", "DELETE FROM privsql_tree"),
+    "a set whose part is NULL": ("weights", f"UPDATE privsql_sets SET part = NULL WHERE part = {LEAF}"),
+    "no weight": ("weights", f"UPDATE privsql_sets SET weight = NULL WHERE part = {LEAF}"),
     "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, mask = NULL, size = NULL, budget = NULL"),
     "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
     "a budget of nothing": ("", "UPDATE privsql_tree SET budget = '0' WHERE part = 1"),

@@ -1,0 +1,90 @@
+"""An open release of a noisy tree, whatever its partitions are, as one that answers count queries."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from privsql.answers import base
+from privsql.answers.interval import interval
+from privsql.engine.sqlfiles import all_rows, column, table
+from privsql.errors import UsageError
+from privsql.model.estimate import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from sqlglot import exp
+
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.noisytree.estimate import Estimator
+    from privsql.mechanisms.noisytree.tree import Reals
+    from privsql.model.manifest import Manifest
+
+DAMAGED = "the release is damaged (privsql verify tells more)"
+NOTHING = (0.0, 0.0)
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """``UsageError`` for tables that make no tree."""
+    try:
+        yield
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise UsageError(f"{DAMAGED}: {error}") from error
+
+
+class Answers(base.Answers):
+    """Answers are the paper's sum of counts, or come from the fitted tree with what was pruned."""
+
+    certain = frozenset()
+    measures = frozenset()
+    formulas: ClassVar[Mapping[str, str]]
+    """By estimator, in words."""
+
+    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
+        super().__init__(db, manifest)
+        self._database = database
+
+    @property
+    def channel(self) -> None:
+        """There are no buckets and no perturbation."""
+
+    @property
+    @abstractmethod
+    def fitted(self) -> Estimator:
+        """The tree with consistent sizes."""
+
+    @abstractmethod
+    def _met(self, query: CountQuery) -> exp.Query:
+        """How much of each part meets the condition."""
+
+    def _rows(self, name: str, by: str) -> pa.Table:
+        return self._db.arrow(all_rows(table(f"privsql_{name}", self._database)).order_by(column(by)))
+
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        self.known(estimator)
+        return self._met(query), self.formulas[estimator]
+
+    def _estimate(
+        self,
+        group: tuple[Any, ...],
+        shares: Reals,
+        estimator: str,
+        confidence: float,
+        outside: tuple[float, float] = NOTHING,
+    ) -> Estimate:
+        """The estimate for a condition that a share of each part meets (T,).
+
+        ``outside``: estimate and standard error of what lies outside of the tree and meets it, too.
+        """
+        found, error = self.fitted.baseline(shares) if estimator == "baseline" else self.fitted.answer(shares)
+        found, error = found + outside[0], float(np.hypot(error, outside[1]))
+        low, high = interval(found, error, confidence)
+        return Estimate(group, found, error, low, max(high, 0.0))
