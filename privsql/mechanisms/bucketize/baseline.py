@@ -21,7 +21,7 @@ from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.answers.seen import chosen, dotted
 from privsql.engine.sqlfiles import Holes, column, every, fill, table
 from privsql.errors import UsageError
-from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.estimate import Estimate, exactly, same_nan
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, named, temp
 from privsql.exact import text
-from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,24 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
-VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
-
-
-def tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
-        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, *VALUE_COLUMNS],
-        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
-    }
 
 
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:

@@ -23,7 +23,7 @@ from privsql.answers.reconstruct import LARGE, reconstruct
 from privsql.attacks.association import RARE, SURE
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.bucketize.view import size_of_bucket
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from privsql.exact import linear
 from privsql.mechanisms.bucketize import beliefs, corruption, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
-from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, measured, read, source_checks, tables
+from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, measured, read, source_checks
 from privsql.mechanisms.bucketize.implied import Dealt, implied
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem
@@ -31,9 +31,9 @@ from privsql.mechanisms.bucketize.reconstruct import listed
 from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.suppress import kept, refuse_observed, spread
+from privsql.mechanisms.bucketize.tables import tables, view
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.bucketize.unmask import channel
-from privsql.mechanisms.bucketize.view import view
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.seen import Observed, QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import UsageError
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.mechanisms.bucketize.unmask import Listed
-from privsql.mechanisms.bucketize.view import size_of_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,6 @@ from privsql.model.checks import Check, differ, exceed, in_order, tally, values_
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
@@ -46,17 +45,6 @@ def read(manifest: Manifest) -> Permute:
     asked = stated(manifest, Facts, Permute, "groups")
     scale(manifest.sensitive, asked.e)
     return asked
-
-
-def tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER"), ("code", "INTEGER")],
-        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, ("records", "BIGINT")],
-    }
 
 
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:

@@ -21,14 +21,14 @@ from privsql.mechanisms.permute import guesses, together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
 from privsql.mechanisms.permute.axis import axis
-from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks, tables
+from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks
 from privsql.mechanisms.permute.history import History, arranged, labels
 from privsql.mechanisms.permute.incremental import release
 from privsql.mechanisms.permute.parameters import Permute, extent
 from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
 from privsql.mechanisms.permute.scene import Permuted
 from privsql.mechanisms.permute.sweep import static
-from privsql.mechanisms.permute.view import view
+from privsql.mechanisms.permute.tables import tables, view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,39 +18,20 @@ from privsql.mechanisms.contract import stated
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public, public
+from privsql.mechanisms.randomize.tables import FRACTIONS
 from privsql.model.checks import Check, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
-FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")
 
 
 def read(manifest: Manifest) -> Randomize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a randomized release states."""
     return stated(manifest, Facts, Randomize, "partition")
-
-
-def tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    quasi = [(f.name, f.type) for f in roles.quasi_identifiers]
-    return {
-        "perturbed": [*quasi, *sensitive, ("sub_table", "INTEGER")],
-        "privsql_subtables": [
-            ("sub_table", "INTEGER"),
-            ("records", "BIGINT"),
-            ("size", "INTEGER"),
-            *((name, "DECIMAL(38,0)") for name in FRACTIONS),
-        ],
-        "privsql_domains": [("cell", "INTEGER"), ("sub_table", "INTEGER"), ("code", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, ("protected", "BOOLEAN")],
-    }
 
 
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
@@ -103,11 +84,6 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     db.view("v_values", listed.from_(table("privsql_values", database)))
     holes: Holes = {"domains": temp("v_domains"), "values": temp("v_values"), "sa": roles.sa("v")}
     db.view("v_cells", fill("randomize/cells_stated", holes))
-
-
-def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
-    """Nothing takes longer than what publishing checks."""
-    return []
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Randomize) -> list[Check]:

@@ -1,4 +1,4 @@
-"""The weighted view of a release, and the size of a bucket as an expression."""
+"""The tables of a bucketized release: their columns, its weighted view, the size of a bucket as an expression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, column, fill, named, table
 
 if TYPE_CHECKING:
+    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+
+VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles = manifest.roles
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
+        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
+        "privsql_values": [("code", "INTEGER"), *sensitive, *VALUE_COLUMNS],
+        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
+    }
 
 
 def view(manifest: Manifest) -> exp.Query:

@@ -1,4 +1,4 @@
-"""The shuffled single table as a view."""
+"""The tables of a (k,e)-anonymous release: their columns, and the shuffled single table as a view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from privsql.engine.sqlfiles import Holes, column, fill, named, table
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles = manifest.roles
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER"), ("code", "INTEGER")],
+        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
+        "privsql_values": [("code", "INTEGER"), *sensitive, ("records", "BIGINT")],
+    }
 
 
 def view(manifest: Manifest) -> exp.Query:
