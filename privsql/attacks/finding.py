@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 PROMISED = "promised: the mechanism resists this adversary"
@@ -68,7 +68,3 @@ class Finding:
         own = {part.name: getattr(self, part.name) for part in fields(self)}
         own |= {"notes": list(self.notes), "curve": list(self.curve)}
         return own | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
-
-    def noting(self, *notes: str) -> Finding:
-        """The finding with more notes."""
-        return replace(self, notes=(*self.notes, *notes))

@@ -15,7 +15,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from decimal import Decimal
 
     from numpy.typing import NDArray
 
@@ -81,11 +80,6 @@ def _walked(units: list[int], e: int) -> Ints:
 def whole(e: Fraction, unit: Fraction) -> int:
     """The least whole number of units that is at least ``e``: differences of whole units compare with it exactly."""
     return math.ceil(e / unit)
-
-
-def decimals(values: Sequence[Decimal], scale: int) -> list[int]:
-    """Decimals as integers in units of 10^-scale."""
-    return [int(value.scaleb(scale)) for value in values]
 
 
 def doubles(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:

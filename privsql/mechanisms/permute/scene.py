@@ -43,11 +43,6 @@ class Permuted(Scene):
         rows = self.db.rows(unfine(st, self.roles, read(self.given.manifest)))
         return np.array([int(row[0]) for row in rows], dtype=np.int64)
 
-    @property
-    def teaches(self) -> bool:
-        """Whether the channel is small enough to learn from."""
-        return self.contents.is_small
-
     @cached_property
     def channel(self) -> Channel:
         """How many records of every group meet a question."""

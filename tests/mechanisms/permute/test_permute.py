@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.axis import Axis, axis, decimals, doubles, float_above, whole
+from privsql.mechanisms.permute.axis import Axis, axis, doubles, float_above, whole
 from privsql.mechanisms.permute.breach import closure, pairwise
 from privsql.mechanisms.permute.exact import BLOCK, Least, exact
 from privsql.mechanisms.permute.history import History, arranged, labels
@@ -176,8 +176,7 @@ def test_doubles_are_not_rounded() -> None:
     assert axis(values, 1, e).reach.tolist() == [-1, 0]
 
 
-def test_decimals_and_units() -> None:
-    assert decimals([Decimal("-1.50"), Decimal("0.01")], 2) == [-150, 1]
+def test_units() -> None:
     assert whole(Fraction(3, 2), Fraction(1)) == 2
     assert whole(Fraction(86400 * 30), Fraction(1, 10**6)) == 30 * 86400 * 10**6
 
