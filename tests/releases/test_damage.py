@@ -265,7 +265,7 @@ def terminal() -> Iterator[tuple[int, list[bytes]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("watched", [False])
+@pytest.mark.parametrize("watched", [True, False])
 def test_ctrl_c_ends_a_statement_that_runs(tmp_path: Path, watched: bool) -> None:
     """One that would take days; with a bar on a terminal, and without."""
     write(tmp_path / "people.parquet", "SELECT 1 AS age, 'flu' AS disease")

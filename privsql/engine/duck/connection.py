@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from privsql.errors import EngineError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import FrameType
 
     import pyarrow as pa
 
@@ -23,6 +25,9 @@ MISTAKES = (
     duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
     duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
 )  # fmt: skip
+STOPS = [
+    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
+]
 POLL = 0.1  # seconds between two looks at a running statement
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {
@@ -55,7 +60,7 @@ class Connection:
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, traced, with progress and translated errors."""
         self.trace.append(sql)
-        with translated():
+        with translated(), interruptible(self._duck):
             if self._report.watched:
                 self._watched(sql, values)
             else:
@@ -64,13 +69,13 @@ class Connection:
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and fetch its rows."""
         self.run(sql, values)
-        with translated():
+        with translated(), interruptible(self._duck):
             return self._duck.fetchall()
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
         self.trace.append(sql)
-        with translated():
+        with translated(), interruptible(self._duck):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
 
     def register(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
@@ -130,6 +135,37 @@ def one_select(query: str) -> str:
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise UsageError("query: must be one SELECT")
     return statements[0].query
+
+
+@contextmanager
+def interruptible(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """What unwinds the main thread ends its statement too.
+
+    DuckDB's binding looks for signals in between, but then waits, without telling the engine, for what other threads
+    have begun: a task that takes for ever was waited for that long. Handlers that raise nothing let the statement run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {number: signal.getsignal(number) for number in STOPS}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        handler = former[signal.Signals(number)]
+        try:
+            if callable(handler):
+                handler(number, frame)
+        except BaseException:
+            duck.interrupt()
+            raise
+
+    heard = {number: handler for number, handler in former.items() if callable(handler)}
+    try:
+        for number in heard:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in heard.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
