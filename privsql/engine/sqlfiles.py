@@ -87,6 +87,8 @@ def _parsed(name: str, content: str) -> exp.Select | exp.Query:
         alien |= {text for node in statements[0].walk() for text in _foreign(node)}
     if alien:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(alien))}")
+    for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
+        node.comments = node._meta = None  # noqa: SLF001 (there is no public way to forget positions)
     return statements[0]
 
 
@@ -158,9 +160,9 @@ def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
     return inside and isinstance(replacement, exp.Binary | exp.Not)
 
 
-def render(tree: exp.Expr) -> str:
-    """DuckDB SQL of a tree, on several lines."""
-    return tree.sql(dialect=DIALECT, pretty=True, comments=False)
+def render(tree: exp.Expr, *, copy: bool = True) -> str:
+    """DuckDB SQL of a tree, on several lines; without ``copy`` the tree is used up."""
+    return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=copy)
 
 
 # Small builders for hole fillings ---

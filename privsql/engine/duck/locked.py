@@ -40,7 +40,7 @@ class DuckLocked(DuckContainer):
         self._home = home
 
     def _sql(self, query: exp.Expr) -> str:
-        return render(within(query, self._home))
+        return render(within(query, self._home), copy=False)
 
     def binds(self, sql: str) -> None:
         """``UsageError`` unless the text is one SELECT that the engine itself would run."""
