@@ -204,5 +204,5 @@ def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what
     try:
         facts.model_validate(manifest.facts)
         return parameters.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError) as error:
+    except (ValidationError, RecursionError, ArithmeticError) as error:
         raise UsageError(f"its manifest states no valid {what}") from error

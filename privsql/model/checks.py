@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST = 1000  # offending rows that are counted
 SHOWN = 10  # offending rows that are shown
+WIDTH = 400  # characters of each
+# What arithmetic comes to on tables that hold something else than they should.
+BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -59,16 +62,23 @@ def _run(db: Relations | None, check: Check) -> Result:
     if db is None or not isinstance(check.query, exp.Expr):
         try:
             wrong = check.query() if callable(check.query) else ["no database"]
-        except UsageError as error:
+        except (UsageError, EngineError) as error:
             wrong = [f"can't be evaluated: {error}"]
-        return Result(check.name, len(wrong), tuple(wrong[:SHOWN]))
+        except BROKEN as error:
+            wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
+        return _result(check, wrong)
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:
         rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST))
     except (UsageError, EngineError) as error:
-        return Result(check.name, 1, (f"can't be evaluated: {error}",))
+        return _result(check, [f"can't be evaluated: {error}"])
     shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
-    return Result(check.name, len(rows), tuple(shown))
+    return replace(_result(check, shown), violations=len(rows))
+
+
+def _result(check: Check, wrong: Sequence[str]) -> Result:
+    shown = [line if len(line) <= WIDTH else f"{line[:WIDTH]}.." for line in wrong[:SHOWN]]
+    return Result(check.name, len(wrong), tuple(shown))
 
 
 def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)

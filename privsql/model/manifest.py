@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -10,13 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privsql.engine.roles import Field as Column
 from privsql.engine.roles import Roles
-from privsql.errors import UsageError
+from privsql.errors import EngineError
 from privsql.noise import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MANIFEST = "privsql_manifest"
+COLUMNS = 1000  # that a release may have
+WHOLE = 2**63  # what whole numbers stay below
 
 
 class Manifest(BaseModel):
@@ -31,8 +34,8 @@ class Manifest(BaseModel):
     mechanism: str
     algorithm: str
     parameters: dict[str, Any]
-    quasi_identifiers: list[Column]
-    sensitive: list[Column]
+    quasi_identifiers: list[Column] = Field(max_length=COLUMNS)
+    sensitive: list[Column] = Field(max_length=COLUMNS)
     nulls: dict[str, str]
     records: int | None = Field(default=None, ge=0)
     published: int | None = Field(default=None, ge=1)
@@ -60,14 +63,32 @@ class Manifest(BaseModel):
 
     @staticmethod
     def of_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
-        """The manifest from its table; ``UsageError`` if it is not one."""
+        """The manifest from its table; ``EngineError`` if it is not one."""
         try:
-            entries = [(key, json.loads(value)) for key, value in rows]
+            entries = [(key, json.loads(value, **_NUMBERS)) for key, value in rows]
             if len(dict(entries)) < len(entries):
                 raise ValueError("an entry stands twice")
             found = Manifest.model_validate(dict(entries))
+            found.model_dump_json()  # whatever it says is text of Unicode
             if not all(column.is_published for column in (*found.quasi_identifiers, *found.sensitive)):
                 raise ValueError("a column has no type that is published")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise UsageError("its manifest is damaged or of another version of privsql") from error
+            raise EngineError("its manifest is damaged or of another version of privsql") from error
         return found
+
+
+def _whole(digits: str) -> int:
+    found = int(digits)
+    if abs(found) >= WHOLE:
+        raise ValueError("a number is absurd")
+    return found
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if not math.isfinite(found):
+        raise ValueError("a number is absurd")
+    return found
+
+
+_NUMBERS: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite, "parse_constant": _finite}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlglot import exp
+
 from privsql._version import __version__
 from privsql.engine import sqlfiles
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, fill, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.model.checks import Check, Result, run
+from privsql.model.checks import BROKEN, Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and nothing else"
 FOLDER_HOLDS = "the folder holds the stated tables and nothing else"
+WITHIN = "its numbers refer to what it holds"
+READABLE = "its tables can be checked"
+ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory that shows how the engine writes down what a manifest states
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
@@ -40,6 +45,18 @@ def examine(
     ``source`` and ``asked``, the parameters of its specification, add the checks against the source; ``whole`` adds
     those that take long and that publishing implies.
     """
+    try:
+        return run(db, _checks(db, manifest, database, source=source, asked=asked, whole=whole))
+    except UsageError as error:
+        wrong = str(error)
+    except BROKEN as error:
+        wrong = f"{type(error).__name__} on what the release holds"
+    return run(db, [Check(READABLE, lambda: [wrong])])
+
+
+def _checks(
+    db: Container, manifest: Manifest, database: str, *, source: Records | None, asked: Any, whole: bool
+) -> list[Check]:
     mechanism = of(manifest.mechanism)
     checks = [
         *mechanism.checks(db, manifest, database),
@@ -50,7 +67,7 @@ def examine(
     if source is not None:
         checks += mechanism.source_checks(db, manifest, source, asked)
         checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
-    return run(db, checks)
+    return checks
 
 
 # What all checks stand on: the release holds what it states, and nothing else ---
@@ -61,26 +78,28 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
 
     A file is attached as ``database`` already; for a folder this is an empty database, into which its tables are read
     if they are the stated ones. Nothing that the release holds is evaluated: its manifest must be a plain table, its
-    view is compared as text. Raises ``UsageError`` if there is no valid manifest.
+    view is compared as text. Raises ``UsageError`` if there is no manifest, ``EngineError`` for one that is not valid.
     """
     try:
         manifest = _manifest(db, found, database)
-    except UsageError as error:
-        raise UsageError(f"{found.path} is not a release of privsql: {error}") from error
     except PrivsqlError as error:
-        raise type(error)(f"{found.path}: {error}") from error
+        raise type(error)(f"{found.path} is not a release of privsql: {error}") from error
     if not found.is_folder:
-        return manifest, [contents(db, manifest, database)]
+        return manifest, contents(db, manifest, database)
     stated = _stated(manifest)
     more = [*found.strange, *(file.name for name, file in found.files.items() if name not in stated)]
     wrong = _read_in(db, found, manifest, database)
-    holds = run(db, [Check(HOLDS, lambda: wrong)])[0] if wrong else contents(db, manifest, database)
-    return manifest, [holds, *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])])]
+    holds = run(db, [Check(HOLDS, lambda: wrong)]) if wrong else contents(db, manifest, database)
+    return manifest, [
+        *holds,
+        *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
+    ]
 
 
-def contents(db: Container, manifest: Manifest, database: str) -> Result:
-    """The check that all others stand on."""
-    return run(db, [Check(HOLDS, lambda: _contents(db, manifest, database))])[0]
+def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
+    """The checks that all others stand on, up to the first that does not hold."""
+    holds = run(db, [Check(HOLDS, lambda: _contents(db, manifest, database))])
+    return holds + (run(db, [Check(WITHIN, lambda: _beyond(db, manifest, database))]) if holds[0].ok else [])
 
 
 def _manifest(db: Container, found: Stored, database: str) -> Manifest:
@@ -96,14 +115,43 @@ def _manifest(db: Container, found: Stored, database: str) -> Manifest:
     stored = table(MANIFEST, database)
     entries, length = db.rows(fill("duckdb/extent", {"table": stored}))[0]
     if entries > ENTRIES or length > BYTES:
-        raise UsageError("its manifest is too large")
+        raise EngineError("its manifest is too large")
     manifest = Manifest.of_rows(db.rows(all_rows(stored)))
-    of(manifest.mechanism).read(manifest)
+    try:
+        mechanism = of(manifest.mechanism)
+        mechanism.read(manifest)
+    except UsageError as error:
+        raise EngineError(str(error)) from error
+    counts = (manifest.records, manifest.published, manifest.suppressed)
+    if mechanism.states_counts and None in counts:
+        raise EngineError("its manifest does not state how many records are published")
     return manifest
 
 
 def _stated(manifest: Manifest) -> Columns:
     return of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
+
+
+def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
+    """Numbers of groups, values, nodes and the like that lie beyond what the release holds.
+
+    They are ranks, so none exceeds the rows of the longest table: what is as long as they are large then is no longer
+    than the release.
+    """
+    given = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)} | {ITEM}
+    rows, ends = 1, []
+    for name, columns in _stated(manifest).items():
+        own = [column for column, kind in columns if kind == "INTEGER" and column not in given]
+        asked = [made(this=sqlfiles.column(one)) for one in own for made in (exp.Min, exp.Max)]
+        found, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": asked}))[0]
+        rows = max(rows, int(found))
+        ends += [
+            (name, one, number)
+            for one, number in zip([c for c in own for _ in range(2)], numbers, strict=True)
+            if number
+        ]
+    wrong = [f"{column} of {name} is {number:,}, of {rows:,} rows" for name, column, number in ends if number > rows]
+    return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
 
 
 def _contents(db: Container, manifest: Manifest, database: str) -> list[str]:

@@ -18,7 +18,8 @@ from privsql.engine.open import locked
 from privsql.engine.sqlfiles import table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.releases.contents import admitted
+from privsql.model.checks import BROKEN
+from privsql.releases.contents import admitted, examine
 from privsql.releases.lookups import Lookups, plain
 from privsql.releases.stored import stored
 
@@ -68,6 +69,24 @@ def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Locked, Ma
 
 
 @contextmanager
+def explained(*paths: Path) -> Iterator[None]:
+    """Let arithmetic that fails on a damaged release say so: ``GuaranteeError`` with the check that does not hold.
+
+    An error on releases whose checks hold stays what it is.
+    """
+    try:
+        yield
+    except BROKEN as error:
+        for path in paths:
+            with seen(path) as (db, release):
+                release.refuse(path)
+                failed = next((one for one in examine(db, release.manifest, RELEASE) if not one.ok), None)
+            if failed is not None:
+                raise GuaranteeError(f"{path}: {failed.name}: {failed.offending[0]}; verify it") from error
+        raise
+
+
+@contextmanager
 def together(paths: Sequence[Path], readable: Sequence[Path] = ()) -> Iterator[tuple[Locked, list[Manifest]]]:
     """Several releases, the i-th attached as database ``r<i>``; ``GuaranteeError`` as for one."""
     found = [stored(path) for path in paths]
@@ -97,7 +116,8 @@ class Release:
             self._lookups = Lookups(self._db, files)
             mechanism = of(self.manifest.mechanism)
             self._db.stand_in([self.manifest.name], mechanism.view(self.manifest))
-            self.answers = mechanism.answers(self._db, self.manifest)
+            with explained(self.path):
+                self.answers = mechanism.answers(self._db, self.manifest)
             self._open = stack.pop_all()
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
@@ -108,6 +128,10 @@ class Release:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+        with explained(self.path):
+            return self._answer(sql, confidence, estimator)
+
+    def _answer(self, sql: str, confidence: float, estimator: str) -> Answer:
         asked = self.answers.read(sql, self._lookups)
         for lookup in asked.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))

@@ -11,7 +11,7 @@ from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
-from privsql.releases.opened import opened, together
+from privsql.releases.opened import explained, opened, together
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def attack(
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
     clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
-    with opened(path) as (db, manifest):
+    with opened(path) as (db, manifest), explained(path):
         suite = of(manifest.mechanism).adversaries
         findings = suite.run(ReleaseView(db, manifest, drawn, within=within)) if spec is None else []
     if spec is not None:
-        with beside(path, spec, manifest, options) as (room, _):
+        with beside(path, spec, manifest, options) as (room, _), explained(path):
             findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=within))
     for other in against:
         findings += _together((path, other))
@@ -101,7 +101,7 @@ def attack(
 
 def _together(paths: tuple[Path, Path]) -> list[Finding]:
     """What two releases tell, by the adversaries that combine releases of both mechanisms."""
-    with together(paths) as (db, manifests):
+    with together(paths) as (db, manifests), explained(*paths):
         first, second = (of(manifest.mechanism).adversaries.combining for manifest in manifests)
         combining = [adversary for adversary in first if adversary in second]
         if not combining:

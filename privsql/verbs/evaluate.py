@@ -11,7 +11,7 @@ from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import Workload
 from privsql.engine.progress import Options, Silent
 from privsql.mechanisms.registry import of
-from privsql.releases.opened import Release
+from privsql.releases.opened import Release, explained
 from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in
 
@@ -50,4 +50,5 @@ def evaluate(
 
         report = options.report or Silent()
         given = Measuring(db, source, name, release.answers, asked, confidence, answer, truth, report)
-        return of(release.manifest.mechanism).evaluate(given)
+        with explained(path):
+            return of(release.manifest.mechanism).evaluate(given)

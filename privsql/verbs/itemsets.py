@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
-from privsql.releases.opened import Release
+from privsql.releases.opened import Release, explained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ def itemsets(path: Path, *, top: int = 20, estimator: str = "reconstructed") -> 
     """
     if top < 1:
         raise UsageError(f"--top {top} must be at least 1")
-    with Release(path) as release:
+    with Release(path) as release, explained(path):
         return release.answers.frequent(top, estimator)
 
 
@@ -31,7 +31,7 @@ def synthesize(path: Path, to: Path) -> int:
     """
     if to.suffix != ".parquet" or to.exists():
         raise UsageError(f"--synthetic {to}: must be a new file that ends in .parquet")
-    with Release(path) as release, scratch() as db:
+    with Release(path) as release, explained(path), scratch() as db:
         made = release.answers.synthetic()
         db.put("synthetic", made)
         db.export(temp("synthetic"), to)

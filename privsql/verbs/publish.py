@@ -107,7 +107,7 @@ def _made(
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
     db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-    results = [contents(db, manifest, "release"), *examine(db, manifest, "release", whole=False)]
+    results = [*contents(db, manifest, "release"), *examine(db, manifest, "release", whole=False)]
     _must_hold(results)
     if spec.release.format == "parquet":
         for name in (*mechanism.tables(manifest), MANIFEST):

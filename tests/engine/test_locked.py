@@ -116,9 +116,9 @@ def test_only_the_named_files_are_reached(tmp_path: Path) -> None:
 
 def test_memory_and_disk_are_in_proportion_to_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = warehouse(tmp_path / "small.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
-    monkeypatch.setattr(inside, "BASE", 50 * 2**20)
+    monkeypatch.setattr(inside, "BASE", 10 * 2**20)
     monkeypatch.setattr(inside, "PER_BYTE", 0)
-    large = "SELECT count(*) FROM (SELECT DISTINCT range || 'x' AS s FROM range(100000000))"
+    large = "SELECT count(*) FROM (SELECT DISTINCT range || repeat('x', 500) AS s FROM range(400000))"
     with locked({"release": path}, home="release") as db:
         with pytest.raises(EngineError, match="out of memory"):
             value(db, large)

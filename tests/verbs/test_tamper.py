@@ -248,7 +248,7 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
 def test_verify_tells_from_the_release_alone(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = ALONE[what]
     if what in NO_PLAN:
-        refused(run("verify", changed(ward, tmp_path, *changes), "--json"), 2, "not a release")
+        refused(run("verify", changed(ward, tmp_path, *changes), "--json"), 4, "not a release")
         return
     told(run("verify", changed(ward, tmp_path, *changes), "--json"), check, *words)
 

@@ -16,9 +16,10 @@ from sqlglot import exp
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.seen import Observed, QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
-from privsql.errors import UsageError
+from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.mechanisms.bucketize.unmask import Listed
+from privsql.model.arrays import zeros
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +39,11 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
     size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     values = int(second.max()) + 1
     if set(np.unique(size).tolist()) != {int(own) for own in setting}:
-        raise UsageError("the release is damaged: its channel is not one of its bucket sizes")
+        raise EngineError("the release is damaged: its channel is not one of its bucket sizes")
     found = []
     for own, buckets in setting.items():
         rows = size == int(own)
-        square = np.zeros((values, values))
+        square = zeros(values, values)
         square[first[rows], second[rows]] = pairs[rows]
         found.append(Listed(int(own), buckets, np.triu(square) + np.triu(square, 1).T, fakes))
     return found

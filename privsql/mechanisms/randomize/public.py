@@ -24,7 +24,8 @@ from privsql.answers.channel import Channel, Floats, Observation
 from privsql.answers.interval import within
 from privsql.answers.reconstruct import reconstruct
 from privsql.engine.sqlfiles import all_rows, table
-from privsql.errors import UsageError
+from privsql.errors import EngineError
+from privsql.model.arrays import zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,7 @@ class Public:
         """M (m, cells), S and the estimated o (m,)."""
         counts = np.maximum(self.estimated[0], 1e-6)
         records = self.by_value(counts)
-        mean = np.zeros((len(records), len(counts)))
+        mean = zeros(len(records), len(counts))
         for j in range(len(self.records)):
             cells = np.flatnonzero(self.own == j)
             share = counts[cells] / records[self.code[cells]]
@@ -124,7 +125,7 @@ class Public:
 def public(db: Relations, named: Sequence[exp.Table] = TABLES) -> Public:
     """The parameters of an open release, its totals still 0; ``named``: where its tables are.
 
-    ``UsageError`` unless these are parameters: nothing is computed from others.
+    ``EngineError`` unless these are parameters: nothing is computed from others.
     """
     subtables, listed, coded = (db.rows(_ordered(relation)) for relation in named)
     _must(all(None not in row for rows in (subtables, listed) for row in rows), "an entry is NULL")
@@ -159,4 +160,4 @@ def _ordered(relation: exp.Table) -> exp.Query:
 
 def _must(holds: bool, wrong: str) -> None:
     if not holds:
-        raise UsageError(f"the release's parameters are damaged: {wrong}")
+        raise EngineError(f"the release's parameters are damaged: {wrong}")

@@ -18,6 +18,7 @@ from privsql.mechanisms.noisytree.estimate import Estimator
 from privsql.mechanisms.noisytree.pruned import Candidates
 from privsql.mechanisms.noisytree.tree import rounds
 from privsql.mechanisms.setvalued.tree import item_sets
+from privsql.model.arrays import zeros
 
 if TYPE_CHECKING:
     from privsql.mechanisms.noisytree.pruned import Fit
@@ -112,7 +113,7 @@ def impute(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator
 
 def _pending(tree: Tree, taxonomy: Taxonomy) -> Flags:
     """Inner nodes of every row's hierarchy cut, (T, K)."""
-    found = np.zeros((len(tree), taxonomy.nodes), dtype=bool)
+    found = zeros(len(tree), taxonomy.nodes, dtype=bool)
     found[0, 0] = True
     for depth in rounds(tree)[1:]:
         rows = depth[~tree.leaf[depth]]
