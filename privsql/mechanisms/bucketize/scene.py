@@ -58,34 +58,33 @@ class Buckets(Scene):
         return not self.fakes
 
     def _filter(self) -> exp.Expr:
-        ranges = self._sampled
-        if not ranges:
+        share, part = self._share, column("part")
+        if share >= 1:
             return exp.true()
-        return some([exp.Between(this=column("part"), low=_number(low), high=_number(high)) for low, high in ranges])
+        if self.given.manifest.facts.get("layout") not in DRAWN:  # neighbours are alike: every k-th bucket
+            return exp.EQ(this=exp.Mod(this=part, expression=_number(round(1 / share))), expression=_number(0))
+        setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
+        firsts = np.cumsum(setting) - setting
+        ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
+        return some([exp.Between(this=part, low=_number(low), high=_number(high)) for low, high in ranges])
 
     @cached_property
-    def _sampled(self) -> list[tuple[int, int]]:
-        """First and last bucket of each size that are attacked; none for all. Buckets of a size lie in random order."""
+    def _share(self) -> float:
+        """The share of the buckets that is attacked."""
         given = self.given
-        share = 1.0 if given.sample is None else given.sample / max(1, given.manifest.published_records)
-        if share >= 1:
-            return []
-        setting = [int(number) for number in given.manifest.facts["setting"].values()]
-        firsts = np.cumsum(setting) - setting
-        return [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
+        return 1.0 if given.sample is None else given.sample / max(1, given.manifest.published_records)
 
     @cached_property
     def listed(self) -> tuple[Ints, Ints, Ints]:
         """ST as stored: bucket, code and count of every row."""
         self.db.view("a_st", self._named_st())
         names = self.roles.sa_keys
-        inside = exp.true() if not self._sampled else self._filter().transform(_renamed)
         holes: Holes = {
             "st": temp("a_st"),
             "values": temp("a_values"),
             "sa": self.roles.sa(),
             "same_value": same("s", "v", names),
-            "filter": inside,
+            "filter": self._filter().transform(_renamed),
         }
         self.db.make("a_composition", fill("attack/composition", holes))
         found = self.db.arrow(exp.select("*").from_(temp("a_composition")))

@@ -86,9 +86,14 @@ class Listed:
 
 
 def channel(classes: list[Listed]) -> Channel:
-    """The channel of c^/g: M from the real meetings, the noise's moment from c^ itself, which is noisier."""
+    """The channel of c^/g: M from the real meetings, the noise's moment from c^ itself, which is noisier.
+
+    A value that is in none of the buckets (of a sample) would be seen as itself.
+    """
     moment = sum(listed.meetings / listed.size for listed in classes)
     records = sum(listed.records for listed in classes)
     rows = np.asarray(moment).sum(axis=1)
     noise = sum(listed.products / listed.size for listed in classes)
-    return Channel(np.asarray(moment) / rows[:, None], np.asarray(noise), np.maximum(np.asarray(records), 1e-6))
+    absent = np.diag((rows == 0).astype(np.float64))
+    mean = (np.asarray(moment) + absent) / np.where(rows == 0, 1.0, rows)[:, None]
+    return Channel(mean, np.asarray(noise), np.maximum(np.asarray(records), 1e-6))
