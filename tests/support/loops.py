@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     Test = Callable[..., None]
 
+FEW = 6  # cases of a test that are not slow, where it does not say how many
 
-def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int | None = None) -> Callable[[Test], Test]:
+
+def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW) -> Callable[[Test], Test]:
     """Like ``pytest.mark.parametrize``, in one item: all cases run, and each that fails is named and shown.
 
     Each case has a ``tmp_path`` and a ``monkeypatch`` of its own; what other fixtures give is shared, and must be read
-    only. Several of these decorators make all combinations, the lowest changing slowest. With ``few``, in the highest
-    of them, one item runs so many cases, spread over all of them, and another, which is ``slow``, the others.
+    only. Several of these decorators make all combinations, the lowest changing slowest. One item runs so many cases
+    as ``few`` of the highest of them says, spread over all of them, and another, which is ``slow``, the others.
 
     >>> @each("a", [1, 2])
     ... @each(("b", "c"), [(3, 4), (5, 6)])
@@ -65,9 +67,9 @@ def _loop(one: Test, cases: Sequence[dict[str, Any]]) -> Test:
     return looped
 
 
-def _parts(number: int, few: int | None) -> list[Any]:
+def _parts(number: int, few: int) -> list[Any]:
     """The cases of each item, by their numbers."""
-    if few is None or few >= number:
+    if few >= number:
         return [pytest.param(range(number), id="all")]
     chosen = {position * number // few for position in range(few)}
     rest = [case for case in range(number) if case not in chosen]
