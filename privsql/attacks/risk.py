@@ -54,8 +54,8 @@ def quick_learning_risk(
 
     One round of ``attacks.learning`` on the view's sample: for buckets, those in the first ones of each size where
     their numbers are drawn, else in every k-th one; for perturbed records, every k-th. What is learnt from fewer
-    records is learnt less well, so the whole release shows a little more. None where there is no scene to learn from, and where there are more than
-    ``MANY`` sensitive values.
+    records is learnt less well, so the whole release shows a little more. None where there is no scene
+    to learn from, and where there are more than ``MANY`` sensitive values.
     """
     if set_up is None:
         return None
