@@ -36,6 +36,7 @@ HAVING = (
 MEASURES: dict[type[exp.Expr], Literal["count", "sum", "avg", "min", "max"]] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"
 }  # fmt: skip
+STUMBLES = (AttributeError, LookupError, TypeError, ValueError)  # what the parser ends in on some texts: SHOW alone
 DEEPEST = 200  # expressions inside each other: Python's stack ends near 300 when they are written as SQL
 CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without going deeper
 
@@ -61,6 +62,8 @@ def parsed(sql: str) -> exp.Select:
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
     except SqlglotError as error:
         raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
+    except STUMBLES as error:
+        raise UsageError("the query can't be parsed") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         kinds = [type(statement).__name__.upper() for statement in statements] or ["nothing"]
         raise UsageError(
