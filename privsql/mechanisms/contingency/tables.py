@@ -97,4 +97,7 @@ def read_taxonomy(rows: pa.Table) -> Taxonomy:
     """A taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
     if not np.array_equal(ints(rows["node"], -1), np.arange(len(rows))):
         raise ValueError("nodes are not numbered 0, 1, ..")
-    return assembled(ints(rows["attribute"], -1), ints(rows["parent"], -1))
+    found = assembled(ints(rows["attribute"], -1), ints(rows["parent"], -1))
+    if taxonomy_table(found, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
+        raise ValueError("nodes are written down otherwise")
+    return found

@@ -93,11 +93,14 @@ def taxonomy_table(taxonomy: Taxonomy) -> pa.Table:
 
 def read_taxonomy(nodes: pa.Table, items: pa.Table) -> Taxonomy:
     """A taxonomy from ``privsql_taxonomy`` and ``privsql_universe``; ``ValueError`` if it is not one."""
-    return rebuilt(
+    found = rebuilt(
         (ints(items["node"], -1), ints(items["place"], -1)),
         (ints(nodes["parent"], -1), ints(nodes["place"], -1)),
         ints(nodes["height"], 0),
     )
+    if taxonomy_table(found).to_pydict() != nodes.to_pydict():
+        raise ValueError("nodes are written down otherwise")
+    return found
 
 
 def lists(which: Ints, codes: Ints, number: int, items: pa.Array) -> pa.ListArray:
