@@ -1,0 +1,95 @@
+"""Audits of the differentially private programs: what the outputs of 20,000 runs prove about epsilon.
+
+Half of the runs have one record more. An adversary looks at the first half of each side, chooses the event that tells
+the two apart best, and is measured on the second half: the lower bound on log(P(event | with) / P(event | without)),
+by Clopper and Pearson, must stay below epsilon, at a false alarm of 10^-6.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.contingency import test_contingency as cells
+from mechanisms.setvalued import test_setvalued as sets
+from privsql.dpnoise import OpenDPNoise
+from privsql.mechanisms.contingency import tree as cell_tree
+from privsql.mechanisms.setvalued import tree as set_tree
+from privsql.mechanisms.setvalued.taxonomy import grow
+from support.enumeration import FALSE_ALARM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    Program = Callable[[bool, Any, np.random.Generator], list[int]]
+
+RUNS = 20_000
+STEPS = 8  # events: a figure is at least 1, 2, .., so many
+
+
+class Careless(OpenDPNoise):
+    """Noise as if each count might spend six times its budget."""
+
+    def noisy(self, counts: Any, epsilon: Fraction) -> Any:
+        return super().noisy(counts, 6 * epsilon)
+
+
+def baskets(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
+    """Item sets: the target's leaf, the node above it, and both."""
+    taxonomy = grow(4, 2, sets.InOrder())
+    request = sets.asked(1, fan_out=2, c1="0.5", c2="0.5")
+    records = [{0, 1}, {2}, *([{0, 1}] if with_one else [])]
+    tree = set_tree.partition(sets.baskets(records), taxonomy, request, noise, rng)
+    leaf = {items: int(tree.size[row]) for row, items in sets.sets_of(tree, taxonomy).items()}.get(frozenset([0, 1]), 0)
+    above = int(tree.size[(tree.parent == 0) & (tree.mask == 1)].sum())
+    return [leaf, above, leaf + above]
+
+
+def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
+    """Contingency: the leaves, all that is counted on the way to them, and how many parts there are."""
+    records = [(0, 0), (1, 0), *([(0, 0)] if with_one else [])]
+    request = cells.asked(1, tau=1, tau_cells=1)
+    tree = cell_tree.partition(cells.table(records, cells.TINY), cells.TINY, request, noise)
+    leaves = int(tree.size[tree.leaf].sum())
+    return [leaves, int(tree.size.sum()), len(tree.size) // 2]
+
+
+def proven(program: Program, noise: Any, runs: int) -> float:
+    """The lower bound on epsilon that so many runs prove."""
+    rng = np.random.default_rng(6)
+    without, with_one = (_events(program, present, noise, rng, runs // 2) for present in (False, True))
+    half = runs // 4
+    share = (with_one[:half].mean(axis=0) + 0.02) / (without[:half].mean(axis=0) + 0.02)  # rare events tell by chance
+    best = np.unravel_index(int(share.argmax()), share.shape)
+    hits, misses = (int(seen[half:, *best].sum()) for seen in (with_one, without))
+    assert hits > misses, "the adversary learns something"
+    low = stats.beta.ppf(FALSE_ALARM, hits, half - hits + 1)
+    high = stats.beta.ppf(1 - FALSE_ALARM, misses + 1, half - misses)
+    return math.log(max(low, 1e-12) / high)
+
+
+def _events(program: Program, present: bool, noise: Any, rng: np.random.Generator, runs: int) -> NDArray[np.bool_]:
+    """(runs, figures, STEPS): whether each figure is at least 1, 2, .."""
+    figures = np.array([program(present, noise, rng) for _ in range(runs)])
+    return figures[:, :, None] >= np.arange(1, STEPS + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [baskets, people])
+def test_membership_attacks_on_the_program_stay_below_epsilon(program: Program) -> None:
+    """Epsilon is 1."""
+    assert proven(program, OpenDPNoise(), RUNS) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [baskets, people])
+def test_the_audit_would_find_a_leak(program: Program) -> None:
+    """Where six times the budget is spent; fewer runs prove it."""
+    assert proven(program, Careless(), RUNS // 4) > 1
