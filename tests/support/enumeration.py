@@ -117,13 +117,22 @@ class Enumerator:
         """The next outcome of this call, in place."""
         items[:] = items[self._order(len(items))]
 
+    def integers(self, low: int, high: int, size: int) -> Ints:
+        """The next outcome of this call."""
+        choice = self._chosen((high - low) ** size)
+        digits = [choice // (high - low) ** i % (high - low) for i in range(size)]
+        return np.array([low + digit for digit in digits], dtype=np.int64)
+
     def _order(self, length: int) -> list[int]:
+        return orders(length)[self._chosen(factorial(length))]
+
+    def _chosen(self, choices: int) -> int:
         if self.call == len(self.path):
-            self.path.append((0, factorial(length)))
-        choice, choices = self.path[self.call]
-        assert choices == factorial(length)
+            self.path.append((0, choices))
+        choice, known = self.path[self.call]
+        assert known == choices
         self.call += 1
-        return orders(length)[choice]
+        return choice
 
     def runs(self, run: Callable[[], tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Fraction]]:
         """What ``run`` gives with its probability, depth first over all outcomes."""

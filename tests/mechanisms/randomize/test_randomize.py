@@ -444,21 +444,6 @@ def test_an_amplification_of_many_digits_is_rounded_down() -> None:
 # What is drawn ---
 
 
-class Drawing(Enumerator):
-    """Integers too: every outcome of every call."""
-
-    def integers(self, low: int, high: int, size: int) -> NDArray[np.int64]:
-        """The next outcome of this call."""
-        choices = (high - low) ** size
-        if self.call == len(self.path):
-            self.path.append((0, choices))
-        choice, known = self.path[self.call]
-        assert known == choices
-        self.call += 1
-        digits = [choice // (high - low) ** i % (high - low) for i in range(size)]
-        return np.array([low + digit for digit in digits], dtype=np.int64)
-
-
 def table_of(rho1: Fraction, gamma: Fraction, part: Sequence[int]) -> SubTable:
     """A sub-table with parameters of its own."""
     return SubTable(sum(part), sum(c > 0 for c in part), rho1, gamma)
@@ -468,7 +453,7 @@ def table_of(rho1: Fraction, gamma: Fraction, part: Sequence[int]) -> SubTable:
 @each("size", [2, 3, 4])
 def test_a_step_has_the_probabilities_of_uniform_perturbation(gamma: Fraction, size: int) -> None:
     table = SubTable(10, size, Fraction(1, 4), gamma)
-    noise, found = Drawing(), defaultdict(Fraction)
+    noise, found = Enumerator(), defaultdict(Fraction)
     for (step,), probability in noise.runs(lambda: tuple(steps(table, 1, noise).tolist())):
         found[step] += probability
     assert found == {0: gamma / (size - 1 + gamma)} | dict.fromkeys(range(1, size), 1 / (size - 1 + gamma))
@@ -480,7 +465,7 @@ def test_records_are_drawn_as_the_matrices_say() -> None:
     tables = [table_of(Fraction(1, 2), Fraction(2), parts[0]), table_of(Fraction(1, 2), Fraction(3, 2), parts[1])]
     meaning = moves_table(tables).to_pylist()
     assert [row["bid"] for row in meaning] == list(range(4))
-    noise = Drawing()
+    noise = Enumerator()
     joint: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
     for moves, probability in noise.runs(lambda: tuple(drawn(parts, tables, noise).tolist())):
         joint[moves] += probability
@@ -569,7 +554,7 @@ def test_no_protected_value_exceeds_rho2_by_exact_bayes(
     """Prior: relative frequency in the sub-table. Likelihoods: by enumerating what is drawn."""
     problem = make(counts, rho1, rho2)
     for part in search.find(problem, algorithm).parts:
-        table, noise = subtable(problem, part), Drawing()
+        table, noise = subtable(problem, part), Enumerator()
         steps_: dict[int, Fraction] = defaultdict(Fraction)
         for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(steps(t, 1, n).tolist())):
             steps_[step] += probability
