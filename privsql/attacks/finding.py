@@ -27,7 +27,7 @@ class Finding:
 
     ``leaks``: a fault of the release was found that is no matter of probabilities. ``applies``: False where the
     adversary has nothing to attack in a release of this kind. ``curve``: certainty by known records, theory beside
-    measurement.
+    measurement; ``values``: the same by sensitive value, where it depends on that.
     """
 
     adversary: str
@@ -47,6 +47,7 @@ class Finding:
     applies: bool = True
     notes: tuple[str, ...] = ()
     curve: tuple[dict[str, float], ...] = field(default=())
+    values: tuple[dict[str, Any], ...] = field(default=())
 
     @property
     def gain(self) -> float | None:
@@ -66,5 +67,5 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """An entry of ``--json``."""
         own = {part.name: getattr(self, part.name) for part in fields(self)}
-        own |= {"notes": list(self.notes), "curve": list(self.curve)}
+        own |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
         return own | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}

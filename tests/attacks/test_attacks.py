@@ -50,7 +50,7 @@ UP = 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/5"\nrho2 = "1/2"'
 SEEDS = range(1, 9)
 FINDING = {
     "adversary", "knows", "promised", "attacked", "unit", "mean", "highest", "above", "twice", "baseline", "right",
-    "true_mean", "true_above", "leaks", "applies", "notes", "curve", "gain", "exceeded", "standing",
+    "true_mean", "true_above", "leaks", "applies", "notes", "curve", "values", "gain", "exceeded", "standing",
 }  # fmt: skip
 
 
@@ -138,8 +138,17 @@ def stub(size: int, fakes: int, buckets: int = 50) -> Any:
     codes = np.argsort(noise.random((buckets, 20)), axis=1)[:, : size + fakes]
     members = np.arange(buckets * size).reshape(buckets, size)
     given = SimpleNamespace(noise=np.random.default_rng(1))
-    bounds = np.full(20, 1 / size)
-    return SimpleNamespace(classes=[(members, codes)], fakes=fakes, bounds=bounds, baseline=1 / 20, given=given)
+    return SimpleNamespace(
+        classes=[(members, codes)],
+        fakes=fakes,
+        bounds=np.full(20, 1 / size),
+        baseline=1 / 20,
+        given=given,
+        ratio=np.ones(20),
+        truth=None,
+        channel=SimpleNamespace(records=np.bincount(codes.ravel(), minlength=20) * size / (size + fakes)),
+        labels=[str(x) for x in range(20)],
+    )
 
 
 @pytest.mark.parametrize("fakes", [0, 1, 3])
@@ -149,6 +158,9 @@ def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: in
     assert [p["theory"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert found[-1].mean == pytest.approx(1 / (1 + fakes))
     assert [one.above for one in found[:3]] == [float(q > fakes) for q in (1, 2, 3)]
+    real = pytest.approx(6 / (6 + fakes))
+    assert all(one["theory"] == real and one["stated"] == real for one in found[-1].values)
+    assert bool(found[-1].values) == bool(fakes)
     assert not any(one.promised or one.exceeded for one in found)
 
 
@@ -550,10 +562,15 @@ def test_fakes_lower_what_is_linked_and_corrupted(faked: Path) -> None:
         faked / "ill.duckdb", "SELECT n, count(*) FROM (SELECT count(*) AS n FROM qit GROUP BY bid) GROUP BY n"
     )
     linked = sum(n * buckets / (n + 2) for n, buckets in sizes) / PEOPLE
-    assert found["linkage"]["mean"] == pytest.approx(linked)
-    assert found["corruption, all but one known"]["mean"] == pytest.approx(1 / 3)
-    for point in found["corruption, all but one known"]["curve"]:
-        assert point["measured"] == pytest.approx(point["theory"])
+    near = 0.002  # times that values are listed are integers, so some are a little more certain than others
+    last = found["corruption, all but one known"]
+    assert found["linkage"]["mean"] == pytest.approx(linked, rel=near)
+    assert last["mean"] == pytest.approx(1 / 3, rel=near)
+    for point in last["curve"]:
+        assert point["measured"] == pytest.approx(point["theory"], rel=near)
+    for one in last["values"]:
+        assert one["stated"] == pytest.approx(one["theory"], rel=near)
+        assert one["source"] == pytest.approx(one["stated"])
 
 
 def test_learning_sees_through_fakes_in_part(faked: Path, tied: Path, tmp_path: Path) -> None:

@@ -9,13 +9,12 @@ from privsql.answers import base, posterior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.engine.sqlfiles import table
 from privsql.mechanisms.bucketize import baseline, reconstruct
-from privsql.mechanisms.bucketize.unmask import channel
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
-    from privsql.mechanisms.bucketize.unmask import Listed
+    from privsql.mechanisms.bucketize.through import Through
     from privsql.model.estimate import Estimate
 
 
@@ -28,10 +27,10 @@ class Answers(base.Answers):
     @cached_property
     def channel(self) -> Channel:
         """The release's channel."""
-        return channel(self._classes)
+        return self._through.channel
 
     @cached_property
-    def _classes(self) -> list[Listed]:
+    def _through(self) -> Through:
         return reconstruct.read(self._db, self._facts)
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
@@ -49,8 +48,8 @@ class Answers(base.Answers):
             return exact_answer(self._db, query, table("qit"))
         if estimator == "baseline" and not self._facts.get("fake_values"):
             return baseline.estimate(self._db, query, self._facts)
-        asked = reconstruct.asked_of(self._db, query, self._classes, self.channel)
-        seen = reconstruct.observe(asked, self._roles, self._facts, self._classes)
+        asked = reconstruct.asked_of(self._db, query, self._through)
+        seen = reconstruct.observe(asked, self._roles, self._facts, self._through)
         if estimator == "baseline":
-            return baseline.corrected(asked, seen, self._facts)
+            return baseline.corrected(asked, seen, self._facts, self._through.ratio)
         return posterior.estimate(asked, seen, confidence)

@@ -48,6 +48,11 @@ class Composition:
         return more
 
     @property
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Bucket and value of every entry."""
+        return (self._keys >> self._bits).astype(np.int64), self.codes(self._keys)
+
+    @property
     def listed(self) -> Ints:
         """How often each value is listed (m,)."""
         return np.bincount(self.codes(self._keys), minlength=self.values)

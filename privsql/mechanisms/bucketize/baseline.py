@@ -25,6 +25,7 @@ from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.estimate import Estimate, exactly, same_nan
 
 if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
     from privsql.answers.seen import Observed, QuestionOn
     from privsql.engine.database import Relations
 
@@ -57,13 +58,15 @@ def estimate(db: Relations, query: CountQuery, facts: dict[str, Any]) -> list[Es
     return found if found or query.groups else [exactly((), 0.0)]
 
 
-def corrected(asked: QuestionOn, seen: Observed, facts: dict[str, Any]) -> list[Estimate]:
-    """The formula with fake values taken off on average: x^T e. The bounds count every listed value as real or not."""
+def corrected(asked: QuestionOn, seen: Observed, facts: dict[str, Any], ratio: Floats) -> list[Estimate]:
+    """The formula with fake values taken off on average, x^T (r e), ``ratio`` r (m,): how much more often than others a
+    listed value is real. The bounds count every listed value as real or not.
+    """
     bounds = {one.group: one for one in estimate(asked.db, asked.query, facts)}
     outputs, functionals = chosen(asked.db, asked.query, seen, seen.observed.shape[1])
     if not seen.keys or not outputs:
         return nothing(asked.query)
-    mean = dotted(seen.observed, functionals)
+    mean = dotted(seen.observed * ratio, functionals)
     parts = Bounds(mean, np.zeros_like(mean), np.full_like(mean, -np.inf), np.full_like(mean, np.inf))
     means = {one.group: one.estimate for one in collected(asked, seen, outputs, parts, Level(0.5))}
     return [replace(one, estimate=means[group]) for group, one in bounds.items()]

@@ -14,6 +14,7 @@ from sqlglot import exp
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.mechanisms.bucketize import beliefs
+from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
@@ -52,10 +53,10 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         "values": values,
         "sa_st": roles.sa("st"),
         "same_value": same("p", "v", roles.sa_keys),
-        "fakes": _fakes(manifest),
+        "fakes": fakes(manifest),
     }
     return [
-        *_fake_checks(manifest),
+        *fake_checks(db, manifest, read(manifest)),
         Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
         Check(
             "thresholds are fractions in (0, 1]",
@@ -92,7 +93,7 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
     db.view("v_values", listed.from_(table("privsql_values", database)))
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
-    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": _fakes(manifest)}))
+    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": fakes(manifest)}))
     db.put("v_claimed", _claimed(manifest.facts))
 
 
@@ -120,47 +121,19 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
     quasi = compare(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     return [
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
-        *_value_checks(manifest, asked),
+        *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
     ]
 
 
-def _value_checks(manifest: Manifest, asked: Bucketize) -> list[Check]:
+def _value_checks(manifest: Manifest, source: Records, asked: Bucketize) -> list[Check]:
     """The listed values against the source's: the same; fewer, if some are left out; or more, if some are fake."""
-    roles = manifest.roles
-    source = tally(temp("records"), roles.sa())
+    if asked.fake_values:
+        return fake_source_checks(manifest, source, asked)
+    roles, compare = manifest.roles, differ if asked.excess == "refuse" else exceed
     published = tally(temp("v_st"), roles.sa(), column("count"))
-    if not asked.fake_values:
-        compare = differ if asked.excess == "refuse" else exceed
-        return [Check("sensitive values are the source's", compare(roles.sa(), source, published))]
-    holes: Holes = {
-        "qit": temp("v_qit"),
-        "st": temp("v_st"),
-        "records": temp("records"),
-        "qi": roles.qi(),
-        "sa": roles.sa(),
-        "sa_real": roles.sa("r"),
-        "fakes": _fakes(manifest),
-        "same_qi": same("q", "r", roles.qi_keys),
-        "same_value": same("st", "k", roles.sa_keys),
-    }
-    missing = [] if asked.excess == "suppress" else [exceed(roles.sa(), published, source)]
-    return [
-        *(Check("every sensitive value of the source is listed", query) for query in missing),
-        Check("no more values of a bucket are fake than stated", fill("verify/unexplained", holes)),
-    ]
-
-
-def _fakes(manifest: Manifest) -> exp.Expr:
-    return exp.Literal.number(manifest.facts.get("fake_values", 0))
-
-
-def _fake_checks(manifest: Manifest) -> list[Check]:
-    """That every bucket lists distinct values, if some of them are fake."""
-    if not manifest.facts.get("fake_values"):
-        return []
-    distinct = fill("verify/count_above", {"st": temp("v_st"), "sa": manifest.roles.sa()})
-    return [Check("every bucket lists distinct values", distinct)]
+    query = compare(roles.sa(), tally(temp("records"), roles.sa()), published)
+    return [Check("sensitive values are the source's", query)]
 
 
 def _as_asked(db: Relations, asked: Sequence[Fraction]) -> list[str]:

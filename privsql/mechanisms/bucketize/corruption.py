@@ -7,7 +7,7 @@ is real (|g| - q)/(|g| - q + sigma). A value listed c times may keep all c: c/(|
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,6 +53,7 @@ def attack(scene: Buckets) -> list[Finding]:
 
 
 def _finding(scene: Buckets, name: str, known: int | None, curve: tuple[dict[str, float], ...] = ()) -> Finding:
+    values = _values(scene) if scene.fakes and known is None else ()
     tops, above, attacked = [], 0, 0
     for top, over, left in _measured(scene, known):
         tops.append(np.repeat(top, left))
@@ -69,10 +70,42 @@ def _finding(scene: Buckets, name: str, known: int | None, curve: tuple[dict[str
         highest=float(every.max()),
         above=above / max(1, attacked),
         baseline=scene.baseline,
-        notes=(f"fakes leave {real(2, 1, scene.fakes):.0%} certainty that the last value is real",)
-        if scene.fakes and known is None
-        else (),
+        notes=_notes(scene.fakes, values) if known is None and scene.fakes else (),
         curve=curve,
+        values=values,
+    )
+
+
+def _values(scene: Buckets) -> tuple[dict[str, Any], ...]:
+    """By value, the probability that it is real where it is listed and nobody is known: ``theory`` |g|/(|g| + sigma),
+    ``stated`` by the release (or estimated, of releases that state no law), and its share by the ``source``'s records.
+    """
+    m = len(scene.bounds)
+    listed, theory = np.zeros(m), np.zeros(m)
+    for rows, codes in scene.classes:
+        times = np.bincount(codes.ravel(), minlength=m)
+        listed += times
+        theory += times * real(rows.shape[1], 0, scene.fakes)
+    truth, stated = scene.truth, scene.channel.records
+    return tuple(
+        {
+            "value": scene.labels[x],
+            "listed": int(listed[x]),
+            "theory": theory[x] / listed[x],
+            "stated": stated[x] / listed[x],
+            **({} if truth is None else {"source": min(1.0, truth.totals[x] / scene.times[x])}),
+        }
+        for x in np.flatnonzero(listed).tolist()
+    )
+
+
+def _notes(fakes: int, values: tuple[dict[str, Any], ...]) -> tuple[str, ...]:
+    """Each kind of figure from the least to the most certain value."""
+    kinds = {name: [float(one[name]) for one in values] for name in ("theory", "stated", "source") if name in values[0]}
+    spans = ", ".join(f"{name} {min(of):.3f} to {max(of):.3f}" for name, of in kinds.items())
+    return (
+        f"fakes leave {real(2, 1, fakes):.0%} certainty that the last value is real",
+        f"a listed value is real, by value: {spans}",
     )
 
 
@@ -81,7 +114,7 @@ def _measured(scene: Buckets, known: int | None) -> Iterator[tuple[Floats, Ints,
 
     Which q records are known is drawn: every assignment of records to slots is equally likely, so what they take off
     the list is a uniformly random choice of its real values, and the truth is not needed. With fakes, any listed
-    values are as likely to be the real ones.
+    values are as likely to be the real ones, up to how much more often than others they are (``scene.ratio``).
     """
     for rows, codes in scene.classes:
         size = rows.shape[1]
@@ -90,7 +123,8 @@ def _measured(scene: Buckets, known: int | None) -> Iterator[tuple[Floats, Ints,
             continue
         order = scene.given.noise.permuted(np.broadcast_to(np.arange(codes.shape[1]), codes.shape), axis=1)
         left = np.take_along_axis(codes, order, axis=1)[:, q:]
-        believed = _times(left) / left.shape[1]
+        ratio = scene.ratio[left]
+        believed = _times(left) * ratio / ratio.sum(axis=1, keepdims=True)
         over = (believed > scene.bounds[left] * (1 + 1e-9)).any(axis=1)
         yield believed.max(axis=1), over.astype(np.int64), size - q
 

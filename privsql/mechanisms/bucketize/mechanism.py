@@ -19,12 +19,14 @@ from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import InfeasibleError
 from privsql.exact import linear
-from privsql.mechanisms.bucketize import beliefs, corruption, fakes, homogeneity
+from privsql.mechanisms.bucketize import beliefs, certainty, corruption, exclusion, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, measured, read, source_checks
+from privsql.mechanisms.bucketize.even import even
 from privsql.mechanisms.bucketize.implied import Dealt, implied
 from privsql.mechanisms.bucketize.layout import arrange
+from privsql.mechanisms.bucketize.lists import times_listed
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.reconstruct import listed
@@ -33,7 +35,7 @@ from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.suppress import kept, refuse_observed, spread
 from privsql.mechanisms.bucketize.tables import tables, view
 from privsql.mechanisms.bucketize.thresholds import thresholds
-from privsql.mechanisms.bucketize.unmask import channel
+from privsql.mechanisms.bucketize.through import through
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
     dealt = Dealt(found, problem, even=asked.composition != "largest-first", fakes=bool(asked.fake_values))
-    return _summary(found, source, problem) | implied(dealt, _texts(db, source.roles)).as_facts()
+    facts = _summary(found, source, problem) | _stated(found, problem, asked)
+    return facts | implied(dealt, _texts(db, source.roles)).as_facts()
 
 
 def _texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
@@ -81,7 +84,16 @@ def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Prob
         largest=_largest(asked, len(counts)),
         labels=tuple(domain.labels),
     )
-    return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds), problem
+
+    def plan_of(problem: Problem) -> Plan:
+        return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds)
+
+    if not asked.fake_values or asked.uneven_fakes == "state":
+        return plan_of(problem), problem
+    found = even(problem, asked.fake_values, plan_of)
+    listed_ = times_listed(problem.counts, found.setting.items, asked.fake_values).sum(axis=1)
+    certainty.refuse_certain(problem.counts, listed_, problem.labels)
+    return found, problem
 
 
 def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
@@ -91,9 +103,9 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     counts = np.array(source.counts, dtype=np.int64)
     roles = source.roles
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
-        drawn = beside.submit(arrange, found, asked.composition, noise)
+        drawn = beside.submit(_laid, found, problem, asked, noise)
         source.sort()
-        bids = drawn.result()
+        bids, hidden = drawn.result()
         counted = beside.submit(_counted, bids, problem.counts, found.setting)
         db.put("positions", positions(spread(bids, problem.counts, counts, noise)))
         assigned = db.matched(temp("records"), temp("positions")).subquery()
@@ -105,10 +117,12 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
         composition, meetings = counted.result()
     db.put("composition", composition.table)
     facts = _summary(found, source, problem) | {"layout": asked.composition}
-    if asked.fake_values:
-        composition, weak = _with_fakes(db, source, asked, found, composition, noise)
+    if hidden is not None:
+        facts |= _stated(found, problem, asked)
+        codes, more = _admissible(db, source, asked, (found, composition, hidden), noise)
+        facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
+        composition = composition.beside(hidden.fake_bids, codes)
         meetings = composition.meetings(found.setting, asked.fake_values)
-        facts |= {"fake_values": asked.fake_values, "weak_fakes": weak}
         db.put("composition", composition.table)
     holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
@@ -143,31 +157,55 @@ def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[Composition, p
 
 
 def _largest(asked: Bucketize, values: int) -> int:
-    """The largest bucket that may be used: with fakes each value at most once, and not every value listed."""
+    """The largest bucket that may be used: with fakes each value at most once."""
     if not asked.fake_values or asked.threshold.default is None:
         return asked.max_bucket_size
     twice = ceil(2 / asked.threshold.default.intercept)  # from this size on a value may stand twice
-    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values - 1)
-    if largest < asked.min_bucket_size:
+    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values)
+    smallest = max(asked.min_bucket_size, ceil(1 / asked.threshold.default.intercept))
+    if largest < smallest:
         raise InfeasibleError(
-            f"with {asked.fake_values} fake values and each value at most once, buckets can hold {largest} records, "
-            f"fewer than min_bucket_size {asked.min_bucket_size}; ask for fewer fakes",
+            f"with {asked.fake_values} fake values and each value at most once, buckets can hold {max(0, largest)} "
+            f"records, fewer than the {smallest} that are asked for; ask for fewer fakes",
             {"largest_bucket": largest},
         )
     return largest
 
 
-def _with_fakes(
-    db: Relations, source: Records, asked: Bucketize, found: Plan, real: Composition, noise: Shuffler
-) -> tuple[Composition, int]:
-    """The buckets with their fakes, and how many of these negative associations exclude."""
-    known: Ints = np.empty((0, 2), dtype=np.int64)
-    if asked.exclude_negative:
-        setting = {str(size): buckets for size, buckets in found.setting.items}
-        known = fakes.excluded(db, source.roles, setting, channel(listed(real.meetings(found.setting), setting)))
-    made, weak = fakes.drawn(real, found.setting, asked.fake_values, known, noise)
-    fakes.refuse_weak(weak, asked.no_admissible_fake)
-    return made, weak
+def _laid(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> tuple[Bids, fakes.Hidden | None]:
+    """Buckets of all records, value by value, and the fakes beside them."""
+    if not asked.fake_values:
+        return arrange(found, asked.composition, noise), None
+    hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
+    return hidden.bids, hidden
+
+
+def _stated(found: Plan, problem: Problem, asked: Bucketize) -> dict[str, Any]:
+    """What is stated of the fakes before they are drawn."""
+    if not asked.fake_values:
+        return {}
+    times = times_listed(problem.counts, found.setting.items, asked.fake_values).sum(axis=1)
+    return certainty.stated(problem.counts, times, problem.labels, found.setting, asked.fake_values)
+
+
+def _admissible(
+    db: Relations,
+    source: Records,
+    asked: Bucketize,
+    laid: tuple[Plan, Composition, fakes.Hidden],
+    noise: Shuffler,
+) -> tuple[Ints, dict[str, Any]]:
+    """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
+    found, real, hidden = laid
+    if not asked.exclude_negative:
+        anywhere = certainty.rounded_up(hidden.highest)
+        return hidden.fake_codes, {"weak_fakes": 0, "certainty": {"anywhere": anywhere}}
+    setting = {str(size): buckets for size, buckets in found.setting.items}
+    plainly = through(listed(real.meetings(found.setting), setting), {})
+    known = exclusion.excluded(db, source.roles, setting, plainly.channel)
+    made = exclusion.avoided(real, hidden.fake_bids, hidden.fake_codes, known, noise)
+    exclusion.refuse_weak(made.weak, asked.no_admissible_fake)
+    return made.codes, {"weak_fakes": made.weak, "excluded_real": made.certain, "certainty": {}}
 
 
 def _fractions(composition: Composition, problem: Problem) -> pa.Table:
@@ -241,7 +279,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
         *layout,
         *beliefs.figures(facts),
-        *([("fake values", f"{facts['fake_values']} in every bucket")] if facts.get("fake_values") else []),
+        *certainty.figures(facts),
     ]
 
 

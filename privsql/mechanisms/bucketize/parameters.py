@@ -95,8 +95,13 @@ class Bucketize(Parameters):
     who is in the table.
 
     ``fake_values``: sigma values that no record of the bucket has are listed in every bucket, so each value stands at
-    most once in a bucket. ``exclude_negative``: only fakes that negative associations learnt from the release exclude
-    for no record of the bucket; where there are too few, ``no_admissible_fake`` says what happens.
+    most once in a bucket. A listed value is real with probability |g|/(|g| + sigma), whichever it is. For a value
+    with more than 1/(|g| + sigma) of the records it can't be: ``uneven_fakes`` says to ``refuse`` the request, or to
+    ``state`` exactly how certain each value is.
+
+    ``exclude_negative``: only fakes that negative associations learnt from the release exclude for no record of the
+    bucket; where there are too few, ``no_admissible_fake`` says what happens. A listed value that is excluded for
+    somebody in its bucket is then certainly real, to who knows how fakes were chosen.
     """
 
     kind: Literal["bucketize"] = "bucketize"
@@ -117,6 +122,10 @@ class Bucketize(Parameters):
     )
     fake_values: int = Field(
         default=0, ge=0, le=1000, description="Values that nobody in a bucket has, listed in each."
+    )
+    uneven_fakes: Literal["refuse", "state"] = Field(
+        default="refuse",
+        description="What happens where a value is too frequent for fakes to hide it as well as others.",
     )
     exclude_negative: bool = Field(
         default=False, description="Fake values only that negative associations do not exclude."
@@ -139,6 +148,8 @@ class Bucketize(Parameters):
             raise ValueError("fake_values needs a constant threshold, the same for every value")
         if self.exclude_negative and not self.fake_values:
             raise ValueError("exclude_negative is about fake values; set fake_values to 1 or more")
+        if self.uneven_fakes == "state" and not self.fake_values:
+            raise ValueError("uneven_fakes is about fake values; set fake_values to 1 or more")
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
         if self.layout == "largest-first" and self.algorithm != "anatomy":
@@ -177,6 +188,15 @@ class SureOf(Sure):
     components: dict[str, Sure]
 
 
+class Certainty(Stated):
+    """How certain it is that a listed value is real: exact texts, and the highest in one bucket, rounded up."""
+
+    mean: str
+    lowest: str
+    highest: str
+    anywhere: float | None = Field(default=None, ge=0, le=1)
+
+
 class Facts(Stated):
     """What a release's manifest states of its plan."""
 
@@ -192,6 +212,11 @@ class Facts(Stated):
     weak_fakes: int = Field(default=0, ge=0)
     highest_belief: Highest | None = None
     certain: SureOf | None = None
+    fake_law: Literal["balanced"] | None = None
+    real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
+    certainty: Certainty | None = None
+    uneven: dict[str, str] = Field(default_factory=dict)
+    excluded_real: int | None = Field(default=None, ge=0)
 
 
 PARAMETERS = Bucketize

@@ -18,13 +18,14 @@ from privsql.answers.seen import Observed, QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.tables import size_of_bucket
+from privsql.mechanisms.bucketize.through import Through, through
 from privsql.mechanisms.bucketize.unmask import Listed
 from privsql.model.arrays import zeros
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Channel, Floats
+    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
 
@@ -49,9 +50,10 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
     return found
 
 
-def read(db: Relations, facts: dict[str, Any]) -> list[Listed]:
-    """How often values are listed together in an open release."""
-    return listed(db.arrow(all_rows(table("privsql_channel"))), facts["setting"], facts.get("fake_values", 0))
+def read(db: Relations, facts: dict[str, Any]) -> Through:
+    """How records are seen in an open release."""
+    parts = db.arrow(all_rows(table("privsql_channel")))
+    return through(listed(parts, facts["setting"], facts.get("fake_values", 0)), facts)
 
 
 def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
@@ -76,19 +78,15 @@ def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Que
     return fill("query/observed", holes)
 
 
-def observe(asked: QuestionOn, roles: Roles, facts: dict[str, Any], classes: list[Listed]) -> Observed:
-    """E of every set: the sum over its records of c^/|g|, which is count(g, .)/|g| where nothing is fake."""
+def observe(asked: QuestionOn, roles: Roles, facts: dict[str, Any], seen_through: Through) -> Observed:
+    """E of every set: the sum over its records of what their buckets list, by the law of the fakes (``through``)."""
     rows = asked.db.arrow(statement(asked.query, roles, facts))
     size = rows["size"].to_numpy()
-    kappa = np.zeros(max(one.size for one in classes) + 1)
-    for one in classes:
-        kappa[one.size] = one.kappa
-    seen = sets(asked, rows, 1 / (size * (1 - kappa[size])))
-    if not facts.get("fake_values"):
+    seen = sets(asked, rows, _by_size(seen_through.scale)[size])
+    if not any(seen_through.less.values()):
         return seen
     # Every record adds |g| + sigma listed values; what they add on average by being fake is taken off each value.
-    ranks, extra = rows["set"].to_numpy(), facts["fake_values"]
-    each = kappa[size] / (1 - kappa[size]) / size / (size + extra)
+    ranks, each = rows["set"].to_numpy(), _by_size(seen_through.less)[size] / (size + facts["fake_values"])
 
     def less(name: str, sums: Floats) -> Floats:
         if name not in rows.column_names:
@@ -99,8 +97,19 @@ def observe(asked: QuestionOn, roles: Roles, facts: dict[str, Any], classes: lis
     return replace(seen, observed=less("pairs", seen.observed), amounts=less("amounts", seen.amounts))
 
 
-def asked_of(db: Relations, query: CountQuery, classes: list[Listed], through: Channel) -> QuestionOn:
+def _by_size(amounts: dict[int, float]) -> Floats:
+    found = np.zeros(max(amounts) + 1)
+    found[list(amounts)] = list(amounts.values())
+    return found
+
+
+def asked_of(db: Relations, query: CountQuery, seen_through: Through) -> QuestionOn:
     """The question with what is certain of the values' records, and what is not."""
-    most = np.sum([one.most for one in classes], axis=0)
-    uncertain = np.sum([one.variance for one in classes], axis=0) if classes[0].fakes else None
-    return QuestionOn(db, query, table("qit"), through, most=most, uncertain=uncertain)
+    return QuestionOn(
+        db,
+        query,
+        table("qit"),
+        seen_through.channel,
+        most=seen_through.most,
+        uncertain=seen_through.uncertain,
+    )

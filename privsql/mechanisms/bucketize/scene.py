@@ -11,9 +11,12 @@ from sqlglot import exp
 
 from privsql.attacks.block import Block, Floats, Ints
 from privsql.attacks.scene import CHUNK, Scene
+from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, some, table, temp
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.unmask import Listed, channel
+from privsql.mechanisms.bucketize.fakes import LAW
+from privsql.mechanisms.bucketize.through import Through, through
+from privsql.mechanisms.bucketize.unmask import Listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Channel
 
 
+TINY = 1e-30  # no division by 0
 DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
@@ -49,8 +53,10 @@ class Buckets(Scene):
 
     @property
     def numbered(self) -> list[Ints]:
-        """Records by bucket, for layouts that draw the numbers of the buckets within a size."""
-        return [rows for rows, _ in self.classes] if self.given.manifest.facts.get("layout") in DRAWN else []
+        """Records by bucket, where the numbers of the buckets are drawn within a size: by the layout or with fakes."""
+        facts = self.given.manifest.facts
+        drawn = facts.get("layout") in DRAWN or facts.get("fake_law") == LAW
+        return [rows for rows, _ in self.classes] if drawn else []
 
     @property
     def paired(self) -> bool:
@@ -100,6 +106,18 @@ class Buckets(Scene):
         return self.values(["records", "numerator", "denominator"])
 
     @cached_property
+    def labels(self) -> list[str]:
+        """Texts of the values."""
+        columns = [exp.cast(item, "VARCHAR") for item in self.roles.sa()]
+        rows = self.db.rows(exp.select(*columns).from_(temp("a_values")).order_by("code"))
+        return [label(row) for row in rows]
+
+    @property
+    def times(self) -> Floats:
+        """How often each value is listed in the whole release (m,)."""
+        return np.asarray(self._stated["records"].to_numpy().astype(np.float64))
+
+    @cached_property
     def bounds(self) -> Floats:
         """Thresholds f' (m,)."""
         pairs = zip(self._stated["numerator"].to_pylist(), self._stated["denominator"].to_pylist(), strict=True)
@@ -108,7 +126,7 @@ class Buckets(Scene):
     @cached_property
     def shares(self) -> Floats:
         """Frequencies (m,); estimates where listed values may be fake."""
-        records = self.channel.records if self.fakes else self._stated["records"].to_numpy().astype(np.float64)
+        records = self.channel.records if self.fakes else self.times
         return np.asarray(records / records.sum())
 
     @cached_property
@@ -144,8 +162,13 @@ class Buckets(Scene):
             step = max(1, CHUNK // (codes.shape[1] ** 2))
             for start in range(0, len(rows), step):
                 part = codes[start : start + step]
-                prior = np.full((len(part), 1, part.shape[1]), 1 / part.shape[1])
+                prior = self._prior(part)
                 yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fakes)
+
+    def _prior(self, codes: Ints) -> Floats:
+        """Probability that a record has each of the values that its bucket lists (b, 1, t)."""
+        ratio = self.ratio[codes]
+        return np.asarray(ratio / np.maximum(ratio.sum(axis=1, keepdims=True), TINY))[:, None]
 
     @cached_property
     def _counts(self) -> tuple[scipy.sparse.csr_array, Ints, Ints]:
@@ -169,20 +192,30 @@ class Buckets(Scene):
         return found
 
     @cached_property
+    def _through(self) -> Through:
+        return through(self._classes, self.given.manifest.facts, self.times)
+
+    @property
     def channel(self) -> Channel:
-        """The channel of c^/|g|, c^ what is listed with the fakes taken off on average (``unmask``)."""
-        return channel(self._classes)
+        """The channel of what the buckets list (``through``)."""
+        return self._through.channel
+
+    @property
+    def ratio(self) -> Floats:
+        """How much more often than others a listed value is real (m,)."""
+        return self._through.ratio if self.fakes else np.ones(len(self.bounds))
 
     def seen(self, level: Ints) -> Floats:
-        """Sums of c^/|g| over the records with each level."""
+        """Sums over the records with each level of what their buckets list (``through``)."""
         counts, sizes, own = self._counts
-        kappa = {one.size: one.kappa for one in self._classes}
-        fake = np.array([kappa[size] for size in sizes.tolist()])
-        scale = 1 / (sizes * (1 - fake))
+        scale, less = (
+            np.array([amounts[size] for size in sizes.tolist()])
+            for amounts in (self._through.scale, self._through.less)
+        )
         shape = (int(level.max()) + 1, len(sizes))
         members = scipy.sparse.csr_array((np.ones(len(level)), (level, own)), shape=shape)
         listed = np.asarray((members @ (counts * scale[:, None])).todense())
-        return np.asarray(listed - (members @ (fake * scale))[:, None])
+        return np.asarray(listed - (members @ less)[:, None])
 
 
 def _number(value: int) -> exp.Expr:

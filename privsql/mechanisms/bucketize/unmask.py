@@ -21,6 +21,8 @@ import numpy as np
 from privsql.answers.channel import Channel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.answers.channel import Floats
 
 
@@ -85,7 +87,7 @@ class Listed:
         return np.asarray(found)
 
 
-def channel(classes: list[Listed]) -> Channel:
+def channel(classes: Sequence[Listed]) -> Channel:
     """The channel of c^/g: M from the real meetings, the noise's moment from c^ itself, which is noisier.
 
     A value that is in none of the buckets (of a sample) would be seen as itself.

@@ -2,165 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy.stats import chi2
 
 import privsql
-from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize import fakes
-from privsql.mechanisms.bucketize.arrays import Composition
-from privsql.mechanisms.bucketize.model import Setting
-from privsql.mechanisms.bucketize.suppress import kept, spread
-from privsql.mechanisms.bucketize.unmask import Listed, channel
-from privsql.noise import seed_key
-from support.commands import refused, run, succeeded
+from support.commands import refused, rows, run, succeeded
 from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-NONE = np.empty((0, 2), dtype=np.int64)
-FALSE_ALARM = 1e-6
-
-
-def composition(buckets: list[list[int]], values: int) -> tuple[Composition, Setting]:
-    """Buckets of one size by the codes that they hold."""
-    pairs = sorted((code, bid) for bid, codes in enumerate(buckets) for code in codes)
-    counts = np.bincount([code for code, _ in pairs], minlength=values)
-    bids = np.array([bid for _, bid in pairs], dtype=np.int32)
-    return Composition(bids, counts), Setting.of({len(buckets[0]): len(buckets)})
-
-
-def listed(made: Composition) -> dict[int, list[int]]:
-    """The codes of every bucket; each must stand once."""
-    assert set(made.table["records"].to_pylist()) == {1}
-    found: dict[int, list[int]] = {}
-    for bid, code in zip(made.table["bid"].to_pylist(), made.table["code"].to_pylist(), strict=True):
-        found.setdefault(bid, []).append(code)
-    return found
-
-
-def test_every_bucket_gets_its_fakes_from_the_values_it_lacks() -> None:
-    buckets = [[0, 1, 2], [2, 3, 4], [0, 4, 6]] * 40
-    real, setting = composition(buckets, 7)
-    made, weak = fakes.drawn(real, setting, 2, NONE, seed_key(1).stream("fakes"))
-    assert weak == 0
-    for bid, codes in listed(made).items():
-        assert len(codes) == 5
-        assert set(buckets[bid]) < set(codes)
-    assert made.listed.sum() == 5 * len(buckets)
-
-
-def test_fakes_are_uniform() -> None:
-    """Chi-square over all pairs of the four values that are not in the bucket; false alarm 1e-6."""
-    buckets = [[1, 3]] * 6000
-    real, setting = composition(buckets, 6)
-    made, _ = fakes.drawn(real, setting, 2, NONE, seed_key(2).stream("fakes"))
-    pairs = [tuple(sorted(set(codes) - {1, 3})) for codes in listed(made).values()]
-    expected = 6000 / 6
-    counts = [pairs.count(pair) for pair in itertools.combinations([0, 2, 4, 5], 2)]
-    assert sum((count - expected) ** 2 / expected for count in counts) < chi2.isf(FALSE_ALARM, 5)
-
-
-def test_excluded_values_are_fakes_only_where_nothing_else_is_left() -> None:
-    real, setting = composition([[0, 1], [1, 2], [0, 2]] * 30, 5)
-    known = np.array([[bid, code] for bid in range(0, 90, 3) for code in (2, 3)] + [[1, code] for code in (0, 3, 4)])
-    made, weak = fakes.drawn(real, setting, 1, known, seed_key(3).stream("fakes"))
-    assert weak == 1  # bucket 1 has no other value
-    for bid, codes in listed(made).items():
-        if bid % 3 == 0:
-            assert codes == [0, 1, 4]
-    with pytest.raises(InfeasibleError, match="1 fake values would be excluded"):
-        fakes.refuse_weak(weak, "refuse")
-    fakes.refuse_weak(weak, "weaker")
-
-
-@pytest.mark.parametrize(("values", "size", "sigma"), [(4, 2, 1), (5, 2, 2), (6, 3, 2), (5, 3, 1)])
-def test_unmasking_is_right_on_average_over_all_fakes(values: int, size: int, sigma: int) -> None:
-    """Enumerates every way to draw the fakes of three buckets: records and meetings have the true means."""
-    rng = np.random.default_rng(values * size)
-    buckets = [sorted(rng.choice(values, size, replace=False).tolist()) for _ in range(3)]
-    choices = [list(itertools.combinations(sorted(set(range(values)) - set(real)), sigma)) for real in buckets]
-    records, products, outcomes = np.zeros(values), np.zeros((values, values)), 0
-    for drawn in itertools.product(*choices):
-        seen = np.zeros((3, values))
-        for row, (real, added) in enumerate(zip(buckets, drawn, strict=True)):
-            seen[row, [*real, *added]] = 1
-        one = Listed(size, 3, seen.T @ seen, sigma)
-        records += (np.diag(one.pairs) - one.kappa * 3) / (1 - one.kappa)
-        products += one.products
-        outcomes += 1
-    true = np.zeros((3, values))
-    for row, real in enumerate(buckets):
-        true[row, real] = 1
-    assert records / outcomes == pytest.approx(true.sum(axis=0))
-    neither = (1 - true).T @ (1 - true)
-    away = ~np.eye(values, dtype=bool)
-    expected = true.T @ true + Listed(size, 3, np.eye(values), sigma).delta * neither
-    assert (products / outcomes)[away] == pytest.approx(expected[away])
-
-
-def test_the_mean_of_the_listed_buckets_is_that_of_the_specification() -> None:
-    """E[listed] = N + (B - N) sigma/(m - g)."""
-    one = Listed(3, 10, np.diag([7.0] * 8), 2)
-    assert one.kappa == pytest.approx(2 / 5)
-    assert one.records == pytest.approx([(7 - 10 * 0.4) / 0.6] * 8)
-
-
-def test_certainty_after_corruption() -> None:
-    """q known records leave |g| - q + sigma values: (|g| - q)/(|g| - q + sigma) real; 1/(1 + sigma) at q = |g| - 1."""
-    rng = seed_key(4).stream("corruption")
-    size, sigma, buckets = 4, 2, 5000
-    real, setting = composition([sorted(rng.choice(9, size, replace=False).tolist()) for _ in range(buckets)], 9)
-    made, _ = fakes.drawn(real, setting, sigma, NONE, rng)
-    truly = [set(codes) for codes in listed(real).values()]
-    for q in (0, 1, 3):
-        hits = 0
-        for codes, own in zip(listed(made).values(), truly, strict=True):
-            known = set(rng.permutation(sorted(own))[:q].tolist())
-            hits += int(rng.permutation(sorted(set(codes) - known))[0]) in own
-        theory = (size - q) / (size - q + sigma)
-        assert abs(hits / buckets - theory) < 5 * np.sqrt(theory * (1 - theory) / buckets)
-
-
-# Leaving out what is too frequent ---
-
-
-def test_as_few_records_as_possible_are_left_out() -> None:
-    for counts in itertools.product(range(1, 7), repeat=3):
-        found = kept(np.array(counts), Fraction(1, 2))
-        candidates = [
-            sum(trial) for trial in itertools.product(*(range(c + 1) for c in counts)) if 2 * max(trial) <= sum(trial)
-        ]
-        assert int(found.sum()) == max(candidates)
-        assert 2 * found.max() <= found.sum()
-    assert kept(np.array([3, 4]), Fraction(1, 3)).tolist() == [3, 4]
-
-
-def test_records_are_left_out_at_random() -> None:
-    """Each of 5 records of a value is left out 2 times in 5; false alarm 1e-6."""
-    noise = seed_key(5).stream("spread")
-    counts, left = np.array([5, 2]), np.array([3, 2])
-    out = np.zeros(7)
-    for _ in range(3000):
-        bids = spread(np.array([7, 8, 9, 1, 2], dtype=np.int32), left, counts, noise)
-        assert sorted(bids.tolist()) == [-1, -1, 1, 2, 7, 8, 9]
-        out += bids < 0
-    assert out[5:].tolist() == [0, 0]
-    statistic = ((out[:5] - 1200) ** 2).sum() / (3000 * 0.4 * 0.6) * 4 / 5
-    assert statistic < chi2.isf(FALSE_ALARM, 4)
-
-
-# From the command line ---
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +33,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, extra in {
         "plain": "", "two": "fake_values = 2", "picky": "fake_values = 1\nexclude_negative = true",
         "weaker": 'fake_values = 3\nexclude_negative = true\nno_admissible_fake = "weaker"',
-        "many": "fake_values = 10",
+        "many": "fake_values = 10", "odd": "fake_values = 2\nmin_bucket_size = 6\nmax_bucket_size = 7",
     }.items():  # fmt: skip
         (folder / f"{name}.toml").write_text(
             '[source]\nfile = "ward.parquet"\n[columns]\nquasi_identifiers = ["age", "sex"]\nsensitive = "illness"\n'
@@ -225,6 +83,7 @@ def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
             "DELETE FROM st WHERE bid = 3 AND illness = (SELECT min(illness) FROM st WHERE bid = 3)",
             "UPDATE privsql_values SET records = records + 1 WHERE code = 2",
             "UPDATE privsql_manifest SET value = replace(value, '\"fake_values\": 2', '\"fake_values\": 1')",
+            "UPDATE privsql_manifest SET value = replace(value, '\"fake_values\": 2', '\"fake_values\": 0')",
         ],
         2,
     ),
@@ -254,11 +113,148 @@ def test_requests_that_make_no_sense_are_refused(ward: Path) -> None:
     refused(run("publish", ward / "alone.toml"), 2, "fake_values")
 
 
-def test_without_fakes_the_channel_is_that_of_the_buckets() -> None:
-    """Also where a value stands more than once in a bucket: records are row sums over sizes, not times listed."""
-    pairs = np.array([[4.0, 2.0], [2.0, 1.0]])  # one bucket of size 3: a, a, b
-    one = Listed(3, 1, pairs, 0)
-    assert one.records == pytest.approx([2, 1])
-    assert one.most == pytest.approx([2, 1])
-    assert channel([one]).mean == pytest.approx(np.array([[2 / 3, 1 / 3], [2 / 3, 1 / 3]]))
-    assert channel([one]).moment == pytest.approx(pairs / 3)
+# What a publisher states of them ---
+
+
+def facts_of(release: Path) -> dict[str, Any]:
+    return json.loads(rows(release, "SELECT value FROM privsql_manifest WHERE key = 'facts'")[0][0])
+
+
+def claiming(release: Path, **facts: Any) -> None:
+    """Rewrites facts of the manifest; None takes one out."""
+    told = {name: value for name, value in (facts_of(release) | facts).items() if value is not None}
+    with duckdb.connect(str(release)) as db:
+        db.execute("UPDATE privsql_manifest SET value = ? WHERE key = 'facts'", [json.dumps(told)])
+
+
+def test_the_manifest_states_how_certain_each_value_is(ward: Path, tmp_path: Path) -> None:
+    """Real counts are the source's, and the shares are those of the lists."""
+    succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
+    facts = facts_of(tmp_path / "r.duckdb")
+    source = Counter(pq.read_table(ward / "ward.parquet")["illness"].to_pylist())
+    listed = dict(rows(tmp_path / "r.duckdb", "SELECT illness, count(*) FROM st GROUP BY ALL"))
+    assert facts["fake_law"] == "balanced"
+    assert facts["real"] == [source[x] for x in sorted(source)]
+    shares = [Fraction(source[x], listed[x]) for x in sorted(source)]
+    assert (Fraction(facts["certainty"]["lowest"]), Fraction(facts["certainty"]["highest"])) == (
+        min(shares),
+        max(shares),
+    )
+    assert Fraction(facts["certainty"]["mean"]) == Fraction(4, 6)
+    assert float(max(shares)) == pytest.approx(4 / 6, abs=0.002)
+    assert max(shares) <= facts["certainty"]["anywhere"] < 4 / 6 + 0.01
+
+
+HOSTILE: list[tuple[str, dict[str, Any]]] = [
+    ("another law, and nothing said", dict.fromkeys(("fake_law", "real", "certainty"))),
+    ("no law, but certainty", {"fake_law": None}),
+    ("a law that there is not", {"fake_law": "uniform"}),
+    ("nothing real", {"real": [0] * 12}),
+    ("too few values", {"real": [4000]}),
+    ("no list", {"real": None}),
+    ("more even", {"certainty": {"mean": "2/3", "lowest": "2/3", "highest": "2/3", "anywhere": 0.6667}}),
+    ("no number", {"certainty": {"mean": "1/0", "lowest": "x", "highest": "nan", "anywhere": 0.6667}}),
+    ("uneven all the same", {"uneven": {"0": "1/2"}}),
+    ("no bucket", {"setting": {"4": 1}}),
+    ("numbers of another kind", {"fake_values": 1}),
+    ("too many to be so", {"fake_values": 10**9}),
+    ("many of many", {"real": [2**53] * 12}),
+]
+
+
+@pytest.mark.parametrize(("name", "facts"), rest_slow(HOSTILE, 5))
+def test_what_is_stated_of_fakes_is_checked(ward: Path, tmp_path: Path, name: str, facts: dict[str, Any]) -> None:
+    succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
+    claiming(tmp_path / "r.duckdb", **facts)
+    done = run("verify", tmp_path / "r.duckdb")
+    assert done.crash is None, f"{name}: {done.crash!r}"
+    assert done.code == (4 if name == "a law that there is not" else 1), done.out
+
+
+def test_real_counts_that_are_the_sources_in_another_order_are_found(ward: Path, tmp_path: Path) -> None:
+    """Two values' counts exchanged: the lists follow from the counts."""
+    succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
+    real = facts_of(tmp_path / "r.duckdb")["real"]
+    low, high = int(np.argmin(real)), int(np.argmax(real))
+    real[low], real[high] = real[high], real[low]
+    claiming(tmp_path / "r.duckdb", real=real)
+    done = run("verify", tmp_path / "r.duckdb")
+    assert done.code == 1
+    checks = json.loads(run("verify", tmp_path / "r.duckdb", "--json").out)["checks"]
+    assert "each value is listed as often as the law of the fakes says" in {c["name"] for c in checks if not c["ok"]}
+
+
+def test_a_certainty_in_one_bucket_that_is_too_low_is_found(ward: Path, tmp_path: Path) -> None:
+    succeeded("publish", ward / "odd.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
+    said = facts_of(tmp_path / "r.duckdb")["certainty"]
+    claiming(tmp_path / "r.duckdb", certainty=said | {"anywhere": said["anywhere"] - 0.001})
+    assert run("verify", tmp_path / "r.duckdb").code == 1
+
+
+# Tables that leave little to hide among ---
+
+
+def small(folder: Path, query: str, mechanism: str) -> Path:
+    """A table of a query with columns a and x, and how it is to be published."""
+    with duckdb.connect() as db:
+        db.execute(f"COPY ({query}) TO '{folder / 't.parquet'}'")
+    (folder / "t.toml").write_text(
+        '[source]\nfile = "t.parquet"\n[columns]\nquasi_identifiers = ["a"]\nsensitive = "x"\n'
+        f'[release]\nname = "t"\nto = "t.duckdb"\n[mechanism]\n{mechanism}\n'
+    )
+    return folder / "t.toml"
+
+
+FREQUENT = "SELECT range AS a, CASE WHEN range < 200 THEN 0 ELSE 1 + range % 20 END AS x FROM range(1000)"
+
+
+def test_a_value_that_is_too_frequent_is_refused_and_what_is_offered_works(tmp_path: Path) -> None:
+    """A fifth of the records: 1,000 are not dealt to buckets of 3, so with two fakes buckets of 2 are offered."""
+    spec = small(tmp_path, FREQUENT, 'threshold = "1/4"\nfake_values = 2')
+    refused(run("publish", spec), 3, "1/6 of the records", "0 (0.2)", "threshold = '1/2'", "fake_values = 1", "state")
+    for mechanism in ('threshold = "1/2"\nfake_values = 2', 'threshold = "1/4"\nfake_values = 1'):
+        succeeded("publish", small(tmp_path, FREQUENT, mechanism), "--replace", "--seed", 1)
+        succeeded("verify", tmp_path / "t.duckdb", "--source", spec)
+        assert "uneven" not in facts_of(tmp_path / "t.duckdb")
+
+
+def test_how_certain_a_frequent_value_is_can_be_stated(tmp_path: Path) -> None:
+    """It is listed in all 250 buckets, and real in 200."""
+    spec = small(tmp_path, FREQUENT, 'threshold = "1/4"\nfake_values = 2\nuneven_fakes = "state"')
+    said = succeeded("publish", spec, "--seed", 1)
+    assert "too frequent real: 0.8000 of what is listed of 0" in " ".join(said.out.split())
+    facts = facts_of(tmp_path / "t.duckdb")
+    assert {name: Fraction(value) for name, value in facts["uneven"].items()} == {"0": Fraction(4, 5)}
+    succeeded("verify", tmp_path / "t.duckdb", "--source", spec)
+    for wrong in ({"uneven": {"0": "2/3"}}, {"uneven": None}):
+        claiming(tmp_path / "t.duckdb", **(facts | {"uneven": None} | wrong))
+        assert run("verify", tmp_path / "t.duckdb").code == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "mechanism", "code"),
+    [
+        ("SELECT range AS a, range % 2 AS x FROM range(100)", 'threshold = "1/2"\nfake_values = 1', 3),
+        ("SELECT range AS a, 7 AS x FROM range(100)", 'threshold = "1/2"\nfake_values = 1', 3),
+        ("SELECT range AS a, 7 AS x FROM range(0)", 'threshold = "1/2"\nfake_values = 1', 3),
+        ("SELECT range AS a, range % 6 AS x FROM range(100)", 'threshold = "1/2"\nfake_values = 7', 3),
+        ("SELECT range AS a, range % 5 AS x FROM range(100)", 'threshold = "1/3"\nfake_values = 1', 0),
+        ("SELECT range AS a, range % 5 AS x FROM range(5)", 'threshold = "1/2"\nfake_values = 1', 3),
+        ("SELECT range AS a, range % 40 AS x FROM range(40)", 'threshold = "1/4"\nfake_values = 2', 3),
+        ("SELECT range AS a, range % 30 AS x FROM range(997)", ('algorithm = "multi-size"\nthreshold = "1/4"\n'
+         "fake_values = 3\nmax_bucket_size = 7"), 0),
+        ("SELECT range AS a, range % 30 AS x FROM range(997)", ('algorithm = "two-size"\nthreshold = "1/4"\n'
+         'fake_values = 3\nlayout = "round-robin"'), 0),
+        ("SELECT range AS a, range % 30 AS x FROM range(997)", ('algorithm = "anatomy"\nthreshold = "1/4"\n'
+         "fake_values = 3"), 0),
+    ],
+)  # fmt: skip
+def test_tables_that_leave_little_to_hide_among(tmp_path: Path, query: str, mechanism: str, code: int) -> None:
+    """Published and verified, or refused in one line."""
+    spec = small(tmp_path, query, mechanism)
+    done = run("publish", spec, "--seed", 1)
+    if code:
+        refused(done, code)
+        return
+    assert done.code == 0, done.err + done.out
+    succeeded("verify", tmp_path / "t.duckdb", "--source", spec)
