@@ -63,6 +63,7 @@ def test_no_name_of_an_attached_table_changes_an_answer(shelf: Path, tmp_path: P
         assert answer(path, sql, *files) == answer(path, sql), name
 
 
+@pytest.mark.slow
 def test_a_joined_table_may_be_called_like_one_of_the_release(release: Path, tmp_path: Path) -> None:
     """What is joined is the analyst's, what is counted is the release's; people itself is taken."""
     direct = answer(release, DIRECT)
@@ -76,6 +77,7 @@ def test_a_joined_table_may_be_called_like_one_of_the_release(release: Path, tmp
         path.unlink()
 
 
+@pytest.mark.slow
 def test_an_alias_may_be_any(release: Path, tmp_path: Path) -> None:
     path = warehouse(tmp_path / "lookup.duckdb", f"CREATE TABLE words AS {SEXES}")
     direct = answer(release, DIRECT)
@@ -84,6 +86,7 @@ def test_an_alias_may_be_any(release: Path, tmp_path: Path) -> None:
         assert answer(release, sql, path) == direct, alias
 
 
+@pytest.mark.slow
 def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> None:
     other = SEXES.replace("man", "person").replace("woperson", "man")  # words the other way round
     shop = warehouse(
@@ -118,6 +121,7 @@ def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> Non
         refused(done, 2, "JOIN")
 
 
+@pytest.mark.slow
 def test_names_of_the_session_are_no_files(release: Path, tmp_path: Path) -> None:
     """A file called like a database of the session is reached by its tables' names."""
     for stem in ("release", "memory", "temp", "system", "lookups"):
@@ -207,6 +211,7 @@ def test_what_is_too_long_is_refused(release: Path, tmp_path: Path, monkeypatch:
     assert answer(release, "SELECT COUNT(*) FROM people JOIN most USING (sex)", path)[0]["estimate"] == 0
 
 
+@pytest.mark.slow
 def test_any_database_can_be_attached(release: Path, tmp_path: Path) -> None:
     """With tables outside main, with nothing at all, with names that need quotes."""
     for name, statements in {

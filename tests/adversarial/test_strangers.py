@@ -117,6 +117,7 @@ def test_whatever_a_release_does_not_state_is_refused(shelf: Path, tmp_path: Pat
         refused(run("query", release, "SELECT COUNT(*) FROM people"), 1, "verify it")
 
 
+@pytest.mark.slow
 def test_no_mechanism_takes_a_release_with_more_than_it_states(shelf: Path, tmp_path: Path) -> None:
     for name in MECHANISMS:
         release = altered(shelf, tmp_path, "CREATE MACRO sum(x) AS 0", name=name)
@@ -177,6 +178,7 @@ def test_a_write_ahead_file_is_refused(shelf: Path, tmp_path: Path) -> None:
             beside.unlink()
 
 
+@pytest.mark.slow
 def test_names_that_mean_more_to_the_engine(shelf: Path, tmp_path: Path) -> None:
     """A path with quotes, patterns or a question mark is that path and no other; its log is found."""
     for name in ("it's.duckdb", "a[1].duckdb", "a*.duckdb", "a?b.duckdb", "a;b.duckdb", "ä b.duckdb", "{x}.duckdb"):
@@ -234,6 +236,7 @@ def strange(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "a folder more", (folder / "attic").mkdir
 
 
+@pytest.mark.slow
 def test_a_folder_holds_plain_files_and_nothing_else(shelf: Path, tmp_path: Path) -> None:
     kinds = [what for what, _ in strange(taken(shelf, tmp_path, "folder"))]
     for number, what in enumerate(kinds):

@@ -914,6 +914,7 @@ def test_groups_with_names_of_privsqls_own_together(inside: World) -> None:
             )
 
 
+@pytest.mark.slow
 def test_columns_whose_names_differ_only_beyond_ascii_are_not_confused(tmp_path: Path) -> None:
     """DuckDB folds the case of ASCII letters alone: "Ä" and "ä" are two columns, and the other one stays private."""
     with duckdb.connect(str(tmp_path / "two.duckdb")) as con:

@@ -477,6 +477,7 @@ def test_what_can_be_learnt_is(tied: Path) -> None:
     assert found["linkage"]["right"] == pytest.approx(0.2, abs=5 * 0.4 / PEOPLE**0.5)
 
 
+@pytest.mark.slow
 def test_columns_that_say_the_same_are_not_believed_twice(tied: Path, tmp_path: Path) -> None:
     """The power that is fitted: with the job in two columns, beliefs stay as near the truth as with it in one."""
     shutil.copy(tied / "people.parquet", tmp_path)
@@ -555,6 +556,7 @@ def faked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_fakes_lower_what_is_linked_and_corrupted(faked: Path) -> None:
     found = attacked(faked / "ill.duckdb", "--source", faked / "spec.toml")
     assert broken(found) == set()
@@ -573,6 +575,7 @@ def test_fakes_lower_what_is_linked_and_corrupted(faked: Path) -> None:
         assert one["source"] == pytest.approx(one["stated"])
 
 
+@pytest.mark.slow
 def test_learning_sees_through_fakes_in_part(faked: Path, tied: Path, tmp_path: Path) -> None:
     """Beliefs are shared with what is not there: fewer best guesses are right than without fakes."""
     shutil.copy(tied / "people.parquet", tmp_path)
@@ -705,6 +708,7 @@ def test_theorem_two_is_what_opendp_gives() -> None:
     assert shown[1000].discloses
 
 
+@pytest.mark.slow
 def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     done = succeeded(
         "attack", "--differential", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
@@ -722,6 +726,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     assert (tmp_path / "d.svg").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_noisy_counts_as_a_table(plain: Path) -> None:
     shown = succeeded("attack", "--differential", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
     assert "disclosed" in shown

@@ -76,6 +76,7 @@ def test_two_releases_are_intersected(twice: list[Path]) -> None:
     assert not found["promised"]
 
 
+@pytest.mark.slow
 def test_a_repeated_release_tells_nothing_more(twice: list[Path]) -> None:
     found = attacked(twice[0], "--against", twice[0])["intersection of releases"]
     assert found["mean"] == pytest.approx(sum(believed(twice[0], twice[0])) / 400)
@@ -97,6 +98,7 @@ def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path
     refused(run("attack", twice[0], "--against", twice[1]), 1, "does not belong here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "kept"), rest_slow([("nested", True), ("reapply-last", False)]))
 def test_differences_of_growing_releases(algorithm: str, kept: bool, grown: Callable[[str], Office]) -> None:
     """The known answer of the growing table: checking the last release only breaches against the first."""

@@ -153,6 +153,7 @@ def test_query_json(ward: Path) -> None:
     assert explained["rows"] == shown["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", rest_slow([2, 3, 5]))
 def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> None:
     source = write(tmp_path / "ward.parquet", "SELECT i % 4 AS age, 'd' || i // 4 % 5 AS disease FROM range(300) t(i)")
@@ -735,6 +736,7 @@ def test_replace_does_not_replace_a_database_that_is_not_a_release(place: Path) 
     assert rows(precious, "FROM thesis") == [(1,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", rest_slow(["duckdb", "parquet"]))
 def test_a_release_of_another_format_can_be_replaced(place: Path, first: str) -> None:
     second = {"duckdb": "parquet", "parquet": "duckdb"}[first]
@@ -770,6 +772,7 @@ def test_a_release_is_whole_after_it_replaced_one_that_was_open_elsewhere(place:
         refused(done, done.code, "ill.duckdb")
 
 
+@pytest.mark.slow
 def test_a_log_beside_the_target_does_not_spoil_the_new_release(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     with held_open(place / "ill.duckdb") as other:
@@ -897,6 +900,7 @@ def test_a_key_file_is_made_private_and_repeats_a_release(place: Path) -> None:
     assert succeeded("verify", place / "ill.duckdb", "--json").json["notes"] == []
 
 
+@pytest.mark.slow
 def test_a_key_file_repeats_parquet_byte_by_byte(place: Path) -> None:
     for target in ("first", "second"):
         succeeded(
@@ -987,6 +991,7 @@ def test_the_order_of_the_source_leaves_no_trace(tmp_path: Path, name: str) -> N
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_collation_of_the_source_does_not_merge_values_or_keep_their_order(tmp_path: Path) -> None:
     mixed = (
         "SELECT CASE WHEN i % 3 = 0 THEN 'x' ELSE 'X' END, CASE WHEN i % 8 < 4 THEN 'hiv' ELSE 'HIV' END "

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from support.commands import FLAGS, PEOPLE, ROLES, refused, run, specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,7 @@ def gone(*arguments: object) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_gone_does_not_change_the_verdict(ward: Path) -> None:
     groups = "SELECT age, sex, zip, disease, COUNT(*) FROM ill GROUP BY age, sex, zip, disease"
     for code, arguments in (
@@ -115,7 +117,9 @@ def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
-@pytest.mark.parametrize("arguments", [["verify"], ["verify", "--json"], ["inspect"], ["--help"], ["schema"]])
+@pytest.mark.parametrize(
+    "arguments", rest_slow([["verify"], ["verify", "--json"], ["inspect"], ["--help"], ["schema"]])
+)
 def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
     release = [str(ward / "ill.duckdb")] if arguments[0] in ("verify", "inspect") else []
     with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -131,6 +135,7 @@ def test_nobody_reads_stderr(ward: Path) -> None:
     assert json.loads(done.stdout)["exit_code"] == 4
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed(ward: Path) -> None:
     line = f"{sys.executable} -m privsql verify {ward / 'torn.duckdb'} >&- 2>&-"
     assert subprocess.run(["sh", "-c", line], check=False).returncode == 1
@@ -139,6 +144,7 @@ def test_streams_that_are_closed(ward: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_utf_8(ward: Path) -> None:
     accents = ward / "accents.duckdb"
     source = write(ward / "s.parquet", "SELECT i % 5 AS âge, ['é', 'è', 'ê'][1 + i % 3] AS mal FROM range(90) t(i)")

@@ -13,6 +13,7 @@ import pytest
 from privsql import inspect
 from privsql.cli.app import app
 from privsql.mechanisms.registry import PACKAGES
+from support.loops import rest_slow
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def test_the_models_import_nothing_that_is_heavy() -> None:
         assert not any(f"{package}.mechanism" in modules for package in PACKAGES.values())
 
 
-@pytest.mark.parametrize("kind", PACKAGES)
+@pytest.mark.parametrize("kind", rest_slow(PACKAGES))
 def test_a_query_imports_its_own_mechanism_alone(tmp_path: Path, kind: str) -> None:
     release = tmp_path / f"{kind}.duckdb"
     release.write_bytes(gzip.decompress((RELEASES / f"{kind}.duckdb.gz").read_bytes()))

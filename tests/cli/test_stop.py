@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.commands import PEOPLE, left_over, specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,12 +83,13 @@ def imports(*arguments: object) -> int:
     return int(errors.split()[-1])
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_imports_of_help() -> None:
     for place in range(1, imports("--help"), 4):
         stopped(started(AT_IMPORT.format(number=place, signal=int(signal.SIGINT)), "--help"), signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", WORDS)
+@pytest.mark.parametrize("number", rest_slow(WORDS))
 def test_a_signal_during_the_imports_of_a_query(ward: Path, number: signal.Signals) -> None:
     query = ["query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu'"]
     count = imports(*query)
@@ -173,7 +175,7 @@ def test_what_is_done_is_done() -> None:
     assert out.strip()
 
 
-@pytest.mark.parametrize("number", WORDS)
+@pytest.mark.parametrize("number", rest_slow(WORDS))
 def test_publish_leaves_nothing_behind(ward: Path, tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import os, time\n"

@@ -114,6 +114,7 @@ def test_only_the_named_files_are_reached(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.duckdb", "named.csv", "other.duckdb"]
 
 
+@pytest.mark.slow
 def test_memory_and_disk_are_in_proportion_to_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = warehouse(tmp_path / "small.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
     monkeypatch.setattr(inside, "BASE", 10 * 2**20)

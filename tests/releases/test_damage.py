@@ -300,6 +300,7 @@ def test_ctrl_c_ends_a_statement_that_runs(tmp_path: Path, watched: bool) -> Non
 # Out of space ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "form"),
     [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.commands import succeeded
+from support.loops import rest_slow
 from support.shelf import FORMATS, release_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_a_release_of_an_earlier_version_is_read_and_verified(shelf: Path, form:
     assert len(with_source["checks"]) > len(alone["checks"])
 
 
-@pytest.mark.parametrize(("form", "name"), RELEASES)
+@pytest.mark.parametrize(("form", "name"), rest_slow(RELEASES))
 def test_a_release_of_an_earlier_version_answers_as_it_did(shelf: Path, form: str, name: str) -> None:
     stored = json.loads((shelf / form / "answers.json").read_text(encoding="utf-8"))[name]
     assert stored

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.commands import specification, succeeded, warehouse
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def bits(value: object) -> object:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("kind", [kind for kind in WAYS if "COLLATE" not in kind])
+@pytest.mark.parametrize("kind", rest_slow([kind for kind in WAYS if "COLLATE" not in kind]))
 def test_equal_values_are_published_alike(tmp_path: Path, kind: str, mechanism: str) -> None:
     table = "perturbed" if mechanism == "randomize" else "qit"
     with duckdb.connect(str(published(tmp_path, kind, mechanism)), read_only=True) as db:

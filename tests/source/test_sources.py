@@ -261,6 +261,7 @@ def specification_text(name: str) -> str:
     return f'"{escaped}"'
 
 
+@pytest.mark.slow
 @each("name", NAMES, few=9)
 def test_a_quasi_identifier_of_any_name(oddly_named: Path, name: str) -> None:
     select = f"SELECT {quoted(name)} AS other" if name in {"estimate", "low"} else f"SELECT {quoted(name)}"
@@ -289,6 +290,7 @@ def test_answers_are_ordered_by_the_count_whatever_the_columns_are_called(tmp_pa
     assert [row["estimate"] for row in some.json["rows"]] == [60, 110]
 
 
+@pytest.mark.slow
 @each("name", ['a"b', "rank", "s0", "size", "records"], few=2)
 def test_a_sensitive_column_of_any_name(tmp_path: Path, name: str) -> None:
     warehouse(
@@ -323,6 +325,7 @@ def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -
     assert counted(release, "disEASE = 'HIV' AND SEX IS NOT NULL") == 20
 
 
+@pytest.mark.slow
 @each(
     ("name", "form"),
     [("select", "duckdb"), ('a"b', "duckdb"), ("main", "duckdb"), ("naïve", "parquet"), ("memory", "parquet")],
@@ -433,6 +436,7 @@ def test_verify_tells_another_null_policy(tmp_path: Path) -> None:
     assert any("suppressed" in name for name in failed)
 
 
+@pytest.mark.slow
 def test_null_and_the_word_null_are_two_values(tmp_path: Path) -> None:
     write(
         tmp_path / "people.parquet",
@@ -646,6 +650,7 @@ def test_an_enumeration_is_ordered_by_its_text(tmp_path: Path) -> None:
     assert rows(release, "SELECT disease FROM st ORDER BY rowid LIMIT 2") == [("angina",), ("zoster",)]
 
 
+@pytest.mark.slow
 def test_several_sensitive_columns_are_one_attribute(tmp_path: Path) -> None:
     write(
         tmp_path / "people.parquet",
@@ -671,6 +676,7 @@ def test_several_sensitive_columns_are_one_attribute(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path: Path) -> None:
     write(
         tmp_path / "people.parquet",

@@ -39,6 +39,7 @@ def skewed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_compare_measures_every_specification_with_the_same_queries(skewed: Path) -> None:
     specs = [skewed / f"{name}.toml" for name in MECHANISMS]
     found = succeeded("compare", *specs, "--queries", "80", "--json").json["specs"]

@@ -135,7 +135,7 @@ def close(row: Any, true: float) -> bool:
 # Evaluate ---
 
 
-@pytest.fixture(scope="module", params=THRESHOLDS)
+@pytest.fixture(scope="module", params=rest_slow(THRESHOLDS))
 def evaluated(request: pytest.FixtureRequest, world: World) -> dict[str, Any]:
     """Six questions with 50 occupations each."""
     asked = api.Workload("file", file=world.folder / "workload.sql")
@@ -228,6 +228,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.code, done.out, done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "magic"), rest_slow([("png", b"\x89PNG"), ("svg", b"<?xml")]))
 def test_command_writes_a_picture(world: World, tmp_path: Path, ending: str, magic: bytes) -> None:
     """And prints one JSON object."""
@@ -418,7 +419,7 @@ NORTH = f"birthplace + sex IN ({', '.join(map(str, range(3, 87, 3)))})"
 LEVEL = "CASE WHEN education > 9 THEN 'high' WHEN education > 4 THEN 'middle' ELSE 'low' END"
 
 
-@pytest.fixture(scope="module", params=["parquet", "csv", "duckdb"])
+@pytest.fixture(scope="module", params=rest_slow(["parquet", "csv", "duckdb"]))
 def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The lookups as files of one kind."""
     folder = tmp_path_factory.mktemp("lookups")

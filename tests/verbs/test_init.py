@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from support.commands import refused, run, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ SELECT i % 40 AS age, i % 7 AS zip,
 
 @pytest.mark.parametrize(
     ("share", "other"),
-    [(60, "'v' || (i % 9)"), (300, "'v' || (i % 9)"), (400, "'v' || (i % 9)"), (430, "'v' || (i % 3)")],
+    rest_slow([(60, "'v' || (i % 9)"), (300, "'v' || (i % 9)"), (400, "'v' || (i % 9)"), (430, "'v' || (i % 3)")]),
 )
 def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, share: int, other: str) -> None:
     text, _ = proposed(tmp_path, SKEWED.format(share=share, other=other))
@@ -48,7 +49,7 @@ def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, sh
     assert highest(tmp_path, text) <= 0.5
 
 
-@pytest.mark.parametrize("share", [520, 760, 940])
+@pytest.mark.parametrize("share", rest_slow([520, 760, 940]))
 def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_path: Path, share: int) -> None:
     """Two values, as a census's income above or below a line: nobody's value is certain."""
     text, _ = proposed(tmp_path, SKEWED.format(share=share, other="'b'"))

@@ -302,6 +302,7 @@ def test_verify_tells_a_rule_that_is_weaker_than_the_specification_with_its_thre
     assert any("threshold" in name or "specification" in name for name in failed(done))
 
 
+@pytest.mark.slow
 def test_verify_tells_a_raised_threshold_that_came_from_a_query(tmp_path: Path) -> None:
     warehouse(
         tmp_path / "clinic.duckdb",

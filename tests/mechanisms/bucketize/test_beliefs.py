@@ -20,6 +20,7 @@ from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.search import find
 from privsql.noise import seed_key
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
+from support.loops import rest_slow
 from support.tampering import failed, with_facts
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ FROM range(240) t(i)
 
 
 @pytest.mark.parametrize(
-    ("columns", "threshold"), [("disease", "0.6"), ("disease", "1"), ("disease, stage", "1/4"), ("stage", "1")]
+    ("columns", "threshold"),
+    rest_slow([("disease", "0.6"), ("disease", "1"), ("disease, stage", "1/4"), ("stage", "1")]),
 )
 def test_what_is_reported_is_what_the_tables_have(tmp_path: Path, columns: str, threshold: str) -> None:
     write(tmp_path / "people.parquet", ILL)
@@ -115,6 +117,7 @@ def covers(planned: dict[str, Any], found: dict[str, Any]) -> bool:
     return all(most >= reached for most, reached in pairs)
 
 
+@pytest.mark.slow
 def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(tmp_path: Path) -> None:
     """Each pair at most once in four; three of the four share a disease, and everybody is above 1/2 in it."""
     pairs = "('cancer', 'I'), ('cancer', 'II'), ('cancer', 'III'), ('flu', 'I')"
@@ -150,10 +153,12 @@ def test_known_counts_of_who_is_certain(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"certain": {"certain": 0, "above_half": 1, "components": {"disease": {"certain": 0, "above_half": 1}}}},
-        {"highest_belief": {"overall": "0.001", "components": {"disease": {"flu": "0.001"}}}},
-    ],
+    rest_slow(
+        [
+            {"certain": {"certain": 0, "above_half": 1, "components": {"disease": {"certain": 0, "above_half": 1}}}},
+            {"highest_belief": {"overall": "0.001", "components": {"disease": {"flu": "0.001"}}}},
+        ]
+    ),
 )
 def test_verify_recomputes_what_is_stated(tmp_path: Path, changed: dict[str, Any]) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
@@ -192,7 +197,14 @@ def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
 
 @pytest.mark.parametrize(
     ("algorithm", "layout"),
-    [("optimal", "well-mixed"), ("two-size", "round-robin"), ("one-size", "well-mixed"), ("anatomy", "largest-first")],
+    rest_slow(
+        [
+            ("optimal", "well-mixed"),
+            ("two-size", "round-robin"),
+            ("one-size", "well-mixed"),
+            ("anatomy", "largest-first"),
+        ]
+    ),
 )
 def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str) -> None:
     """For a column that tells all values apart an even layout reaches exactly what the plan says."""

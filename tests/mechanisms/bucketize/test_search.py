@@ -693,6 +693,7 @@ def test_what_works_does_work(problem: Problem, algorithm: str) -> None:
         assert exists(problem, "optimal")
 
 
+@pytest.mark.slow
 @often(150)
 @given(tiny(12))
 @example(make([3, 3, 2, 4], (Fraction(4, 5), Fraction(2, 7), Fraction(1), Fraction(3, 7)), 1, 4))
@@ -777,6 +778,7 @@ def zipf(m: int, n: int, exponent: float, seed: int) -> list[int]:
     return [int(c) for c in counts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "n", "rule", "gap"),
     rest_slow(
@@ -805,6 +807,7 @@ def test_optimal_does_not_fall_back_on_two_sizes(m: int, n: int, rule: str, gap:
     assert two.loss >= plan.loss
 
 
+@pytest.mark.slow
 def test_large_multi_size() -> None:
     """500 million records and 3,200 values: valid and no worse than two sizes."""
     problem = by_rule(zipf(3200, 500_000_000, 0.8, 1), "4*f + 0.02")

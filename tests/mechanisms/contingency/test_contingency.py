@@ -203,6 +203,7 @@ def flipped(scores: Sequence[int], epsilon: float) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @each("source", [OpenDPNoise, lambda: SeededNoise(np.random.default_rng(4))])
 @each("scores", [[3, 5, 4], [0, 0, 0], [7, 7]])
 def test_the_choice_is_permute_and_flip(source: Callable[[], Any], scores: list[int]) -> None:
@@ -316,6 +317,7 @@ def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
     assert "columns" in shown
 
 
+@pytest.mark.slow
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     assert manifest(place / "people.duckdb")["facts"]["noise"] == "opendp"
@@ -414,6 +416,7 @@ def test_plan_init_and_data_domains(place: Path) -> None:
     assert "not covered by the guarantee" in " ".join(succeeded("inspect", place / "people.duckdb").out.split())
 
 
+@pytest.mark.slow
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
     path.write_text(path.read_text(encoding="utf-8") + "\n[ledger]\nepsilon = 1.5\n", encoding="utf-8")
@@ -447,6 +450,7 @@ def test_a_wrong_specification_is_refused_in_one_line(
     refused(run("publish", spec(place, columns=columns, mechanism=mechanism), "--replace"), 2, *words)
 
 
+@pytest.mark.slow
 def test_null_is_refused_or_left_out(place: Path) -> None:
     write(
         place / "people.parquet", f"SELECT CASE WHEN job = 4 THEN NULL ELSE sex END AS sex, region, job FROM ({PEOPLE})"

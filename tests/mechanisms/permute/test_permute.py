@@ -213,6 +213,7 @@ def test_known_answer_without_history() -> None:
     assert table.error(0) == 7
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(-6, 6), min_size=1, max_size=8), st.integers(1, 3), st.integers(0, 6))
 def test_no_partition_of_any_shape_beats_the_static_optimum(values: list[int], k: int, e: int) -> None:
@@ -280,6 +281,7 @@ batches = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_siz
 conditions = {"batches": batches, "k": st.integers(1, 3), "e": st.integers(0, 4)}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(**conditions)
 def test_exact_is_the_reapplying_algorithm_against_all(batches: list[list[int]], k: int, e: int) -> None:

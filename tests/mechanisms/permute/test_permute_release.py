@@ -80,6 +80,7 @@ def test_other_seeds_shuffle_otherwise_within_the_same_groups(firm: Path) -> Non
     assert rows(other, "SELECT code FROM qit") != rows(firm / "ill.duckdb", "SELECT code FROM qit")
 
 
+@pytest.mark.slow
 @each(
     ("value", "e", "error"),
     [

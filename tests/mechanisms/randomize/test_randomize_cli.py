@@ -203,6 +203,7 @@ def test_a_release_is_replaced_only_if_asked(place: Path) -> None:
 # Sources and columns ---
 
 
+@pytest.mark.slow
 def test_a_table_and_a_query_of_a_database(place: Path) -> None:
     warehouse(place / "w.duckdb", f"CREATE TABLE people AS {SICK.format(n=2100)}")
     for number, source in enumerate(('table = "people"', 'query = "SELECT * FROM people WHERE zip < 9"')):
@@ -217,6 +218,7 @@ def test_a_table_and_a_query_of_a_database(place: Path) -> None:
     assert rows(place / "0.duckdb", "SELECT count(*) FROM perturbed") == [(2100,)]
 
 
+@pytest.mark.slow
 def test_two_sensitive_columns_are_one_value(place: Path) -> None:
     sql = f"SELECT age, zip, sex, disease FROM ({SICK.format(n=4200)})"
     write(place / "two.parquet", sql)
@@ -239,6 +241,7 @@ def test_two_sensitive_columns_are_one_value(place: Path) -> None:
     assert one["low"] <= true[1] <= one["high"]
 
 
+@pytest.mark.slow
 def test_null_is_a_value_of_either_role(place: Path) -> None:
     sql = f"""
 SELECT CASE WHEN zip <> 3 THEN age END AS age, sex, zip,
@@ -265,6 +268,7 @@ FROM ({SICK.format(n=4200)})"""
     refused(run("publish", spec), 2, "'disease' is NULL in 800 records", "suppress")
 
 
+@pytest.mark.slow
 @each(
     ("quasi", "sensitive"),
     [("größe", 'naïve "x"; --'), ("n", "s0"), ("set", "place"), ("q", "c"), ("t", "pairs"), ("cell", "cell2"),
@@ -361,6 +365,7 @@ def test_one_sensitive_value_can_not_be_perturbed(place: Path) -> None:
     refused(run("publish", spec), 3, "at least 2 sensitive values")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rho2", rest_slow(["0.333456789012345678", "0.6666666666666667", "0.300000001", "0.99999999999"])
 )
@@ -371,6 +376,7 @@ def test_bounds_of_many_digits_are_published(place: Path, algorithm: str, rho2: 
     succeeded("verify", place / "ill.duckdb", "--source", spec)
 
 
+@pytest.mark.slow
 def test_few_records_and_two_values(place: Path) -> None:
     write(
         place / "few.parquet",
@@ -461,6 +467,7 @@ def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConne
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["up.duckdb", "pp.duckdb"])
 def test_sums_and_averages_of_a_quasi_identifier(
     hospital: Path, truth: duckdb.DuckDBPyConnection, release: str
@@ -482,6 +489,7 @@ def test_sums_and_averages_of_a_quasi_identifier(
     refused(run("query", hospital / release, "SELECT SUM(disease) FROM ill"), 2)
 
 
+@pytest.mark.slow
 @each("name", ["region", "sub_table", "s0", "cell", "n", "code"], few=2)
 def test_a_lookup_of_the_analysts_own(
     hospital: Path, truth: duckdb.DuckDBPyConnection, tmp_path: Path, name: str
@@ -710,6 +718,7 @@ def test_verify_names_what_was_changed(hospital: Path, tmp_path: Path, damage: s
             refused(done, 4)
 
 
+@pytest.mark.slow
 @each("damage", ALONE, few=6)
 def test_a_changed_release_is_asked_without_a_traceback(hospital: Path, tmp_path: Path, damage: str) -> None:
     release = changed(hospital, tmp_path, ALONE[damage][0])

@@ -501,6 +501,7 @@ def test_two_passes_are_the_least_squares_solution(seed: int) -> None:
     assert variance == pytest.approx(share @ np.linalg.solve(precision, share), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> None:
     # 40,000 records over 14 items, 5 trees, all items and pairs of items: 525 answers; sanity bound 1 %
     records = [record for record in browsing(60_000, 1) if record][:40_000]

@@ -88,6 +88,7 @@ def test_a_seed_repeats_a_release(place: Path) -> None:
     assert {name: rows(place / "again.duckdb", f"FROM {name}") for name in tables} == before
 
 
+@pytest.mark.slow
 def test_pairs_of_record_and_item_are_the_same_table(place: Path) -> None:
     pairs = f"SELECT id, unnest(goods) AS good FROM ({LISTS}) ORDER BY good, id DESC"
     write(place / "pairs.parquet", pairs)
@@ -170,6 +171,7 @@ def test_a_wrong_specification_is_refused_in_one_line(
     assert (place / "shop.duckdb").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", rest_slow(["NULL", "['ale', NULL]"]))
 def test_null_lists(place: Path, bad: str) -> None:
     write(place / "shop.parquet", f"{LISTS} UNION ALL SELECT 9000, {bad}")
@@ -180,6 +182,7 @@ def test_null_lists(place: Path, bad: str) -> None:
     assert succeeded("verify", place / "shop.duckdb", "--source", without, "--json").json["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "items"),
     rest_slow(
@@ -226,6 +229,7 @@ def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
     assert rows(tmp_path / "out.duckdb", "SELECT item FROM privsql_universe") == [("ale",), ("zest",)]
 
 
+@pytest.mark.slow
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
     path.write_text(path.read_text(encoding="utf-8") + "[ledger]\nepsilon = 5.5\n", encoding="utf-8")
@@ -476,6 +480,7 @@ def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
         assert other.crash is None, (what, arguments[0], repr(other.crash))
 
 
+@pytest.mark.slow
 def test_another_source_or_specification(place: Path) -> None:
     release = place / "shop.duckdb"
     other = spec(place, mechanism=ASKED.replace("epsilon = 2", "epsilon = 3"), name="other.toml")
