@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.engine.roles import Field
+    from privsql.model.checks import Promised
     from privsql.model.manifest import Manifest
     from privsql.releases.ledger import Entry
     from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
 
+FIRST = 8  # bounds that a person is shown
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
@@ -111,11 +113,22 @@ def verified(release: Path, found: Verified) -> None:
     for check in found.checks:
         add(made, check.name, "yes" if check.ok else f"NO ({check.violations})", "\n".join(check.offending))
     out().print(made)
-    if found.measured:
-        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.facts | found.measured)))
+    if found.told:
+        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.facts | found.told.facts)))
+        _bounds(found.told.bounds)
     for note in found.notes:
         say(f"note: {note}")
     say(f"{release}: {'verified' if found.ok else 'NOT verified'}")
+
+
+def _bounds(bounds: Sequence[Promised]) -> None:
+    """What was verified, value by value."""
+    made = table("verified of", right=("bound", "found"))
+    for one in bounds[:FIRST]:
+        add(made, one.value, one.bound, one.found)
+    out().print(made)
+    if len(bounds) > FIRST:
+        say(f"and {len(bounds) - FIRST:,} more (--json lists all)")
 
 
 def answered(answer: Answer, *, explain: bool) -> None:

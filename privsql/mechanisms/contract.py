@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from privsql.answers.base import Answers
     from privsql.attacks.suite import Suite
     from privsql.engine.database import Relations
-    from privsql.model.checks import Check
+    from privsql.model.checks import Check, Promised
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
     from privsql.model.universe import Universe
@@ -165,6 +165,8 @@ class Mechanism(Generic[P]):
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
     measured: Callable[[Relations, Manifest], Json]
     """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks`` has named these."""
+    bounds: Callable[[Relations, Manifest], list[Promised]]
+    """The bounds that hold, value by value, once all checks do; after ``checks`` has named the release's tables."""
     source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
     """The checks against the source, sorted, after ``checks`` has named the release's tables."""
     answers: Callable[[Relations, Manifest], Answers]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, named, same
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +53,19 @@ class Result:
         return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
 
 
+@dataclass(frozen=True)
+class Promised:
+    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts."""
+
+    value: str
+    bound: str
+    found: str
+
+    def as_json(self) -> dict[str, str]:
+        """value, bound, found."""
+        return {"value": self.value, "bound": self.bound, "found": self.found}
+
+
 def run(db: Relations | None, checks: Iterable[Check]) -> list[Result]:
     """Run checks in order. A check whose query can't run on what was found has failed."""
     return [_run(db, check) for check in checks]
@@ -62,7 +75,7 @@ def _run(db: Relations | None, check: Check) -> Result:
     if db is None or not isinstance(check.query, exp.Expr):
         try:
             wrong = check.query() if callable(check.query) else ["no database"]
-        except (UsageError, EngineError) as error:
+        except PrivsqlError as error:
             wrong = [f"can't be evaluated: {error}"]
         except BROKEN as error:
             wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]

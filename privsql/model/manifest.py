@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privsql.engine.roles import Field as Column
-from privsql.engine.roles import Roles
+from privsql.engine.roles import NullPolicy, Roles
 from privsql.errors import EngineError
 from privsql.noise import Origin
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
+VERSION = r"^[0-9][0-9A-Za-z.+-]{0,39}$"
 WHOLE = 2**63  # what whole numbers stay below
 
 
@@ -28,15 +29,15 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
-    privsql: str
-    duckdb: str
+    privsql: str = Field(pattern=VERSION)
+    duckdb: str = Field(pattern=VERSION)
     name: str = Field(min_length=1)
     mechanism: str
     algorithm: str
     parameters: dict[str, Any]
     quasi_identifiers: list[Column] = Field(max_length=COLUMNS)
     sensitive: list[Column] = Field(max_length=COLUMNS)
-    nulls: dict[str, str]
+    nulls: dict[str, NullPolicy]
     records: int | None = Field(default=None, ge=0)
     published: int | None = Field(default=None, ge=1)
     suppressed: int | None = Field(default=None, ge=0)

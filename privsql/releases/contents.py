@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql._version import __version__
 from privsql.engine import sqlfiles
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, fill, table
@@ -14,12 +13,14 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN, Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
+from privsql.releases import statements
 
 if TYPE_CHECKING:
     from privsql.engine.database import Container
     from privsql.mechanisms.contract import Columns
     from privsql.model.records import Records
     from privsql.releases.stored import Stored
+    from privsql.source.spec import Spec
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and nothing else"
@@ -37,16 +38,16 @@ def examine(
     database: str,
     *,
     source: Records | None = None,
-    asked: Any = None,
+    spec: Spec | None = None,
     whole: bool = True,
 ) -> list[Result]:
     """All checks of a release whose tables lie in ``database``, and which holds what it states and nothing else.
 
-    ``source`` and ``asked``, the parameters of its specification, add the checks against the source; ``whole`` adds
-    those that take long and that publishing implies.
+    ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
+    that publishing implies.
     """
     try:
-        return run(db, _checks(db, manifest, database, source=source, asked=asked, whole=whole))
+        return run(db, _checks(db, manifest, database, source=source, spec=spec, whole=whole))
     except UsageError as error:
         wrong = str(error)
     except BROKEN as error:
@@ -55,18 +56,18 @@ def examine(
 
 
 def _checks(
-    db: Container, manifest: Manifest, database: str, *, source: Records | None, asked: Any, whole: bool
+    db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
 ) -> list[Check]:
     mechanism = of(manifest.mechanism)
     checks = [
         *mechanism.checks(db, manifest, database),
-        Check("SQL files are as stated", lambda: _digests(manifest)),
+        *statements.checks(db, manifest, database),
     ]
     if whole:
         checks += mechanism.long_checks(manifest)
-    if source is not None:
-        checks += mechanism.source_checks(db, manifest, source, asked)
-        checks.append(Check("suppressed records are as stated", lambda: _suppressed(manifest, source)))
+    if source is not None and spec is not None:
+        checks += mechanism.source_checks(db, manifest, source, spec.mechanism)
+        checks += statements.source_checks(manifest, source, spec)
     return checks
 
 
@@ -211,23 +212,3 @@ def definitions(db: Container, tables: Columns, manifest: Manifest | None = None
         return {(kind, name): text for kind, _, name, text in db.listed(STATED)}
     finally:
         db.detach(STATED)
-
-
-def _digests(manifest: Manifest) -> list[str]:
-    """The SQL that made the release, if this is the version of privsql that did."""
-    if manifest.privsql != __version__:
-        return []
-    present = sqlfiles.digests(of(manifest.mechanism).sql)
-    return [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
-
-
-def _suppressed(manifest: Manifest, source: Records) -> list[str]:
-    stated = (manifest.records, manifest.published, manifest.suppressed)
-    left_out = manifest.facts.get("left_out", 0)
-    found = (source.source_records, source.records - left_out, source.suppressed + left_out)
-    names = ("records", "published", "suppressed")
-    return [
-        f"{name}: stated {s}, the source has {f}"
-        for name, s, f in zip(names, stated, found, strict=True)
-        if s != f and s is not None
-    ]

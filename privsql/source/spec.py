@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from privsql.engine.database import FILE_KINDS
 from privsql.engine.names import fold
+from privsql.engine.roles import NullPolicy
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
@@ -33,7 +34,6 @@ from privsql.model.parameters import Parameters, Positive
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NullPolicy = Literal["value", "suppress", "refuse"]
 SHAPES: dict[type[Shape], str] = {
     Table: "columns.quasi_identifiers and columns.sensitive",
     Sets: "columns.items, or record and item",

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
 from privsql.attacks import absence
-from privsql.attacks.risk import SAMPLE, quick_learning_risk
-from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
 from privsql.engine.names import fold
 from privsql.engine.open import is_database, log_of
@@ -21,12 +19,13 @@ from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.noise import Key, key_file, seed_key, system_key
+from privsql.noise import Key, key_file, system_key
 from privsql.releases import budget as budgets
 from privsql.releases import ledger as ledgers
 from privsql.releases.contents import contents, examine
 from privsql.releases.draft import Draft
 from privsql.releases.opened import inspect
+from privsql.releases.statements import learning_risk
 from privsql.source.records import prepared
 from privsql.verbs.room import workroom, workshop_in
 from privsql.verbs.verify import verify
@@ -101,8 +100,7 @@ def _made(
     db.attach(draft.database, "release", read_only=False)
     facts = mechanism.publish(db, source, spec.mechanism, key)
     manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
-    seen = ReleaseView(db, manifest, seed_key(1).stream("risk"), "release", sample=SAMPLE)
-    risk = quick_learning_risk(seen, mechanism.adversaries.quick, mechanism.advice)
+    risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
@@ -205,6 +203,7 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
 
 def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
     return Manifest(
+        format=1,
         privsql=__version__,
         duckdb=db.version(),
         name=spec.name,

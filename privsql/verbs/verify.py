@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
@@ -14,6 +14,7 @@ from privsql.model.checks import Check, run
 from privsql.releases import ledger as ledgers
 from privsql.releases.contents import examine
 from privsql.releases.opened import RELEASE, seen, together
+from privsql.releases.statements import told
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
     from privsql.model.manifest import Manifest
+    from privsql.releases.statements import Told
     from privsql.source.spec import Spec
 
 
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 class Verified:
     """The outcome of ``verify``; ``notes`` are no violations but should be known.
 
-    ``measured``: facts of the release as its tables tell them, if every check holds.
+    ``told``: what the release's tables tell, facts and bounds, if every check holds.
     """
 
     checks: list[Result]
     notes: list[str]
     manifest: Manifest
-    measured: dict[str, Any] = field(default_factory=dict)
+    told: Told | None = None
 
     @property
     def ok(self) -> bool:
@@ -47,7 +49,7 @@ class Verified:
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         checks = [check.as_json() for check in self.checks]
-        return {"ok": self.ok, "checks": checks, "notes": self.notes, **self.measured}
+        return {"ok": self.ok, "checks": checks, "notes": self.notes, **(self.told.as_json() if self.told else {})}
 
 
 def verify(
@@ -58,32 +60,29 @@ def verify(
     ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
     what its ledger says of their records.
     """
-    measured: dict[str, Any] = {}
+    found: Told | None = None
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
         held = all(result.ok for result in results)
         if held and spec is None:  # against a source all other checks run there, where both are open
             results += examine(alone, manifest, RELEASE)
-            measured = _measured(alone, manifest, results)
+            found = _told(alone, manifest, results)
     if held and spec is not None:
         with beside(path, spec, manifest, options) as (db, source):
-            results += examine(db, manifest, RELEASE, source=source, asked=spec.mechanism)
-            measured = _measured(db, manifest, results)
+            results += examine(db, manifest, RELEASE, source=source, spec=spec)
+            found = _told(db, manifest, results)
     if against and all(result.ok for result in results):
         results += _together([*against, path], spec)
-    return Verified(results, _notes(manifest), manifest, measured if all(result.ok for result in results) else {})
+    return Verified(results, _notes(manifest), manifest, found if all(result.ok for result in results) else None)
 
 
-def _measured(db: Relations, manifest: Manifest, results: list[Result]) -> dict[str, Any]:
-    """What the tables of a release that passed its checks tell, compared with what is stated, if that is stated."""
+def _told(db: Relations, manifest: Manifest, results: list[Result]) -> Told | None:
+    """What the tables of a release that passed its checks tell, compared with what is stated."""
     if not all(result.ok for result in results):
-        return {}
-    told = of(manifest.mechanism).measured(db, manifest)
-    stated = manifest.facts
-    wrong = [f"{key}: stated {stated[key]}" for key, found in told.items() if stated.get(key) not in (None, found)]
-    if told:
-        results += run(None, [Check("what the tables tell is as stated", lambda: wrong)])
-    return told
+        return None
+    found = told(db, manifest, RELEASE)
+    results += run(None, [Check("what the tables tell is as stated", lambda: found.differs(manifest))])
+    return found
 
 
 def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Parameters
 
-BY_MANIFEST = {"tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "source_checks": 1, "answers": 1}
+BY_MANIFEST = {
+    "tables": 0,
+    "view": 0,
+    "checks": 1,
+    "long_checks": 0,
+    "measured": 1,
+    "bounds": 1,
+    "source_checks": 1,
+    "answers": 1,
+}
 BY_PARAMETERS = {"plan": 2, "publish": 2, "source_checks": 3, "promise": 0}
 
 

@@ -13,12 +13,13 @@ from sqlglot import exp
 
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.exact import text
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
-from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
+from privsql.model.checks import Check, Promised, as_asked, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,6 +103,25 @@ def measured(db: Relations, manifest: Manifest) -> dict[str, Any]:
     return beliefs.measured(db, temp("v_st"), manifest.facts["setting"], manifest.roles).as_facts()
 
 
+def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+    """Every value's threshold, and the largest share of a bucket that has it."""
+    keys = manifest.roles.sa_keys
+    holes: Holes = {
+        "st": temp("v_st"),
+        "sizes": temp("v_sizes"),
+        "values": temp("v_values"),
+        "sa": manifest.roles.sa("st"),
+        "labels": [named(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
+        "same_value": same("v", "w", keys),
+    }
+    found: dict[int, Promised] = {}
+    most: dict[int, Fraction] = {}
+    for code, *shown, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
+        most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
+        found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]))
+    return list(found.values())
+
+
 def long_checks(manifest: Manifest) -> list[Check]:
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
     holes: Holes = {
@@ -120,6 +140,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
     compare = differ if asked.excess == "refuse" else exceed
     quasi = compare(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     return [
+        Check("parameters are those of the specification", lambda: as_asked(read(manifest), asked)),
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
         *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
@@ -210,6 +231,8 @@ def _claims(manifest: Manifest) -> list[str]:
         f"bucket sizes {min(setting)}..{max(setting)} lie outside what was asked": (
             asked.min_bucket_size <= min(setting) and max(setting) <= max(asked.max_bucket_size, asked.min_bucket_size)
         ),
+        f"layout {facts['layout']}": facts["layout"] == asked.composition,
+        f"left out {facts.get('left_out', 0)}": facts.get("left_out", 0) <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
         f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == asked.fake_values,
     }

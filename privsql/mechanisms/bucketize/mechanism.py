@@ -22,7 +22,7 @@ from privsql.exact import linear
 from privsql.mechanisms.bucketize import beliefs, certainty, corruption, exclusion, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
-from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, measured, read, source_checks
+from privsql.mechanisms.bucketize.checks import SQL, bounds, checks, long_checks, measured, read, source_checks
 from privsql.mechanisms.bucketize.even import even
 from privsql.mechanisms.bucketize.implied import Dealt, implied
 from privsql.mechanisms.bucketize.layout import arrange
@@ -301,6 +301,7 @@ MECHANISM = Mechanism(
     checks=checks,
     long_checks=long_checks,
     measured=measured,
+    bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

@@ -20,7 +20,7 @@ from privsql.mechanisms.contingency.taxonomy import grouped
 from privsql.mechanisms.contingency.tree import positions
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
-from privsql.model.checks import Check, as_asked, differ, in_order, tally
+from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +73,11 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         *noisytree.of_tree(partial(_read, db, manifest), named),
         *noisytree.of_tables(manifest, counts, own, orders),
     ]
+
+
+def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
+    """What a path of the tree spends."""
+    return noisytree.bounds(read(manifest).epsilon)
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:

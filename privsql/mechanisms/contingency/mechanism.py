@@ -13,7 +13,7 @@ from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms.contingency.answers import Answers
-from privsql.mechanisms.contingency.checks import SQL, checks, read, source_checks
+from privsql.mechanisms.contingency.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.contingency.domains import cells
 from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.model import estimator, imputed
@@ -148,6 +148,7 @@ MECHANISM = Mechanism(
     checks=checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
+    bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

@@ -11,7 +11,8 @@ import numpy as np
 
 from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import all_rows, temp
-from privsql.model.checks import Check, in_order
+from privsql.exact import text
+from privsql.model.checks import Check, Promised, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,11 @@ def of_tree(read: Callable[[], tuple[T, X, A]], named: Mapping[str, Callable[[T,
             return [f"the tree can't be read: {error}"]
 
     return [Check(name, partial(run, check)) for name, check in named.items()]
+
+
+def bounds(epsilon: Fraction) -> list[Promised]:
+    """The budget: what remains on a path is spent by its last count, so every path spends all of it and no more."""
+    return [Promised("one record, added or removed: epsilon", text(epsilon), text(epsilon))]
 
 
 def of_tables(

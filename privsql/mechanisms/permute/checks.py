@@ -14,7 +14,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.permute.parameters import Permute
 from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
-from privsql.model.checks import Check, differ, exceed, in_order, tally, values_true
+from privsql.model.checks import Check, Promised, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -92,29 +92,47 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
 def _claims(db: Relations, manifest: Manifest, asked: Permute) -> list[str]:
     """Recompute what the manifest states from ST."""
     field, stated = manifest.sensitive[0], manifest.facts
-    value = column(manifest.roles.sa_keys[0])
-    ends = width(field, exp.column("low"), exp.column("high"))
-    rows = db.rows(fill("verify/groups_wide", {"st": temp("v_st"), "value": value, "width": ends}))
+    widths, _ = _groups(db, manifest, asked)
     sizes = dict(db.rows(exp.select("bid", "size").from_(temp("v_sizes"))))
-    if field.type in FLOATS:
-        widths = {bid: Fraction(high) - Fraction(low) for bid, low, high, _ in rows}
-    else:
-        step = scale([field], asked.e).sql_step
-        widths = {bid: Fraction(found) * step for bid, _, _, found in rows}
     whole = sum(widths.values(), Fraction(0))
     records = sum(sizes.values())
     mean = sum((widths[bid] * size for bid, size in sizes.items()), Fraction(0)) / records
     found = {
         "loss": float(whole),
         "error": scale([field], asked.e).shown(whole),
-        "groups": len(rows),
+        "groups": len(widths),
         "smallest": min(sizes.values()),
         "largest": max(sizes.values()),
         "mean_width": float(mean),
     }
     wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in found.items() if stated[key] != actual]
     counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
-    return wrong + counted
+    left = stated["held_back"] + stated["left_out"]
+    others = [] if left <= (manifest.suppressed or 0) else [f"held back and left out: {left}"]
+    return wrong + counted + others
+
+
+def _groups(db: Relations, manifest: Manifest, asked: Permute) -> tuple[dict[int, Fraction], int]:
+    """The exact range of every group, and the fewest different values of one."""
+    field, value = manifest.sensitive[0], column(manifest.roles.sa_keys[0])
+    ends = width(field, exp.column("low"), exp.column("high"))
+    rows = db.rows(fill("verify/groups_wide", {"st": temp("v_st"), "value": value, "width": ends}))
+    fewest = min((int(row[-1]) for row in rows), default=0)
+    if field.type in FLOATS:
+        return {bid: Fraction(high) - Fraction(low) for bid, low, high, *_ in rows}, fewest
+    step = scale([field], asked.e).sql_step
+    return {bid: Fraction(found) * step for bid, _, _, found, _ in rows}, fewest
+
+
+def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+    """The different values and the range of the groups that have least of them."""
+    asked = read(manifest)
+    widths, fewest = _groups(db, manifest, asked)
+    narrowest = scale(manifest.sensitive, asked.e).shown(min(widths.values(), default=Fraction(0)))
+    return [
+        Promised("different values of every group", f">= {asked.k}", str(fewest)),
+        Promised("range of every group", f">= {asked.e}", narrowest),
+    ]
 
 
 def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
@@ -142,7 +160,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Per
     )
     quasi = compared(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     found = [
-        Check("k and e are those of the specification", lambda: _as_asked(read(manifest), asked)),
+        Check("parameters are those of the specification", lambda: _as_asked(read(manifest), asked)),
         Check("sensitive values are the source's", sensitive),
         Check("quasi-identifiers are the source's", quasi),
     ]
@@ -152,5 +170,9 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Per
 
 
 def _as_asked(stated: Permute, asked: Permute) -> list[str]:
-    pairs = (("k", stated.k, asked.k), ("e", stated.e.amount, asked.e.amount))
+    pairs = (
+        ("k", stated.k, asked.k),
+        ("e", stated.e.amount, asked.e.amount),
+        ("algorithm", stated.algorithm, asked.algorithm),
+    )
     return [f"{name}: stated {found}, asked for {wanted}" for name, found, wanted in pairs if found != wanted]

@@ -21,7 +21,7 @@ from privsql.mechanisms.permute import guesses, together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, dealt, shuffled
 from privsql.mechanisms.permute.axis import axis
-from privsql.mechanisms.permute.checks import SQL, checks, long_checks, read, source_checks
+from privsql.mechanisms.permute.checks import SQL, bounds, checks, long_checks, read, source_checks
 from privsql.mechanisms.permute.history import History, arranged, labels
 from privsql.mechanisms.permute.incremental import release
 from privsql.mechanisms.permute.parameters import Permute, extent
@@ -230,6 +230,7 @@ MECHANISM = Mechanism(
     checks=checks,
     long_checks=long_checks,
     measured=lambda _db, _manifest: {},
+    bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

@@ -1,5 +1,6 @@
 """The checks of a randomized release. They share nothing with the search: only the published tables, the manifest's
-claims, SQL, exact fractions, and tests of a stated significance.
+claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
+compared with another run of it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from sqlglot import exp
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.errors import UsageError
+from privsql.exact import text
 from privsql.mechanisms.contract import stated
+from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public, public
 from privsql.mechanisms.randomize.tables import FRACTIONS
-from privsql.model.checks import Check, as_asked, differ, in_order, tally
+from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -86,12 +89,27 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     db.view("v_cells", fill("randomize/cells_stated", holes))
 
 
+def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+    """Of every protected value what belief in it may reach, and what it does with the largest stated prior."""
+    rho2, stated = read(manifest).rho2, _public(db)
+    highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in _stated(db)}
+    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
+    rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
+    found = []
+    for code, (*shown, protected) in enumerate(rows):
+        reached = max(highest[int(j)] for j in stated.own[stated.code == code])
+        known = (text(rho2), text(reached)) if protected else ("none: not protected", "-")
+        found.append(Promised(label(shown), *known))
+    return found
+
+
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Randomize) -> list[Check]:
     """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
     roles = manifest.roles
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
     return [
         Check("parameters are those of the specification", lambda: as_asked(read(manifest), asked)),
+        Check("the partition is the specification's", lambda: _partition(manifest, source, asked)),
         Check("bound and retention of the whole table are as stated", lambda: _whole(manifest, source, asked)),
         Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
         Check("quasi-identifiers are the source's", quasi),
@@ -165,6 +183,17 @@ def _claims(db: Relations, manifest: Manifest) -> list[str]:
         f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
     }
     return [wrong for wrong, holds in claims.items() if not holds]
+
+
+def _partition(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:
+    """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
+    found = search.find(search.problem(source.counts, source.labels, asked), asked.algorithm, asked.objective)
+    pairs = {"groups": found.groups, "optimal": found.optimal, "subtables": len(found.parts)}
+    return [
+        f"{name}: stated {manifest.facts[name]}, found {value}"
+        for name, value in pairs.items()
+        if manifest.facts[name] != value
+    ]
 
 
 def _whole(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:

@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import Holes, fill, same, temp
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
-from privsql.mechanisms.randomize.checks import SQL, checks, read, source_checks
+from privsql.mechanisms.randomize.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.randomize.draw import drawn, moves_table
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.mechanisms.randomize.scene import Perturbed
@@ -167,6 +167,7 @@ MECHANISM = Mechanism(
     checks=checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
+    bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
     evaluate=by_questions,

@@ -17,7 +17,7 @@ from privsql.mechanisms.setvalued.parameters import Facts, SetValued
 from privsql.mechanisms.setvalued.paths import violations
 from privsql.mechanisms.setvalued.tables import read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.tree import item_sets
-from privsql.model.checks import Check, as_asked, differ, in_order, tally
+from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,11 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         *noisytree.of_tree(partial(_read, db, manifest), named),
         *noisytree.of_tables(manifest, counts, own, orders),
     ]
+
+
+def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
+    """What a path of the tree spends."""
+    return noisytree.bounds(read(manifest).epsilon)
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: SetValued) -> list[Check]:

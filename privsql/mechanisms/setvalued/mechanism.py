@@ -18,7 +18,7 @@ from privsql.mechanisms.noisytree.tables import write
 from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
 from privsql.mechanisms.setvalued.budget import portion, threshold
-from privsql.mechanisms.setvalued.checks import SQL, checks, read, source_checks
+from privsql.mechanisms.setvalued.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.setvalued.model import estimator, impute
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.questions import evaluate
@@ -163,6 +163,7 @@ MECHANISM = Mechanism(
     checks=checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
+    bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
     evaluate=evaluate,

@@ -1,0 +1,7 @@
+-- check: no NULL in columns in which none is published. Rows: one if there is any.
+--   columns   found = 1
+--   reads     __table__;  holes __empty__: one of the columns is NULL
+SELECT 1 AS found
+FROM __table__
+WHERE __empty__
+LIMIT 1
