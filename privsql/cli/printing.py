@@ -111,7 +111,12 @@ def verified(release: Path, found: Verified) -> None:
     """The outcome of every check."""
     made = table("check", "holds", "offending rows")
     for check in found.checks:
-        add(made, check.name, "yes" if check.ok else f"NO ({check.violations})", "\n".join(check.offending))
+        add(
+            made,
+            check.name,
+            "yes" if check.ok else f"NO ({check.violations})",
+            "\n".join(filter(None, (*check.offending, check.compared))),
+        )
     out().print(made)
     if found.told:
         out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.facts | found.told.facts)))

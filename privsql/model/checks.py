@@ -28,10 +28,14 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 
 @dataclass(frozen=True)
 class Check:
-    """A named check: a query for offending rows, or a function that lists what is wrong."""
+    """A named check: a query for offending rows, or a function that lists what is wrong.
+
+    ``compared``: what was compared, in words, once it has run.
+    """
 
     name: str
     query: exp.Query | Callable[[], list[str]]
+    compared: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Result:
     name: str
     violations: int
     offending: tuple[str, ...] = field(default=())
+    compared: str = ""
 
     @property
     def ok(self) -> bool:
@@ -48,8 +53,9 @@ class Result:
         return self.violations == 0
 
     def as_json(self) -> dict[str, Any]:
-        """name, ok, violations, and a few offending rows if there are any."""
-        shown = {"offending": list(self.offending)} if self.offending else {}
+        """name, ok, violations, a few offending rows if there are any, and what was compared where that is said."""
+        shown: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
+        shown |= {"compared": self.compared} if self.compared else {}
         return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
 
 
@@ -79,6 +85,8 @@ def _run(db: Relations | None, check: Check) -> Result:
             wrong = [f"can't be evaluated: {error}"]
         except BROKEN as error:
             wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
+        else:
+            return replace(_result(check, wrong), compared=check.compared() if check.compared else "")
         return _result(check, wrong)
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:

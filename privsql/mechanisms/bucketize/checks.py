@@ -5,6 +5,7 @@ claims, SQL, and exact fractions.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, tem
 from privsql.exact import text
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
+from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
@@ -144,7 +146,15 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
         *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
+        _joint(db, manifest, asked),
     ]
+
+
+def _joint(db: Relations, manifest: Manifest, asked: Bucketize) -> Check:
+    """That the source's records can lie in these buckets, quasi-identifiers and values together."""
+    once = cache(partial(joint, db, manifest, fakes=asked.fake_values, left_out=asked.excess == "suppress"))
+    name = "the buckets can have come from the source's records, quasi-identifiers and values together"
+    return Check(name, lambda: once().wrong, lambda: once().compared)
 
 
 def _value_checks(manifest: Manifest, source: Records, asked: Bucketize) -> list[Check]:

@@ -1,0 +1,267 @@
+"""Whether a release can have come from its source: quasi-identifiers and sensitive values compared together.
+
+With n(q, x) records of the source by quasi-identifiers q and value x, c(q, g) rows of bucket g that have q, and
+l(g, x) values that it lists, there must be whole numbers y(q, x, g) >= 0, how many records with q and x lie in g:
+
+    sum_g y = n(q, x),    sum_x y = c(q, g),    sum_q y = l(g, x).
+
+Fake values are those of one more q, which has as many rows in every bucket as that has fakes; records that are left
+out lie in one more bucket. Whether such y exist is a three-way transportation problem, which is hard in general;
+compared is what must hold, in whole numbers. Bounds on every y follow from the sums and from each other until they
+stand still (where q stands in one bucket, or has one value, they give y at once), and no sum may become impossible.
+Where that leaves little open, the slices of every q, every x and every g must be feasible transports by themselves:
+maximum flows.
+
+A release whose quasi-identifiers say little about single records can have come from many tables, and from a shuffled
+one too; ``Joint.compared`` says for how many records the release and the source together leave one value only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import scipy
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.engine.names import label
+from privsql.engine.sqlfiles import Holes, column, fill, same, temp
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Relations
+    from privsql.model.manifest import Manifest
+
+Ints = NDArray[np.int64]
+
+MOST = 10_000_000  # (q, x, g) that are looked at; the most frequent q beyond that count as one
+OPEN = 1_000_000  # of them that may be open for flows to be looked for
+ROUNDS = 30  # of tightening; more would tell more
+PROGRESS = 0.01  # share of what is open that a round must settle for another one
+TOGETHER, FAKES, LEFT_OUT = -2, -1, -1  # the q that count as one, the q of fakes, the bucket of records left out
+SHOWN = 10
+LARGEST = 2**31 - 1  # that a flow can hold
+KINDS = ("own", "lying", "listed")  # (q, x), (q, g), (g, x)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What one kind of sums is of: two numbers (k,), such as q and x, and between what (k,) each sum lies."""
+
+    first: Ints
+    second: Ints
+    least: Ints
+    most: Ints
+
+    def more(self, first: Ints, second: Ints, least: Ints, most: Ints) -> Rows:
+        """With further rows."""
+        parts = zip((self.first, self.second, self.least, self.most), (first, second, least, most), strict=True)
+        return Rows(*(np.concatenate(pair) for pair in parts))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of one kind: to which of them each y belongs (T,), and between what each lies (k,)."""
+
+    place: Ints
+    least: Ints
+    most: Ints
+
+    def of(self, y: Ints) -> Ints:
+        """The sums of y (k,); exact, as they are far below 2^53."""
+        return np.bincount(self.place, y, minlength=len(self.least)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """``wrong``: sums that can't be; ``compared``: what was compared, in words."""
+
+    wrong: list[str]
+    compared: str
+
+
+def joint(db: Relations, manifest: Manifest, *, fakes: int, left_out: bool) -> Joint:
+    """Compare the relations that the checks have named with the source's ``records``."""
+    rows = _completed(_counted(db, manifest), fakes=fakes, left_out=left_out)
+    for name, one in rows.items():
+        db.put(f"j_{name}", _table(name, one))
+    met = db.arrow(fill("verify/meetings", {name: temp(f"j_{name}") for name in KINDS}))
+    db.drop(*(f"j_{name}" for name in KINDS))
+    sums = {name: Sums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
+    found = tightened(sums)
+    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
+    values = [label(row) for row in db.rows(exp.select(*texts).from_(temp("v_values")).order_by(column("code")))]
+    return Joint(_said(rows, found.wrong, values), _compared(rows["own"], sums["own"].place, found))
+
+
+# The three kinds of sums ---
+
+
+def _counted(db: Relations, manifest: Manifest) -> dict[str, Rows]:
+    roles, size = manifest.roles, max(int(own) for own in manifest.facts["setting"])
+    records, values, kinds = temp("records"), temp("v_values"), temp("j_kinds")
+    limits: Holes = {"size": exp.Literal.number(size), "most": exp.Literal.number(MOST)}
+    db.make("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi(), **limits}))
+    own: Holes = {
+        "records": records,
+        "combinations": kinds,
+        "values": values,
+        "same_qi": same("r", "k", roles.qi_keys),
+        "same_value": same("r", "v", roles.sa_keys),
+    }
+    lying: Holes = {"qit": temp("v_qit"), "combinations": kinds, "same_qi": same("q", "k", roles.qi_keys)}
+    listed: Holes = {"st": temp("v_st"), "values": values, "same_value": same("st", "v", roles.sa_keys)}
+    found = {
+        "own": _rows(db, fill("verify/combination_values", own)),
+        "lying": _rows(db, fill("verify/combination_buckets", lying)),
+        "listed": _rows(db, fill("verify/bucket_values", listed)),
+    }
+    db.drop("j_kinds")
+    return found
+
+
+def _rows(db: Relations, query: exp.Query) -> Rows:
+    first, second, n = (found.to_numpy().astype(np.int64) for found in db.arrow(query).columns)
+    return Rows(first, second, n, n)
+
+
+def _table(name: str, rows: Rows) -> pa.Table:
+    first, second = {"own": ("qid", "code"), "lying": ("qid", "bid"), "listed": ("bid", "code")}[name]
+    return pa.table({"place": np.arange(len(rows.first)), first: rows.first, second: rows.second})
+
+
+def _completed(rows: dict[str, Rows], *, fakes: int, left_out: bool) -> dict[str, Rows]:
+    """With the q of the fakes, and the bucket of the records that are left out, where there are any."""
+    own, lying, listed = (rows[name] for name in KINDS)
+    codes = np.arange(int(max(own.second.max(initial=-1), listed.second.max(initial=-1))) + 1)
+    had, given = (np.bincount(one.second, one.least, minlength=len(codes)).astype(np.int64) for one in (own, listed))
+    buckets = np.unique(listed.first)
+    if fakes:
+        least, most = (np.maximum(given - had, 0), given) if left_out else (given - had, given - had)
+        own = own.more(np.full(len(codes), FAKES), codes, least, most)
+    if left_out:
+        kinds, missing = _missing(rows["own"], lying)
+        lying = lying.more(kinds, np.full(len(kinds), LEFT_OUT), missing, missing)
+        least, most = (np.maximum(had - given, 0), had) if fakes else (had - given, had - given)
+        listed = listed.more(np.full(len(codes), LEFT_OUT), codes, least, most)
+    if fakes:
+        each = np.full(len(buckets), fakes)
+        lying = lying.more(np.full(len(buckets), FAKES), buckets, each, each)
+    return {"own": own, "lying": lying, "listed": listed}
+
+
+def _missing(own: Rows, lying: Rows) -> tuple[Ints, Ints]:
+    """Combinations of which the release has fewer rows than the source, and how many fewer."""
+    kinds, place = np.unique(np.concatenate((own.first, lying.first)), return_inverse=True)
+    signed = np.concatenate((own.least, -lying.least))
+    fewer = np.bincount(place, signed, minlength=len(kinds)).astype(np.int64)
+    return kinds[fewer != 0], fewer[fewer != 0]
+
+
+# What follows from them ---
+
+
+@dataclass(frozen=True)
+class Tightened:
+    """``wrong``: by kind the sums that can't be; ``low`` (T,): what every y is at least; ``left``: those that are open.
+
+    ``flows``: whether flows were looked for.
+    """
+
+    wrong: dict[str, Ints]
+    low: Ints
+    left: int
+    flows: bool
+
+
+def tightened(sums: dict[str, Sums]) -> Tightened:
+    """Bounds on every y, tightened until they stand still, and flows where few y stay open."""
+    high = np.min([one.most[one.place] for one in sums.values()], axis=0, initial=np.iinfo(np.int64).max)
+    low, least = np.zeros_like(high), np.zeros_like(high)
+    still = np.arange(len(high))  # the y that are open
+    for _ in range(ROUNDS):
+        before = int((high - low).sum())
+        for name, one in sums.items():
+            fewest, most = one.of(low), one.of(high)
+            wrong = np.flatnonzero((most < one.least) | (fewest > one.most))
+            if len(wrong):
+                return Tightened({name: wrong}, least, len(still), flows=False)
+            raised = np.maximum(low, (one.least - most)[one.place] + high)
+            low, high = raised, np.minimum(high, (one.most - fewest)[one.place] + low)
+            wrong = np.unique(one.place[low > high])
+            if len(wrong):
+                return Tightened({name: wrong}, least, len(still), flows=False)
+        least[still] = low
+        sums, low, high, still = _open(sums, low, high, still)
+        if int((high - low).sum()) >= (1 - PROGRESS) * before:
+            break
+    slices, looked = _flows(sums, low, high)
+    return Tightened(slices, least, len(still), flows=looked)
+
+
+def _open(sums: dict[str, Sums], low: Ints, high: Ints, still: Ints) -> tuple[dict[str, Sums], Ints, Ints, Ints]:
+    """Without the y that are known: the sums are those of the others."""
+    free = low < high
+    rest = {}
+    for name, one in sums.items():
+        known = one.of(np.where(free, 0, low))
+        rest[name] = Sums(one.place[free], one.least - known, one.most - known)
+    return rest, low[free], high[free], still[free]
+
+
+def _flows(sums: dict[str, Sums], low: Ints, high: Ints) -> tuple[dict[str, Ints], bool]:
+    """Kinds of slices that are no feasible transport; none where too much is open, or sums are not known exactly."""
+    if len(low) > OPEN or any((one.least != one.most).any() for one in sums.values()):
+        return {}, False
+    due = {name: replace(one, least=one.least - one.of(low)) for name, one in sums.items()}
+    for first, second in combinations(KINDS, 2):
+        total = int(due[first].least.sum())
+        if total > LARGEST:
+            return {}, False
+        if _flow(due[first], due[second], high - low) < total:
+            return {first: np.arange(0)}, True
+    return {}, True
+
+
+def _flow(first: Sums, second: Sums, room: Ints) -> int:
+    """The most of what is due that can go from the first sums to the second ones."""
+    starts, ends = len(first.least), len(second.least)
+    source, sink = starts + ends, starts + ends + 1
+    tails = np.concatenate((np.full(starts, source), first.place, starts + np.arange(ends)))
+    heads = np.concatenate((np.arange(starts), starts + second.place, np.full(ends, sink)))
+    capacity = np.concatenate((first.least, room, second.least)).astype(np.int32)
+    graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
+    return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value)
+
+
+# In words ---
+
+
+def _said(rows: dict[str, Rows], wrong: dict[str, Ints], values: list[str]) -> list[str]:
+    lines = []
+    for name, places in wrong.items():
+        one = rows[name]
+        if not len(places):
+            lines.append("no assignment of the source's values to buckets gives these buckets (by a flow)")
+        for first, second, n in zip(one.first[places], one.second[places], one.most[places], strict=True):
+            if name == "lying":
+                lines.append(f"bucket {second}: {n} of its records can't have the values that it lists")
+            elif name == "own":
+                lines.append(f"value {values[second]}: {n} records of the source can't lie in buckets that list it")
+            else:
+                lines.append(f"bucket {first}: its records can't have {values[second]} {n} times")
+    return lines
+
+
+def _compared(own: Rows, place: Ints, found: Tightened) -> str:
+    real = own.first != FAKES
+    records, pinned = int(own.most[real].sum()), int(found.low[real[place]].sum())
+    how = "by flows, too" if found.flows else "by bounds only"
+    merged = "; the most frequent quasi-identifiers counted as one" if (own.first == TOGETHER).any() else ""
+    said = (
+        f"of {records:,} records {pinned:,} have one possible place; {found.left:,} choices stay open, compared {how}"
+    )
+    return said + merged

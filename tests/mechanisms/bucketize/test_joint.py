@@ -1,0 +1,162 @@
+"""Quasi-identifiers and sensitive values of a source compared together with a release: never a false alarm."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsql.mechanisms.bucketize import joint as joints
+from privsql.mechanisms.bucketize.joint import Sums, tightened
+from support.commands import PEOPLE, run, specification, succeeded, write
+from support.effort import share
+from support.tampering import failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECK = "the buckets can have come from the source's records"
+Record = tuple[int, int, int]  # quasi-identifiers, value, bucket
+Pairs = list[tuple[int, int]]
+
+
+def sums_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, Sums]:
+    """The three kinds of sums of a source (q, x), of a release's rows (q, g) and of what its buckets list (g, x)."""
+    counts = [Counter(source), Counter(rows), Counter(listed)]
+    places = [{key: place for place, key in enumerate(sorted(one))} for one in counts]
+    triples = [
+        (places[0][q, x], places[1][q, g], places[2][g, x])
+        for (q, x), (p, g) in itertools.product(counts[0], counts[1])
+        if p == q and (g, x) in counts[2]
+    ]
+    met = np.array(triples, dtype=np.int64).reshape(-1, 3)
+    n = [np.array([one[key] for key in sorted(one)], dtype=np.int64) for one in counts]
+    return {name: Sums(met[:, k], n[k], n[k]) for k, name in enumerate(joints.KINDS)}
+
+
+def possible(source: Pairs, rows: Pairs, listed: Pairs) -> bool:
+    """Whether the rows can be given the source's values so that every bucket lists what it lists: all ways are tried."""
+    mine = Counter(source)
+    for values in set(itertools.permutations([x for _, x in source])):
+        if Counter((q, x) for (q, _), x in zip(rows, values, strict=True)) == mine and Counter(
+            (g, x) for (_, g), x in zip(rows, values, strict=True)
+        ) == Counter(listed):
+            return True
+    return False
+
+
+RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=6)
+
+
+@given(RECORDS)
+@settings(max_examples=share(300))
+def test_a_true_release_is_never_refused(records: list[Record]) -> None:
+    source = [(q, x) for q, x, _ in records]
+    found = tightened(sums_of(source, [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]))
+    assert not found.wrong
+    assert int(found.low.sum()) <= len(records)
+
+
+@given(RECORDS, st.randoms(use_true_random=False))
+@settings(max_examples=share(300))
+def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(records: list[Record], dice: object) -> None:
+    rows, listed = [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]
+    values = [x for _, x, _ in records]
+    dice.shuffle(values)  # type: ignore[attr-defined]
+    source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
+    refused = bool(tightened(sums_of(source, rows, listed)).wrong)
+    feasible = possible(source, rows, listed)
+    assert not (refused and feasible)
+    if len({q for q, _ in rows}) == len(rows):
+        assert refused != feasible
+
+
+def test_a_flow_counts_what_can_go_from_one_kind_of_sums_to_another() -> None:
+    y = np.zeros(4, dtype=np.int64)
+    own = Sums(np.array([0, 0, 1, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
+    lying = Sums(np.array([0, 1, 2, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
+    assert joints._flow(own, lying, y + 1) == 2
+
+
+# Releases ---
+
+
+def shuffled(source: Path, to: Path) -> Path:
+    """The table with its sensitive column in another order: as many of each value, with other people."""
+    return write(
+        to,
+        f"""SELECT a.* EXCLUDE (disease, i), b.disease
+        FROM (SELECT *, row_number() OVER () AS i FROM '{source}') a
+        JOIN (SELECT disease, row_number() OVER (ORDER BY hash(j)) AS i
+              FROM (SELECT disease, row_number() OVER () AS j FROM '{source}')) b USING (i)""",
+    )
+
+
+LAWS = {
+    "plain": 'algorithm = "two-size"\nthreshold = "2*f + 0.1"',
+    "fakes": "threshold = 0.4\nmax_bucket_size = 4\nfake_values = 1",
+    "suppressed": 'threshold = 0.25\nexcess = "suppress"\nabsence = "unobservable"',
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, law: str) -> None:
+    people = write(
+        tmp_path / "people.parquet",
+        f"SELECT CASE WHEN age % 9 = 0 THEN NULL ELSE age END AS age, sex, zip, disease FROM ({PEOPLE.format(n=600)})",
+    )
+    spec = specification(tmp_path, mechanism=LAWS[law])
+    succeeded("publish", spec, "--seed", 1)
+    shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
+    compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
+    assert compared.startswith("of 600 records ")
+    other = shuffled(people, tmp_path / "other.parquet")
+    changed = specification(tmp_path, source=f'file = "{other.name}"', mechanism=LAWS[law], name="other.toml")
+    found = failed(run("verify", tmp_path / "ill.duckdb", "--source", changed, "--json"))
+    assert [name for name in found if CHECK in name]
+
+
+def test_two_people_who_swap_values_are_found(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    spec = specification(tmp_path)
+    succeeded("publish", spec, "--seed", 1)
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE t AS SELECT *, row_number() OVER () AS i FROM '{tmp_path / 'people.parquet'}'")
+        (first, second) = db.execute(
+            "SELECT min(i) FILTER (disease = 'HIV'), min(i) FILTER (disease = 'flu') FROM t"
+        ).fetchall()[0]
+        db.execute(
+            f"UPDATE t SET disease = CASE i WHEN {first} THEN 'flu' ELSE 'HIV' END WHERE i IN ({first}, {second})"
+        )
+        db.execute(f"COPY (SELECT * EXCLUDE i FROM t) TO '{tmp_path / 'people.parquet'}'")
+    found = failed(run("verify", tmp_path / "ill.duckdb", "--source", spec, "--json"))
+    assert [name for name in found if CHECK in name]
+
+
+def test_quasi_identifiers_that_tell_nothing_refuse_nothing_and_that_is_said(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    spec = specification(tmp_path, columns='quasi_identifiers = ["sex"]\nsensitive = "disease"')
+    succeeded("publish", spec, "--seed", 1)
+    shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
+    compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
+    assert "by flows, too" in compared
+
+
+def test_the_most_frequent_quasi_identifiers_count_as_one_where_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joints, "MOST", 300)
+    people = write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    spec = specification(tmp_path)
+    succeeded("publish", spec, "--seed", 1)
+    shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
+    compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
+    assert "counted as one" in compared
+    changed = specification(tmp_path, source=f'file = "{shuffled(people, tmp_path / "o.parquet").name}"', name="o.toml")
+    assert any(CHECK in name for name in failed(run("verify", tmp_path / "ill.duckdb", "--source", changed, "--json")))
