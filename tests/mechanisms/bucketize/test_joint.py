@@ -41,7 +41,7 @@ def sums_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, Sums]:
 
 
 def possible(source: Pairs, rows: Pairs, listed: Pairs) -> bool:
-    """Whether the rows can be given the source's values so that every bucket lists what it lists: all ways are tried."""
+    """Whether the rows can be given the source's values so that every bucket lists what it lists; tries all ways."""
     mine = Counter(source)
     for values in set(itertools.permutations([x for _, x in source])):
         if Counter((q, x) for (q, _), x in zip(rows, values, strict=True)) == mine and Counter(
