@@ -65,7 +65,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
             "thresholds are fractions in (0, 1]",
             fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa()}),
         ),
-        Check("thresholds follow the stated rule", lambda: _rule(db, manifest)),
+        Check("thresholds follow the stated rule", lambda: _rule(db, manifest), lambda: _said_of_rule(manifest)),
         Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
         Check(
@@ -186,6 +186,11 @@ def _claimed(facts: dict[str, Any]) -> pa.Table:
 def read(manifest: Manifest) -> Bucketize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a bucketized release states."""
     return stated(manifest, Facts, Bucketize, "plan")
+
+
+def _said_of_rule(manifest: Manifest) -> str:
+    given = read(manifest).threshold.query is not None
+    return "a query gave them: compared with it only where the source is given" if given else ""
 
 
 def _rule(db: Relations, manifest: Manifest) -> list[str]:

@@ -6,6 +6,7 @@ compared with another run of it.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from math import isclose, log, sqrt
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from privsql.exact import text
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
+from privsql.mechanisms.randomize.likelihood import Ratio, ratio
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
 from privsql.mechanisms.randomize.public import Public, public
 from privsql.mechanisms.randomize.tables import FRACTIONS
@@ -118,7 +120,35 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Ran
             f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})",
             lambda: _agreement(db, manifest),
         ),
+        _likelihood(db, manifest),
     ]
+
+
+def _likelihood(db: Relations, manifest: Manifest) -> Check:
+    """That published values go with the source's, by the stated matrices."""
+    keys = manifest.roles
+    holes: Holes = {
+        "records": temp("records"),
+        "perturbed": temp("v_perturbed"),
+        "values": temp("v_values"),
+        "qi": keys.qi("r"),
+        "same_value": same("r", "v", keys.sa_keys),
+        "same_qi": same("p", "k", keys.qi_keys),
+        "same_seen": same("p", "y", keys.sa_keys),
+    }
+
+    @cache
+    def found() -> Ratio:
+        columns = db.arrow(fill("verify/pinned", holes)).columns
+        return ratio(_public(db), *(one.to_numpy().astype(np.int64) for one in columns))
+
+    name = "values go with quasi-identifiers as in the source, by the stated matrices"
+    strange = "records of the source are in sub-tables that do not have their value"
+    return Check(
+        f"{name} (likelihood ratio, significance {SIGNIFICANCE:g})",
+        lambda: [] if found().holds else [str(found()), *([strange] if found().strangers else [])],
+        lambda: str(found()) if found().holds else "",
+    )
 
 
 def _ranked(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
