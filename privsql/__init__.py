@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from privsql.verbs.infer import infer as differential
     from privsql.verbs.init import init
     from privsql.verbs.itemsets import itemsets, synthesize
-    from privsql.verbs.ledger import ledger
+    from privsql.verbs.ledger import cap, ledger, withdraw
     from privsql.verbs.publish import plan, publish
     from privsql.verbs.verify import verify
 
 __all__ = [
-    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "attack", "build", "compare",
+    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "attack", "build", "cap", "compare",
     "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load", "open", "plan", "publish",
-    "query", "schema", "synthesize", "verify",
+    "query", "schema", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "verbs.infer": ("infer",),
     "verbs.init": ("init",),
     "verbs.itemsets": ("itemsets", "synthesize"),
-    "verbs.ledger": ("ledger",),
+    "verbs.ledger": ("cap", "ledger", "withdraw"),
     "verbs.publish": ("plan", "publish"),
     "verbs.verify": ("verify",),
 }

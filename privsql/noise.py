@@ -59,6 +59,11 @@ class Key:
         told = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
         return f"{self.origin}:{told}"
 
+    def derived(self, *purpose: object) -> Key:
+        """A key for one purpose, which tells nothing of this one, nor of those for other purposes."""
+        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived")
+        return Key(self.origin, told.digest())
+
     def stream(self, *purpose: object) -> np.random.Generator:
         """ChaCha20 generator for one purpose; different purposes are independent.
 
@@ -68,9 +73,12 @@ class Key:
         import numpy as np  # noqa: PLC0415 (who reads a key draws nothing yet)
         from randomgen import ChaCha  # noqa: PLC0415
 
-        label = "\x1f".join(str(part) for part in purpose).encode()
-        derived = hashlib.blake2b(label, key=self.secret, digest_size=KEY_BYTES, person=b"privsql").digest()
-        return np.random.Generator(ChaCha(key=int.from_bytes(derived, "little"), rounds=20))
+        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql")
+        return np.random.Generator(ChaCha(key=int.from_bytes(told.digest(), "little"), rounds=20))
+
+
+def _text(purpose: tuple[object, ...]) -> bytes:
+    return "\x1f".join(str(part) for part in purpose).encode()
 
 
 def system_key() -> Key:
@@ -89,18 +97,29 @@ def key_file(path: Path) -> Key:
     Raises ``UsageError`` if the file can be read by others or does not hold a key, ``EngineError`` if it
     can't be read or written.
     """
+    if path.exists():
+        return Key("key-file", _read_key(path))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        return Key("key-file", _write_key(path))
     except FileExistsError:
         return Key("key-file", _read_key(path))
     except OSError as error:
         raise EngineError(f"key file {path}: {error.strerror}") from error
-    secret = secrets.token_bytes(KEY_BYTES)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secret.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return Key("key-file", secret)
+
+
+def _write_key(path: Path) -> bytes:
+    """A fresh key, whole or not there: it comes into place in one step, and never over another one."""
+    secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secret.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        draft.unlink()
+    return secret
 
 
 def _read_key(path: Path) -> bytes:

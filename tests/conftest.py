@@ -1,10 +1,15 @@
-"""Collects ``tests/sql/**/*.test``, each file one test, and makes a release of every mechanism once, read only."""
+"""Collects ``tests/sql/**/*.test``, each file one test; makes a release of every mechanism once, read only.
+
+Every test and every shared fixture has a ledger of its own, which is thrown away.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -19,11 +24,12 @@ from support import effort, sqllogic
 from support import shelf as shelves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from support.office import Office
 
 SQL_TESTS = Path(__file__).parent / "sql"
+NUMBERS = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,3 +86,30 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The releases of every format, unpacked beside their sources and specifications; read only."""
     return shelves.unpack(tmp_path_factory.mktemp("shelf"))
+
+
+def _place(factory: pytest.TempPathFactory) -> str:
+    """A ledger that nobody has used; subprocesses find it, too. Its folder is made by whoever writes to it."""
+    return str(factory.getbasetemp() / "ledgers" / str(next(NUMBERS)) / "ledger.duckdb")
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test publishes is thrown away with it."""
+    monkeypatch.setenv("PRIVSQL_LEDGER", _place(tmp_path_factory))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a fixture of several tests publishes is written down apart from what each of them publishes."""
+    if fixturedef.scope == "function" or fixturedef.argname == "tmp_path_factory":
+        return (yield)
+    before = os.environ.get("PRIVSQL_LEDGER")
+    os.environ["PRIVSQL_LEDGER"] = _place(request.getfixturevalue("tmp_path_factory"))
+    try:
+        return (yield)
+    finally:
+        if before is None:
+            del os.environ["PRIVSQL_LEDGER"]
+        else:
+            os.environ["PRIVSQL_LEDGER"] = before

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Field
     from privsql.model.checks import Promised
     from privsql.model.manifest import Manifest
-    from privsql.releases.ledger import Entry
+    from privsql.verbs.ledger import Listed
     from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
 
@@ -99,7 +99,7 @@ def published(done: Published) -> None:
     rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
     if facts["published"] is not None:
         rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
-    rows += of(facts["mechanism"]).figures(facts)
+    rows += [*of(facts["mechanism"]).figures(facts), *_kept(done.ledger, done=done.release is not None)]
     if done.checks:
         rows.append(("checks", f"{len(done.checks)} passed"))
     out().print(pairs([*rows, ("time", f"{done.seconds:.2f} s")]))
@@ -163,16 +163,41 @@ def frequent(found: Sequence[tuple[list[str], float]]) -> None:
     out().print(made)
 
 
-def ledger(entries: Sequence[Entry]) -> None:
+def ledger(found: Listed) -> None:
     """The releases of a source, and what they compose to."""
     made = table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
-    for entry in entries:
+    for entry in found:
         numbers = (entry.records, entry.fresh, entry.held_back)
         counts = (None if number is None else f"{number:,}" for number in numbers)
         add(made, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
     out().print(made)
-    for entry in entries:
-        say(f"{entry.number}: {entry.composes}")
+    for entry in found:
+        say(f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}")
+    if found.spent or found.cap is not None:
+        budget(found)
+
+
+def budget(found: Listed) -> None:
+    """What a source has spent, and may."""
+    shown = found.as_json()
+    say(f"epsilon: {shown['spent']} spent, {_cap(shown['cap'])}")
+
+
+def _cap(cap: str | None) -> str:
+    return "no cap is set" if cap is None else f"of at most {cap}"
+
+
+def _kept(told: dict[str, Any], *, done: bool) -> list[tuple[str, object]]:
+    """What the publisher's ledger says of a release, or of one that there could be."""
+    rows: list[tuple[str, object]] = []
+    if "spent" in told:
+        rows.append(("budget", f"epsilon {told['spent']} spent{' with this one' * done}, {_cap(told['cap'])}"))
+    if told.get("off"):
+        rows.append(("ledger", "none is kept, and the release says so"))
+    if "release" in told:
+        replaced = f"; release {told['withdrawn']}, which it replaces, is withdrawn" if "withdrawn" in told else ""
+        rows.append(("ledger", f"release {told['release']}{replaced}"))
+    return rows
 
 
 def inspected(manifest: Manifest) -> None:

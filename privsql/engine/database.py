@@ -71,6 +71,9 @@ class Relations(Protocol):
     def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
+    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """63 bits that stand for these texts in their order, in every version and on any engine."""
+
 
 class Warehouse(Relations, Protocol):
     """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""
@@ -106,6 +109,9 @@ class Container(Relations, Protocol):
 
     def listed(self, database: str) -> list[tuple[str, str, str, str]]:
         """The tables and views of an attached database: (kind, schema, name, definition), sorted by schema and name."""
+
+    def append(self, name: str, query: exp.Expr, *, into: str) -> None:
+        """Add the rows of a query to a table of the attached database ``into``."""
 
     def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
         """Create an empty table in an attached database."""

@@ -111,3 +111,23 @@ def canonical(value: exp.Expr, kind: str) -> exp.Expr:
         return value
     zero, nan = (exp.cast(exp.Literal.string(text), kind) for text in ("0", "nan"))
     return exp.Case().when(value.eq(zero), zero.copy()).when(value.eq(nan), nan.copy()).else_(value.copy())
+
+
+def comparable(value: exp.Expr, kind: str) -> exp.Expr:
+    """The text of a value, the same whatever type holds it: 1, 1.0 and '1' are one, and so are a date and its midnight.
+
+    Records that were published from another file, or another table, are known again by it. NULL is the empty text.
+    """
+    text: exp.Expr = exp.cast(value, "VARCHAR")
+    if kind == "VARCHAR":
+        text = canonical(value, kind)
+    elif kind in FLOATS or kind.startswith("DECIMAL"):
+        text = _without(_without(text, "([.][0-9]*[1-9])0+$", "\\1"), "[.]0+$", "")
+    elif kind.startswith("TIMESTAMP"):
+        text = _without(text, " 00:00:00([+]00)?$", "")
+    return exp.Coalesce(this=text, expressions=[exp.Literal.string("")])
+
+
+def _without(text: exp.Expr, pattern: str, kept: str) -> exp.Expr:
+    given = [text, exp.Literal.string(pattern), exp.Literal.string(kept)]
+    return exp.Anonymous(this="regexp_replace", expressions=given)

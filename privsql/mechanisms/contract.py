@@ -97,12 +97,12 @@ class Kept:
 class Groups(Generic[P]):
     """Chains of releases of the same subjects are covered by one guarantee.
 
-    ``terms``: what must agree between them, besides the columns; ``order``: the algorithms, the weakest guarantee
-    first, each with what it guarantees in words; ``together``: its checks.
+    ``terms``: what must agree between them, besides the columns; ``covered``: what releases by these algorithms, oldest
+    first, guarantee together, in words, None where nothing covers them; ``together``: its checks.
     """
 
     terms: Callable[[P], Any]
-    order: Mapping[str, str]
+    covered: Callable[[Sequence[str]], str | None]
     together: Together
 
 
@@ -152,7 +152,10 @@ class Mechanism(Generic[P]):
     read: Callable[[Manifest], P]
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
     plan: Callable[[Relations, Records, P], Json]
-    """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``."""
+    """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``.
+
+    Where releases add up budgets it runs first: what can be refused is refused before anything is spent.
+    """
     publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     tables: Callable[[Manifest], Columns]

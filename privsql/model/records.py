@@ -73,13 +73,22 @@ class Records(Protocol):
 
     @property
     def names(self) -> exp.Expr | None:
-        """What names a record in ``records``, as text; None where nothing does."""
+        """What names a record, as text that is the same whatever its type was; None where nothing does."""
+
+    def traces(self, *, values: bool) -> exp.Query:
+        """What the records are known by in other releases: (id, trace, records, value) of ``sql/ledger/traces.sql``.
+
+        In the order of ``sort`` where records have names. ``values``: with the text of the sensitive column.
+        """
+
+    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
+        """The same by other columns of the source, ids left out; None where it has no such."""
 
     def sort(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""
 
     def done(self) -> None:
-        """Forget these relations, unless a ledger still has to write down who the records are."""
+        """Forget these relations."""
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
 BY_ARGUMENT = {("source", "database"), ("source", "file")}  # where the records are: no flag, but what is published
+SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
 WITH_A_FILE = ("to", "format")  # flags that go with a specification file, too
@@ -99,7 +100,8 @@ def flags() -> dict[str, Flag]:
 def _flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
     found: dict[str, Flag] = {}
     for section, key, fields in _keys(kinds):
-        name = f"{section}_{key}" if section == "ledger" or key in (*found, *TAKEN) else key
+        prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*found, *TAKEN)
+        name = f"{section}_{key}" if prefixed else key
         found[name] = Flag(section, key, name, fields)
     return found
 

@@ -62,6 +62,15 @@ class SetRecords:
         self.db.make("contents", fill("sets/contents", holes), title="Sorting the sets")
         self._made.add("contents")
 
+    def traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
+        """What the sets are known by in other releases."""
+        text = exp.cast(column("items", "b"), "VARCHAR")
+        return fill("ledger/sets", {"baskets": temp("baskets"), "trace": self.db.digest([text])})
+
+    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
+        """Sets are sets, whatever the columns are called."""
+        return None
+
     def done(self) -> None:
         """Forget the sets."""
         self.db.drop("contents", "apart", "baskets")

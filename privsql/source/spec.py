@@ -56,6 +56,11 @@ class Source(_Part):
     table: str | None = Field(default=None, description="Table or view of a DuckDB source.")
     query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
     id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What the ledger calls the source. [default: its path, with the tables that are read]",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
@@ -165,15 +170,24 @@ class Release(_Part):
 
 
 class Ledger(_Part):
-    """The publisher's private record of releases (default: beside the source); it needs ``source.id``.
+    """The publisher's private record of releases: one of all sources, in the user's state folder or at ``database``."""
 
-    Differentially private releases need none: ``epsilon`` is what all of them may spend together.
-    """
-
-    database: Path | None = Field(default=None, description="Where the publisher's private ledger lies.")
-    epsilon: Positive | None = Field(
-        default=None, description="What all differentially private releases of the source may spend together."
+    database: Path | None = Field(
+        default=None,
+        description="Where the publisher's private ledger lies. [default: $PRIVSQL_LEDGER, or one per user]",
     )
+    epsilon: Positive | None = Field(
+        default=None,
+        description="The most that all differentially private releases of the source may spend together; only "
+        "'privsql ledger cap' raises it again.",
+    )
+    off: bool = Field(default=False, description="Keep no ledger; the release says so.")
+
+    @model_validator(mode="after")
+    def _either(self) -> Ledger:
+        if self.off and (self.database is not None or self.epsilon is not None):
+            raise ValueError("off stands alone: without a ledger there is neither a place nor a budget")
+        return self
 
 
 class Spec(_Part):
@@ -211,11 +225,9 @@ class Spec(_Part):
 
     @model_validator(mode="after")
     def _composing(self) -> Spec:
-        if isinstance(of(self.mechanism.kind).composition, Budget):
-            if "value" in self.columns.nulls.values():
-                raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
-        elif self.ledger is not None and self.source.id is None:
-            raise ValueError("[ledger] needs source.id, the column that names the records")
+        private = isinstance(of(self.mechanism.kind).composition, Budget)
+        if private and "value" in self.columns.nulls.values():
+            raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
         return self
 
     @property

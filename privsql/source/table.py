@@ -9,13 +9,13 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.engine.names import fold, label
-from privsql.engine.roles import Field, Roles, canonical
+from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import GuaranteeError, UsageError
 from privsql.model.records import History
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from privsql.engine.database import Warehouse
     from privsql.source.spec import Columns, Source
@@ -34,7 +34,7 @@ class TableRecords:
     source_records: int
     suppressed: int
     reading: Reading
-    names: exp.Expr | None = None  # what names a record, where a ledger is kept
+    names: exp.Expr | None = None  # the text that names a record, where a ledger is kept
     history: History = field(default_factory=History)
     _made: set[str] = field(default_factory=set)
 
@@ -68,11 +68,35 @@ class TableRecords:
             raise GuaranteeError("the source changed while it was read; nothing written")
         self._made.add("records")
 
+    def traces(self, *, values: bool) -> exp.Query:
+        """What the records are known by in other releases: their id and a digest of what is published of them."""
+        roles, named_records = self.roles, self.names is not None
+        fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
+        if not named_records:
+            return self._nameless({one.name: one for one in fields.values()})
+        self.sort()
+        texts = [comparable(column(key, "r"), one.type) for key, one in fields.items()]
+        value = exp.cast(roles.sa("r")[0] if values else exp.null(), "VARCHAR")
+        holes: Holes = {"records": temp("records"), "trace": self.db.digest(texts), "value": value}
+        return fill("ledger/traces", holes)
+
+    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
+        """The same by other columns of the source."""
+        available = {fold(one.name): one for one in self.db.fields(temp("source"))}
+        if not {fold(name) for name in columns} <= set(available):
+            return None
+        return self._nameless({name: available[fold(name)] for name in columns})
+
+    def _nameless(self, fields: Mapping[str, Field]) -> exp.Query:
+        kinds = {one.name: "VARCHAR" if one.type.split("(")[0] in AS_TEXT else one.type for one in fields.values()}
+        texts = [comparable(canonical(column(name), kind), kind) for name, kind in kinds.items()]
+        keep = self.reading.keep
+        return fill("ledger/nameless", {"source": temp("source"), "trace": self.db.digest(texts), "keep": keep})
+
     def done(self) -> None:
-        """Forget ``records``, unless a ledger still has to write down who they are."""
-        if self.names is None:
-            self.db.drop("records")
-            self._made.discard("records")
+        """Forget ``records``."""
+        self.db.drop("records")
+        self._made.discard("records")
 
     def named(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
@@ -127,19 +151,19 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
 
 
 def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
-    """The column that names records; ``UsageError`` unless every record has a name of its own."""
-    available = {fold(field.name): field.name for field in db.fields(temp("source"))}
-    name = available.get(fold(source.id or ""))
-    if name is None:
-        raise UsageError(
-            f"source.id: column {source.id!r} is not in the source; it has {', '.join(available.values())}"
-        )
-    holes: Holes = {"source": temp("source"), "id": column(name), "keep": keep}
-    nulls, twice = db.rows(fill("ledger/unnamed", holes))[0]
+    """The text that names records; ``UsageError`` unless every record has a name of its own."""
+    available = {fold(field.name): field for field in db.fields(temp("source"))}
+    found = available.get(fold(source.id or ""))
+    if found is None:
+        known = ", ".join(field.name for field in available.values())
+        raise UsageError(f"source.id: column {source.id!r} is not in the source; it has {known}")
+    kind = "VARCHAR" if found.type.split("(")[0] in AS_TEXT else found.type
+    own = exp.Case().when(exp.not_(is_null(column(found.name))), comparable(column(found.name), kind))
+    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": own, "keep": keep}))[0]
     if nulls or twice:
         wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
-        raise UsageError(f"source.id: column {name!r} {wrong}; a ledger needs one name for every record")
-    return column(name)
+        raise UsageError(f"source.id: column {found.name!r} {wrong}; a ledger needs one name for every record")
+    return own
 
 
 def mount(db: Warehouse, source: Source) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
-from privsql.source.spec import redirected
+from privsql.source.spec import Ledger, redirected
 from privsql.verbs.evaluate import evaluate
 from privsql.verbs.publish import publish
 
@@ -70,8 +70,7 @@ def compare(
         for number, (name, spec) in enumerate(specs):
             own = redirected(spec, Path(folder) / f"{number}.duckdb", "duckdb")
             own = own.model_copy(update={"release": own.release.model_copy(update={"name": specs[0][1].name})})
-            nameless = own.source.model_copy(update={"id": None})  # trials are no releases: no ledger knows of them
-            own = own.model_copy(update={"source": nameless, "ledger": None})
+            own = own.model_copy(update={"ledger": Ledger(off=True)})  # trials are no releases: no ledger knows of them
             key = system_key() if seed is None else seed_key(seed)
             try:
                 published = publish(own, key=key, options=options)

@@ -16,14 +16,13 @@ from privsql.engine.open import is_database, log_of
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.noise import Key, key_file, system_key
-from privsql.releases import budget as budgets
-from privsql.releases import ledger as ledgers
+from privsql.noise import Key
 from privsql.releases.contents import contents, examine
 from privsql.releases.draft import Draft
+from privsql.releases.ledger.keeping import publication, ready
+from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
 from privsql.releases.statements import learning_risk
 from privsql.source.records import prepared
@@ -31,22 +30,22 @@ from privsql.verbs.room import workroom, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from privsql.engine.database import Workshop
     from privsql.engine.roles import Roles
     from privsql.mechanisms.contract import Mechanism
     from privsql.model.checks import Result
     from privsql.model.records import Records
+    from privsql.releases.ledger.publication import Publication
     from privsql.source.spec import Spec
 
 
 @dataclass(frozen=True)
 class Published:
-    """A release that was written, or (``release`` None) that could be."""
+    """A release that was written, or (``release`` None) that could be; ``ledger``: what the publisher's ledger says."""
 
     release: Path | None
     facts: dict[str, Any]
+    ledger: dict[str, Any] = field(default_factory=dict)
     checks: list[Result] = field(default_factory=list)
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
@@ -56,6 +55,7 @@ class Published:
         shown = {"release": str(self.release) if self.release else None, **self.facts}
         return {
             **shown,
+            "ledger": self.ledger,
             "checks": [check.as_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
@@ -72,34 +72,31 @@ def publish(
 ) -> Published:
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
 
-    ``key`` makes every random choice (default: fresh from the operating system, or kept beside the ledger where there
-    is one); the same key and the same records give the same release. Where a ledger is kept, subjects that were
-    published before are only published again if a guarantee covers both, or if ``allow_composition``, which the
-    release says. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
+    fresh from the operating system where there is no ledger); the same key and the same records give the same release.
+    Subjects that the ledger knows are only published again if a guarantee covers both, or if ``allow_composition``,
+    which the release says. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    options, key, clock = options or Options(), key or _key(spec), time.monotonic()
+    options, clock = options or Options(), time.monotonic()
     _may_write(spec, replace=replace)
     with Draft(spec.target, replace=replace) as draft, workshop_in(draft.spill, options) as db:
-        source = _prepared(db, spec)
-        with _ledger(db, spec, source) as ledger:
-            if ledger is not None:
-                ledger.check(key, allow=allow_composition)
-            composed = list(ledger.composition) if ledger else []
-            facts, results, made, warnings = _made(db, spec, source, key, draft, composed)
-            if ledger is not None:
-                ledger.record(made, key, facts)
+        replaces = digest(spec.target) if spec.target.exists() else None
+        kept = _kept(db, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
+        kept.check()
+        facts, results, made, warnings = _made(kept, draft)
+        with kept.recorded(made, facts):
             draft.commit(made)
-    return Published(spec.target, _shown(spec, source, facts), results, time.monotonic() - clock, warnings)
+    shown = _shown(spec, kept.source, facts)
+    return Published(spec.target, shown, kept.told(), results, time.monotonic() - clock, warnings)
 
 
-def _made(
-    db: Workshop, spec: Spec, source: Records, key: Key, draft: Draft, composition: list[str]
-) -> tuple[dict[str, Any], list[Result], Path, list[str]]:
+def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result], Path, list[str]]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what to warn of."""
+    db, spec, key = kept.db, kept.wish.spec, kept.key
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
-    facts = mechanism.publish(db, source, spec.mechanism, key)
-    manifest = _manifest(db, spec, source, key, facts).model_copy(update={"composition": composition})
+    facts = mechanism.publish(db, kept.source, spec.mechanism, key)
+    manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
     risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
@@ -107,6 +104,7 @@ def _made(
     db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
     results = [*contents(db, manifest, "release"), *examine(db, manifest, "release", whole=False)]
     _must_hold(results)
+    kept.read(mechanism.tables(manifest))
     if spec.release.format == "parquet":
         for name in (*mechanism.tables(manifest), MANIFEST):
             db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
@@ -118,26 +116,12 @@ def _made(
     return facts, results, made, [*warnings, *absence.told(manifest)]
 
 
-def _ledger(
-    db: Workshop, spec: Spec, source: Records
-) -> AbstractContextManager[ledgers.Ledger | budgets.Spending | None]:
-    """The ledger of a source, open: of records and groups, or of budgets."""
-    if isinstance(of(spec.mechanism.kind).composition, Budget):
-        return budgets.opened(db, spec)
-    return ledgers.opened(db, spec, source)
-
-
-def _key(spec: Spec) -> Key:
-    """Fresh, or the one beside the ledger, so that a repeat gives the same release."""
-    ledger = None if isinstance(of(spec.mechanism.kind).composition, Budget) else ledgers.path_of(spec)
-    return key_file(ledger.with_suffix(".key")) if ledger is not None else system_key()
-
-
-def _prepared(db: Workshop, spec: Spec) -> Records:
-    """The source, ready to be published under the specification's names."""
-    source = prepared(db, spec, named_records=ledgers.path_of(spec) is not None)
+def _kept(db: Workshop, wish: Wish) -> Publication:
+    """The source, ready to be published under the specification's names, and what the ledger asks of that."""
+    spec = wish.spec
+    source = prepared(db, spec, named_records=wish.path is not None and spec.source.id is not None)
     _refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
-    return source
+    return publication(db, source, wish)
 
 
 def _refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> None:
@@ -150,18 +134,6 @@ def _refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> No
                 )
     if fold(name) in {*mechanism.relations, MANIFEST}:
         raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
-
-
-def _planned(db: Workshop, spec: Spec, source: Records) -> dict[str, Any]:
-    """The facts of the next release, beside those that a ledger knows of."""
-    mechanism, path = of(spec.mechanism.kind), ledgers.path_of(spec)
-    if path is None or not path.exists() or isinstance(mechanism.composition, Budget):
-        return mechanism.plan(db, source, spec.mechanism)
-    with ledgers.opened(db, spec, source) as ledger:
-        if ledger is not None:
-            ledger.check(_key(spec), allow=True)
-        notes = {"composition": ledger.composition} if ledger and ledger.composition else {}
-        return mechanism.plan(db, source, spec.mechanism) | notes
 
 
 def _may_write(spec: Spec, *, replace: bool) -> None:
@@ -196,9 +168,12 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
     """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
     clock = time.monotonic()
     with workroom(options) as db:
-        source = _prepared(db, spec)
-        facts = _planned(db, spec, source)
-    return Published(None, _shown(spec, source, facts), [], time.monotonic() - clock)
+        kept = _kept(db, Wish(spec, ready(db, spec)))
+        if kept.wish.path is not None and kept.wish.path.exists():
+            kept.look()
+        facts = of(spec.mechanism.kind).plan(db, kept.source, spec.mechanism)
+        facts |= {"composition": kept.said} if kept.said else {}
+    return Published(None, _shown(spec, kept.source, facts), kept.told(), [], time.monotonic() - clock)
 
 
 def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:

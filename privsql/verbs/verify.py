@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
 from privsql.attacks import absence
+from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, run
-from privsql.releases import ledger as ledgers
 from privsql.releases.contents import examine
+from privsql.releases.ledger.keeping import needed
+from privsql.releases.ledger.storage import known_values, reading, subjects
+from privsql.releases.ledger.wish import digest
 from privsql.releases.opened import RELEASE, seen, together
 from privsql.releases.statements import told
 from privsql.verbs.room import beside
@@ -88,28 +91,29 @@ def _told(db: Relations, manifest: Manifest, results: list[Result]) -> Told | No
 def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
     """What several releases tell together, and what the ledger of a specification says of their records."""
     names = [other.name for other in paths]
-    ledger = ledgers.path_of(spec) if spec is not None else None
-    readable = [ledger.resolve()] if ledger is not None and ledger.is_file() else []
-    with together(paths, readable) as (db, manifests):
+    ledger = needed(spec) if spec is not None else None
+    with together(paths, [ledger] if ledger is not None else []) as (db, manifests):
         compared = _compared(manifests[0])
         compared.comparable(names, manifests)
         results = run(db, compared.published(db, names, manifests))
-        if spec is not None:
-            results += _by_record(db, paths, spec, manifests[-1])
+        if ledger is not None:
+            results += _by_record(db, paths, ledger, manifests[-1])
     return results
 
 
-def _by_record(db: Container, paths: Sequence[Path], spec: Spec, manifest: Manifest) -> list[Result]:
+def _by_record(db: Container, paths: Sequence[Path], ledger: Path, manifest: Manifest) -> list[Result]:
     """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
-    with ledgers.read(db, spec) as entries:
-        by_digest = {entry.digest: entry for entry in entries}
-        found = [by_digest.get(ledgers.digest(path)) for path in paths]
+    with reading(db, ledger) as book:
+        by_digest = {entry.digest: entry for entry in book.entries}
+        found = [by_digest.get(digest(path)) for path in paths]
         strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
         if strange is not None:
-            raise UsageError(f"{strange} is not in the ledger of {spec.source.path}")
-        listed = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
-        kept = [Kept(entry.number, ledgers.members(entry)) for entry in listed]
-        known = ledgers.known_records(entries, listed[-1], manifest.roles.sa_keys[0])
+            raise UsageError(f"{strange} is not in the ledger {ledger}")
+        entries = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
+        for entry in entries:
+            db.view(f"members_{entry.number}", subjects(entry))
+        kept = [Kept(entry.number, temp(f"members_{entry.number}")) for entry in entries]
+        known = known_values(entries, manifest.sensitive[0].type)
         return run(db, _compared(manifest).by_record(db, kept, known, manifest))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -55,8 +56,9 @@ class Office:
 
     def groups(self, number: int) -> dict[int, int]:
         """The group of every record of a release, from the ledger."""
-        with duckdb.connect(str(self.folder / "office.ledger.duckdb"), read_only=True) as db:
-            return dict(db.execute(f"FROM groups_{number}").fetchall())
+        with duckdb.connect(os.environ["PRIVSQL_LEDGER"], read_only=True) as db:
+            found = db.execute(f"SELECT CAST(id AS INTEGER), bid FROM subjects WHERE number = {number}").fetchall()
+        return dict(found)
 
 
 def grown(folder: Path, algorithm: str) -> Office:

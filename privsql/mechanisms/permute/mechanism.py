@@ -39,13 +39,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.noise import Key
 
-THREE = "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
-COVERED = {  # what releases of the same subjects guarantee together, by the weakest of their algorithms
-    "reapply-last": "groups are checked against those of the last release only; older ones may breach",
-    "reapply-all": THREE,
-    "exact": THREE,
-    "nested": "every Boolean combination of groups of all releases is (k,e)-anonymous or empty",
-}
+NESTED, LAST = "nested", "reapply-last"
 K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
 
 
@@ -197,6 +191,23 @@ def terms(asked: Permute) -> tuple[int, str]:
     return asked.k, str(asked.e)
 
 
+def covered(algorithms: Sequence[str]) -> str | None:
+    """What releases of the same subjects guarantee together; the first one has nothing to breach.
+
+    ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that what
+    it leaves and shares with a group of any earlier release is a union of what the last one did. ``reapply-last`` sees
+    the last release alone, which is all that there is for a second one.
+    """
+    later = list(algorithms[1:])
+    if set(later) == {LAST}:
+        return "groups are checked against those of the last release only; older ones may breach"
+    if LAST in later[1:]:
+        return None
+    if set(later) <= {NESTED}:
+        return "every Boolean combination of groups of all releases is (k,e)-anonymous or empty"
+    return "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
+
+
 def promise(asked: Permute) -> str:
     """How many values over which range."""
     return f"{asked.k} values over {asked.e}"
@@ -215,7 +226,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 MECHANISM = Mechanism(
     parameters=Permute,
     shape=Table(numeric=True),
-    composition=Groups(terms, COVERED, together),
+    composition=Groups(terms, covered, together),
     sql=SQL,
     reserved={
         "quasi_identifiers": frozenset(["bid", "code", "weight"]),

@@ -1,0 +1,6 @@
+"""The publisher's ledger: what was released of whom, so that releases of the same people do not add up unseen.
+
+``place`` where it lies and who may read it, ``book`` what stands in it, ``storage`` its file, ``earlier`` what earlier
+versions wrote, ``subjects`` whose records are known already, ``groups`` and ``budget`` what follows from that for the
+next release, ``keeping`` the one way in for publishing.
+"""

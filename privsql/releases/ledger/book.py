@@ -1,0 +1,166 @@
+"""What stands in a ledger: a row of events, in which nothing is ever changed or taken away.
+
+``release`` a release with all that is known of it; ``made`` its file, where that came later; ``withdrawn`` one that
+never left the house; ``cap`` the most that a source may spend; ``taken over`` what an earlier version's ledger held;
+``elsewhere`` a source whose releases stand in another ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsql.errors import EngineError
+from privsql.source.names import same_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FORMAT = 2
+Event = tuple[str, dict[str, Any]]  # kind and what it says
+PRIVATE = ("rows", "content")  # what no output shows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Records of a source: how many, how many stand once and twice among them, and a fingerprint of all."""
+
+    records: int
+    once: int
+    twice: int
+    fingerprint: str
+
+    @staticmethod
+    def of(summary: tuple[Any, ...]) -> Rows:
+        """From a row of ``sql/ledger/summary.sql``."""
+        records, once, twice, fingerprint = map(int, summary)
+        return Rows(records, once, twice, str(fingerprint))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
+
+    number: int
+    made: str
+    name: str
+    target: str
+    mechanism: str
+    algorithm: str
+    subject: str  # the column that names the records, "" for none
+    spec: dict[str, Any]
+    digest: str
+    key: str
+    records: int | None  # None where no exact number is stated
+    fresh: int | None
+    held_back: int | None
+    composes: str
+    allowed: bool
+    source: tuple[str, ...] = ()  # what the source is called
+    epsilon: str | None = None  # what the release spends; None where releases compose otherwise
+    withdrawn: bool = False
+    rows: Rows | None = None  # None where an earlier version wrote the entry
+    content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
+
+    def as_event(self) -> Event:
+        """The event that writes it down."""
+        return "release", asdict(self)
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return f"release {self.number} ({self.name}, {self.mechanism})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The published columns in the order of the specification."""
+        columns = self.spec["columns"]
+        return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
+
+    def is_of(self, source: Iterable[str]) -> bool:
+        """Whether it is a release of a source."""
+        return same_source(self.source, tuple(source))
+
+
+@dataclass(frozen=True)
+class Book:
+    """A ledger as it was read: how many ``events``, the releases, oldest first, and the caps by source."""
+
+    events: int = 0
+    entries: tuple[Entry, ...] = ()
+    caps: dict[tuple[str, ...], Fraction] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)  # by earlier ledger: its last release that was taken over
+    elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)  # by source, the last to move first
+
+    @property
+    def next(self) -> int:
+        """The number of the next release."""
+        return max((entry.number for entry in self.entries), default=0) + 1
+
+    @property
+    def live(self) -> list[Entry]:
+        """The releases that are out."""
+        return [entry for entry in self.entries if not entry.withdrawn]
+
+    def of_source(self, source: Iterable[str]) -> list[Entry]:
+        """The releases of a source, those that were withdrawn among them."""
+        names = tuple(source)
+        return [entry for entry in self.entries if entry.is_of(names)]
+
+    def place(self, source: Iterable[str]) -> Path | None:
+        """The other ledger in which the releases of a source stand."""
+        names = tuple(source)
+        return next((path for of, path in self.elsewhere.items() if same_source(of, names)), None)
+
+    def cap(self, source: Iterable[str]) -> Fraction | None:
+        """The most that a source may spend, None for no limit: the smallest of those of the sources that it shares."""
+        names = tuple(source)
+        return min((cap for of, cap in self.caps.items() if same_source(of, names)), default=None)
+
+
+def spent(entries: Iterable[Entry]) -> Fraction:
+    """The sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
+    return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
+
+
+def read(events: Sequence[Event]) -> Book:
+    """What events amount to; ``EngineError`` if they are damaged, or of a version that is not known here."""
+    entries: dict[int, Entry] = {}
+    caps: dict[tuple[str, ...], Fraction] = {}
+    taken: dict[str, int] = {}
+    elsewhere: dict[tuple[str, ...], Path] = {}
+    try:
+        for kind, told in events:
+            match kind:
+                case "ledger" if told["format"] == FORMAT:
+                    pass
+                case "release":
+                    entries[told["number"]] = _entry(told)
+                case "made":
+                    entries[told["number"]] = replace(entries[told["number"]], digest=told["digest"])
+                case "withdrawn":
+                    entries[told["number"]] = replace(entries[told["number"]], withdrawn=True)
+                case "cap":
+                    caps[tuple(told["source"])] = Fraction(told["epsilon"])
+                case "taken over":
+                    taken[told["file"]] = told["last"]
+                case "elsewhere":
+                    elsewhere.pop(tuple(told["source"]), None)
+                    elsewhere = {tuple(told["source"]): Path(told["database"]), **elsewhere}
+                case _:
+                    raise ValueError(kind)
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError("the ledger is damaged or of another version of privsql") from error
+    return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, taken, elsewhere)
+
+
+def _entry(told: dict[str, Any]) -> Entry:
+    rows = Rows(**told["rows"]) if told["rows"] else None
+    known = {key: value for key, value in told.items() if key != "at"}
+    return Entry(**{**known, "source": tuple(told["source"]), "rows": rows})

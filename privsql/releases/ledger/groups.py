@@ -1,0 +1,227 @@
+"""Releases of the same people by mechanisms that promise nothing of two, or something of chains of releases alone.
+
+A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release again
+tells nothing new. Anything else is refused, unless composition is allowed, which the release then says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.engine.positions import positions
+from privsql.engine.sqlfiles import Holes, column, fill, table, temp
+from privsql.errors import GuaranteeError
+from privsql.mechanisms.contract import Groups
+from privsql.mechanisms.registry import of
+from privsql.noise import key_file
+from privsql.releases.ledger import storage
+from privsql.releases.ledger.place import key_of
+from privsql.releases.ledger.publication import Publication, numbered
+from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.releases.ledger.wish import digest, request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from privsql.mechanisms.contract import Columns
+    from privsql.noise import Key
+    from privsql.releases.ledger.book import Book, Entry
+
+SHOWN = 5  # records that a message names
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a ledger says of a publication.
+
+    ``same``: numbers of the earlier releases of these people; ``chain``: a guarantee covers them and this one;
+    ``again``: the release that this one repeats; ``reason``: why nothing covers them, None if something does.
+    """
+
+    fresh: int
+    same: tuple[int, ...] = ()
+    chain: bool = False
+    again: int | None = None
+    composes: str = "the first release"
+    reason: str | None = None
+
+
+@dataclass
+class GroupLedger(Publication):
+    """A publication whose guarantee is for one release, or for a chain of them."""
+
+    book: Book = field(init=False)
+    found: Found = field(init=False)
+    subjects: Subjects = field(init=False)
+    content: dict[str, str] = field(default_factory=dict, init=False)
+
+    def look(self) -> None:
+        """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
+        chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
+        self.subjects = Subjects(self.db, self.source, self.wish.columns, values=chains)
+        with storage.reading(self.db, self.wish.ledger) as self.book:
+            self.replaced = self.wish.replaced(self.book)
+            self.found = self._compared(self.book)
+        if self.found.chain:
+            chain = numbered(self.book.entries, self.found.same)
+            self.source.history.releases = len(chain)
+            self.source.history.fetch = lambda last: self._earlier(chain[-last:])
+        if self.found.reason is not None:
+            self.said = [f"composition allowed by the publisher: {self.found.reason}"]
+
+    def check(self) -> None:
+        """The same; ``GuaranteeError`` where no guarantee covers both and composition is not allowed."""
+        self.look()
+        if self.found.reason is not None and not self.wish.allow:
+            last = max(self.found.same)
+            raise GuaranteeError(
+                f"{self.found.reason}; --allow-composition publishes all the same, and says so in the release; "
+                f"'privsql ledger withdraw {last}' takes back one that never left the house"
+            )
+
+    @property
+    def key(self) -> Key:
+        """The publisher's, or one for these records and this request: made again, it is the same release."""
+        return self.wish.key or self._derived()
+
+    def _derived(self) -> Key:
+        rows = self.subjects.rows
+        asked = json.dumps(request(self.wish.plain), sort_keys=True)
+        return key_file(key_of(self.wish.ledger)).derived(rows.records, rows.fingerprint, asked)
+
+    # What the ledger says ---
+
+    def _compared(self, book: Book) -> Found:
+        """What a book, attached, says of this publication."""
+        live = [entry for entry in book.live if entry.epsilon is None and entry != self.replaced]
+        own = [entry for entry in live if entry.is_of(self.wish.source)]
+        same = self._same_people(own)
+        others = self.subjects.noticed([entry for entry in live if entry not in same])
+        fresh = self.subjects.fresh([entry for entry in same if entry.subject])
+        if not same and not others:
+            return Found(fresh)
+        numbers = tuple(entry.number for entry in (*same, *others))
+        chain = self._chain(same) if not others else None
+        changed = self.subjects.changed(same[-1]) if chain else []
+        if chain and not changed:
+            return Found(fresh, numbers, chain=True, composes=chain)
+        again = next((entry for entry in own if self._repeats(entry)), None)
+        if again is not None and not self.wish.allow:
+            return Found(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
+        reason = self._reason(same, others, changed)
+        return Found(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
+
+    def _same_people(self, own: Sequence[Entry]) -> list[Entry]:
+        """Of the releases of the source those of these people: all of them where ids do not tell."""
+        if not self.subjects.named:
+            return list(own)
+        ids = self.subjects.ids([entry for entry in own if entry.subject])
+        return [entry for entry in own if not entry.subject or entry.number in ids]
+
+    def _chain(self, same: Sequence[Entry]) -> str | None:
+        """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
+        asked = self.wish.spec.mechanism
+        composition = of(asked.kind).composition
+        if not isinstance(composition, Groups) or not self.subjects.named:
+            return None
+        own = _terms(self.wish.plain)
+        if any(entry.allowed or not entry.subject or _terms(entry.spec) != own for entry in same):
+            return None
+        return composition.covered([*(entry.algorithm for entry in same), asked.algorithm])
+
+    def _repeats(self, entry: Entry) -> bool:
+        """Whether it was made of the same records by the same key, as the same was asked for."""
+        if entry.rows != self.subjects.rows or request(entry.spec) != request(self.wish.plain):
+            return False
+        if self.wish.key is None and not key_of(self.wish.ledger).exists():
+            return False
+        return entry.key == self.key.reference
+
+    def _reason(self, same: Sequence[Entry], others: Sequence[Entry], changed: Sequence[tuple[str, str]]) -> str:
+        if changed:
+            names = ", ".join(f"{name} ({fate})" for name, fate in changed[:SHOWN])
+            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+            return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}"
+        if not same:
+            name = ", ".join(others[-1].source)
+            return (
+                f"these records are in {others[-1].shown} already, under another name; it is source.name = {name!r}, "
+                "and no guarantee covers both"
+            )
+        if not self.subjects.named or not same[-1].subject:
+            return (
+                f"{same[-1].shown} is of this source, and without source.id whoever is in it may be here again; no "
+                "guarantee covers both"
+            )
+        return f"these subjects are in {same[-1].shown} already, and no guarantee covers both"
+
+    def _earlier(self, entries: Sequence[Entry]) -> NDArray[np.int64]:
+        """Group of every record in earlier releases (m, n), -1 where it was not in one."""
+        holes: Holes = {"records": TRACES, "position": self.db.position("r")}
+        with storage.reading(self.db, self.wish.ledger):
+            found = [
+                self.db.arrow(fill("ledger/earlier", holes | {"members": storage.subjects(entry).subquery()}))
+                for entry in entries
+            ]
+        return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in found])
+
+    # Writing ---
+
+    def read(self, tables: Columns) -> None:
+        """A fingerprint of every table: the same release again has the same."""
+        for name, columns in tables.items():
+            nothing = exp.Literal.string("\x00")
+            texts = [
+                exp.Coalesce(this=exp.cast(column(key, "r"), "VARCHAR"), expressions=[nothing]) for key, _ in columns
+            ]
+            holes: Holes = {"table": table(name, "release"), "trace": self.db.digest(texts)}
+            records, fingerprint = self.db.rows(fill("ledger/content", holes))[0]
+            self.content[name] = f"{records}:{int(fingerprint)}"
+
+    def record(self, made: Path, facts: dict[str, Any]) -> None:
+        """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
+        held, groups = int(facts.get("held_back", 0)), self.source.history.groups
+        told = {"digest": digest(made), "key": self.key.reference, "content": self.content, "rows": self.subjects.rows}
+        told |= {"records": self.source.records - held, "fresh": self.found.fresh - held, "held_back": held}
+        told |= {"composes": self.found.composes, "allowed": self.found.reason is not None}
+        assigned: exp.Table | exp.Subquery = TRACES
+        bid: exp.Expr = exp.cast(exp.null(), "INTEGER")
+        if self.subjects.named and groups is not None:
+            self.db.put("positions", positions(groups))
+            assigned, bid = self.db.matched(TRACES, temp("positions")).subquery(), column("bid", "a")
+        with storage.writing(self.db, self.wish.ledger) as book:
+            self._still_holds(book)
+            self.entry = self.wish.entry(book.next, **told)
+            with self.db.together():
+                storage.write_subjects(self.db, self.entry.number, assigned, bid)
+                storage.write(self.db, book, self.entry.as_event())
+        self.db.drop("positions", "traces")
+
+    def _still_holds(self, book: Book) -> None:
+        """``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
+        if book.events != self.book.events and self._compared(book) != self.found:
+            raise GuaranteeError("another process has published these subjects meanwhile; publish again")
+        again = numbered(book.entries, (self.found.again or 0,))
+        if again and again[0].content != self.content:
+            raise GuaranteeError(
+                f"{again[0].shown} is of the same records, and has come out otherwise than it did (another version, or "
+                "a search that ran out of time); no guarantee covers both"
+            )
+
+
+def _terms(spec: dict[str, Any]) -> Any:
+    """What must agree for a guarantee over several releases; None if the mechanism has none."""
+    mechanism = of(spec["mechanism"]["kind"])
+    if not isinstance(mechanism.composition, Groups):
+        return None
+    asked = mechanism.parameters.model_validate(spec["mechanism"])
+    columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
+    return storage.plain([mechanism.kind, mechanism.composition.terms(asked), columns])

@@ -1,0 +1,148 @@
+"""Where a publisher's ledger lies, who may read it, and who has it for the moment.
+
+One file per user, in a folder of mode 0700. It and whatever lies beside it (its write-ahead file, its lock, its key)
+have mode 0600 from the first byte, whatever the umask is, because they are made under a stricter one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsql.engine.open import log_of
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.source.spec import Spec
+
+VARIABLE = "PRIVSQL_LEDGER"
+NAME = "ledger.duckdb"
+OTHERS = 0o077  # the rights of everybody but the owner
+PATIENCE = 60.0  # seconds that a process waits for another one to let go
+PAUSE = 0.02  # seconds between two tries
+
+
+def path_of(spec: Spec) -> Path | None:
+    """The ledger that a publication is written down in; None where it is switched off."""
+    asked = spec.ledger
+    if asked is not None and asked.off:
+        return None
+    return asked.database.resolve() if asked is not None and asked.database is not None else default()
+
+
+def default() -> Path:
+    """The user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the XDG standard."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        path = Path(given).expanduser().resolve()
+        return path / NAME if path.is_dir() else path
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+        return (folder / "privsql" / NAME).resolve()
+    except RuntimeError as error:
+        raise EngineError(f"there is no home folder for the ledger; set {VARIABLE}, or ledger.database") from error
+
+
+def key_of(path: Path) -> Path:
+    """The file with the secret from which the keys of releases follow."""
+    return path.with_suffix(".key")
+
+
+class _Mask:
+    """The process's umask, stricter while anybody is inside: threads come and go in any order."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = os.umask(OTHERS)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                os.umask(self._before)
+
+
+private = _Mask()  # whatever file is made inside, by the engine too, can be read by its owner alone
+
+
+@contextmanager
+def held(path: Path, *, alone: bool) -> Iterator[None]:
+    """The ledger for this process: ``alone`` to write, or beside others that read. Waits for those who have it.
+
+    Raises ``EngineError`` after ``PATIENCE``, or where the ledger's folder can't be written.
+    """
+    descriptor = _lock(path)
+    try:
+        _wait(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, path)
+        _tighten(path)
+        yield
+    finally:
+        os.close(descriptor)  # and with it the lock
+
+
+def reachable() -> bool:
+    """Whether there is a place for the user's own ledger, and it can be written to."""
+    try:
+        os.close(_lock(default()))
+    except EngineError:
+        return False
+    return True
+
+
+def _lock(path: Path) -> int:
+    """The open file beside a ledger that processes lock."""
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        _folder(path.parent)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EngineError(
+            f"ledger {path}: {error.strerror}; set {VARIABLE}, or ledger.database, to a place that can be written"
+        ) from error
+
+
+def _folder(folder: Path) -> None:
+    """Make the ledger's folder, for its owner alone; one that is there already stays as it is."""
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _wait(descriptor: int, kind: int, path: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise EngineError(f"ledger {path}: another process has it; wait for that one to end") from error
+            time.sleep(PAUSE)
+        else:
+            return
+
+
+def _tighten(path: Path) -> None:
+    """Take away the rights of others that an earlier version, or a copy, has left."""
+    for file in (path, log_of(path)):
+        try:
+            mode = file.stat().st_mode
+            if mode & OTHERS:
+                file.chmod(mode & ~OTHERS & 0o777)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise EngineError(f"ledger {file}: {error.strerror}") from error

@@ -1,0 +1,95 @@
+"""A publication and the ledger: what every kind of composition has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsql.releases.ledger import storage
+from privsql.releases.ledger.wish import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.engine.database import Workshop
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.records import Records
+    from privsql.noise import Key
+    from privsql.releases.ledger.book import Entry
+    from privsql.releases.ledger.wish import Wish
+
+
+@dataclass
+class Publication(ABC):
+    """A release on its way, with an engine in which its source lies. ``said``: what it has to say of itself."""
+
+    db: Workshop
+    source: Records
+    wish: Wish
+    said: list[str] = field(default_factory=list, init=False)
+    entry: Entry | None = field(default=None, init=False)  # as it was written down
+    replaced: Entry | None = field(default=None, init=False)  # what it takes the place of
+
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """What makes its random choices, after ``check``."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Compare with what was released, and write nothing."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """The same; refuses what no guarantee covers, and spends what the release will have spent."""
+
+    @abstractmethod
+    def read(self, tables: Columns) -> None:
+        """Look at the tables of the release, which lie in database ``release``."""
+
+    @abstractmethod
+    def record(self, made: Path, facts: dict[str, Any]) -> None:
+        """Write the release down, before it comes into place."""
+
+    def told(self) -> dict[str, Any]:
+        """What ``publish`` and ``plan`` say of it."""
+        shown: dict[str, Any] = {"database": str(self.wish.ledger), "source": list(self.wish.source)}
+        if self.entry is not None:
+            shown |= {"release": self.entry.number, "composes": self.entry.composes}
+        if self.replaced is not None:
+            shown["withdrawn"] = self.replaced.number
+        return shown
+
+    @contextmanager
+    def recorded(self, made: Path, facts: dict[str, Any]) -> Iterator[None]:
+        """Write the release down; inside it comes into place, in which case the one that it replaces is withdrawn.
+
+        What fails to come into place is withdrawn itself.
+        """
+        self.record(made, facts)
+        out = False
+        try:
+            yield
+            out = True
+        finally:
+            if out and self.replaced is not None:
+                self._withdraw(self.replaced, f"replaced by release {self.entry.number}" if self.entry else "replaced")
+            elif not out and self.entry is not None and not _is_there(self.entry):
+                self._withdraw(self.entry, "never came into place")
+
+    def _withdraw(self, entry: Entry, why: str) -> None:
+        with storage.writing(self.db, self.wish.ledger) as book, self.db.together():
+            storage.write(self.db, book, ("withdrawn", {"number": entry.number, "why": why}))
+
+
+def _is_there(entry: Entry) -> bool:
+    target = Path(entry.target)
+    return target.exists() and digest(target) == entry.digest
+
+
+def numbered(entries: Sequence[Entry], numbers: Sequence[int]) -> list[Entry]:
+    """The entries with some numbers."""
+    return [entry for entry in entries if entry.number in numbers]

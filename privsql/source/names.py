@@ -1,0 +1,59 @@
+"""What a source is called where its releases are written down, and when two names mean the same source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql.engine.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlglot import exp
+
+    from privsql.source.spec import Source
+
+WITHIN = ":"  # between a database and its table
+
+
+def known_as(source: Source) -> tuple[str, ...]:
+    """The name that the publisher gives a source, or its file with each of the tables that are read from it.
+
+    A file, or a query that can't be taken apart, is the whole file.
+    """
+    if source.name is not None:
+        return (source.name,)
+    path = str(source.path.resolve())
+    if source.kind != "duckdb":
+        return (path,)
+    return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
+
+
+def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether two sources have a table in common: a file holds all of its tables."""
+    return any(
+        one == other or one.startswith(other + WITHIN) or other.startswith(one + WITHIN)
+        for one in names
+        for other in others
+    )
+
+
+def _tables(source: Source) -> list[str]:
+    """The tables of a database that are read: names as the engine compares them, without the schema ``main``."""
+    import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
+    from sqlglot import exp  # noqa: PLC0415
+    from sqlglot.errors import SqlglotError  # noqa: PLC0415
+
+    try:
+        if source.table is not None:
+            return [_name(exp.to_table(source.table, dialect="duckdb"))]
+        query = sqlglot.parse_one(source.query or "", dialect="duckdb")
+    except SqlglotError:
+        return []
+    own = {fold(one.alias) for one in query.find_all(exp.CTE)}
+    return [_name(one) for one in query.find_all(exp.Table) if one.name and not (fold(one.name) in own and not one.db)]
+
+
+def _name(table: exp.Table) -> str:
+    schema = fold(table.db)
+    return fold(table.name) if schema in ("", "main") else f"{schema}.{fold(table.name)}"

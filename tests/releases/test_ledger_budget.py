@@ -1,0 +1,216 @@
+"""Budgets live in the ledger: nothing that is left out of a specification, raised in it or copied resets what was spent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from support.commands import manifest, refused, run, specification, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUERY = "SELECT CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex, ['a', 'b', 'c'][1 + i * i % 3] AS job, i * 7 % 3001 AS nr"
+CELLS = 'kind = "contingency"\nepsilon = {}\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
+SETS = 'kind = "setvalued"\nepsilon = {}\nuniverse = ["ale", "figs"]'
+EXACT = {"records", "published", "suppressed", "fresh", "held_back", "rows", "fingerprint", "once", "twice"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with two tables."""
+    write(tmp_path / "people.parquet", f"{QUERY} FROM range(300) t(i)")
+    write(tmp_path / "goods.parquet", "SELECT [['ale'], ['figs', 'ale'], []][1 + i % 3] AS goods FROM range(90) t(i)")
+    return tmp_path
+
+
+def spec(
+    folder: Path, epsilon: object = 1, ledger: str = "", source: str = 'file = "people.parquet"', columns: str = ""
+) -> Path:
+    """A request to publish the people's cells, or the sets of goods."""
+    mechanism = SETS if "goods" in source else CELLS
+    given = 'items = "goods"' if "goods" in source else 'categories = ["sex", "job"]'
+    return specification(
+        folder,
+        source=source,
+        columns=columns or given,
+        release='name = "counts"\nto = "counts.duckdb"',
+        mechanism=f"{mechanism.format(epsilon)}\n{ledger}",
+    )
+
+
+def publish(path: Path, *flags: object) -> dict[str, Any]:
+    """One more release, over the last one."""
+    return dict(succeeded("publish", path, "--replace", *flags, "--json").json)
+
+
+CAP = "[ledger]\nepsilon = 2.5"
+
+
+@pytest.mark.parametrize("source", ['file = "people.parquet"', 'file = "goods.parquet"'])
+@pytest.mark.parametrize("ledger", ["", "[ledger]\nepsilon = 100", "[ledger]", "[ledger]\nepsilon = 2.6"])
+def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spent(
+    source: str, ledger: str, place: Path
+) -> None:
+    for _ in range(2):
+        publish(spec(place, ledger=CAP, source=source))
+    again = spec(place, ledger=ledger, source=source)
+    refused(run("publish", again, "--replace"), 3, "0.5 is left of the budget 2.5", "spent 2", "ledger cap")
+    done = publish(spec(place, epsilon="0.5", ledger=ledger, source=source))
+    assert (done["ledger"]["spent"], done["ledger"]["cap"]) == ("2.5", "2.5")
+
+
+@pytest.mark.parametrize("file", ["people.parquet", "goods.parquet"])
+@pytest.mark.parametrize("cap", ["", CAP])
+def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) -> None:
+    publish(spec(place, 2, ledger=cap, source=f'file = "{file}"'))
+    shutil.copy(place / file, place / f"copy_{file}")
+    for other in (f'file = "copy_{file}"', f'file = "{file}"\nname = "another"'):
+        copied = spec(place, 0.25, source=other)
+        refused(run("publish", copied, "--replace"), 1, "release 1", "another name", f"source.name = '{place / file}'")
+    done = publish(spec(place, 0.25, source=f'file = "copy_{file}"'), "--allow-composition")
+    assert done["ledger"]["spent"] == "2.25"
+    assert "composition allowed" in manifest(place / "counts.duckdb")["composition"][1]
+    if cap:
+        beyond = spec(place, 1, source=f'file = "copy_{file}"')
+        refused(run("publish", beyond, "--replace", "--allow-composition"), 3, "0.25 is left of the budget 2.5")
+
+
+def test_queries_of_one_table_share_its_budget(place: Path) -> None:
+    with duckdb.connect(str(place / "house.duckdb")) as db:
+        db.execute(f"CREATE TABLE people AS {QUERY} FROM range(300) t(i)")
+        db.execute("CREATE TABLE cars AS SELECT 'f' AS sex, 'a' AS job FROM range(9)")
+    table = 'database = "house.duckdb"\ntable = "people"'
+    publish(spec(place, ledger=CAP, source=table))
+    for query in ("SELECT * FROM People WHERE nr <> 14", 'SELECT p.* FROM main."people" p JOIN cars ON true'):
+        asked = spec(place, 2, source=f"database = \"house.duckdb\"\nquery = '{query}'")
+        refused(run("publish", asked, "--replace"), 3, "1.5 is left")
+    cars = spec(place, 2, source='database = "house.duckdb"\ntable = "cars"')
+    assert publish(cars)["ledger"]["spent"] == "2"
+
+
+def test_a_cap_is_raised_by_a_verb_that_is_recorded(place: Path) -> None:
+    path = spec(place, 2, ledger=CAP)
+    publish(path)
+    refused(run("ledger", "cap", path, "many"), 2, "'many' is not an exact number")
+    refused(run("ledger", "cap", path, "0"), 2, "0 is not above 0")
+    raised = run("ledger", "cap", path, "4.5", "--json")
+    assert (raised.code, raised.json["spent"], raised.json["cap"]) == (0, "2", "4.5")
+    assert "ledger.epsilon" in raised.err  # which says 2.5 still
+    path = spec(place, 2)
+    assert publish(path)["ledger"]["cap"] == "4.5"
+    refused(run("publish", path, "--replace"), 3, "0.5 is left of the budget 4.5")
+    with duckdb.connect(os.environ["PRIVSQL_LEDGER"], read_only=True) as db:
+        told = db.execute("SELECT told FROM events WHERE kind = 'cap' ORDER BY event").fetchall()
+    assert ['"by": "specification"' in told[0][0], '"by": "publisher"' in told[1][0]] == [True, True]
+    assert "4 spent, of at most 4.5" in succeeded("ledger", path).out
+    succeeded("ledger", "cap", path, "3")  # less than is spent: nothing more
+    refused(run("publish", spec(place, "0.01"), "--replace"), 3, "0 is left of the budget 3")
+
+
+def test_a_cap_that_was_never_set_can_be_set_before_the_first_release(place: Path) -> None:
+    path = spec(place, 1)
+    assert succeeded("ledger", "cap", path, "1/2", "--json").json["cap"] == "0.5"
+    refused(run("publish", path), 3, "0.5 is left")
+
+
+def test_without_a_cap_the_total_is_shown(place: Path) -> None:
+    path = spec(place, "1/3")
+    publish(path)
+    shown = " ".join(succeeded("publish", path, "--replace").out.split())
+    assert "epsilon 2/3 spent with this one, no cap is set" in shown
+    assert manifest(place / "counts.duckdb")["composition"] == ["epsilon 1/3; all together 2/3, no cap is set"]
+    assert "all together 2/3, no cap is set" in succeeded("verify", place / "counts.duckdb").out
+    assert "epsilon: 2/3 spent, no cap is set" in succeeded("ledger", path).out
+    listed = succeeded("ledger", path, "--json").json
+    assert (listed["spent"], listed["cap"]) == ("2/3", None)
+    assert succeeded("plan", path, "--json").json["ledger"]["spent"] == "2/3"
+
+
+def test_neither_withdrawing_nor_replacing_gives_a_budget_back(place: Path) -> None:
+    path = spec(place, 1)
+    publish(path)
+    assert publish(path)["ledger"]["withdrawn"] == 1
+    succeeded("ledger", "withdraw", place / "counts.duckdb")
+    listed = succeeded("ledger", path, "--json").json
+    assert [entry["withdrawn"] for entry in listed["releases"]] == [True, True]
+    assert listed["spent"] == "2"
+
+
+def test_what_is_refused_spends_nothing_and_what_fails_after_drawing_does(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privsql.errors import EngineError
+    from privsql.releases.draft import Draft
+
+    wrong = spec(place)
+    wrong.write_text(wrong.read_text().replace('["f", "m"]', '["f"]'))
+    refused(run("publish", wrong), 2, "'m'")
+    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])  # noqa: PTH110
+
+    def full(self: Draft, made: Path) -> None:
+        raise EngineError(f"{made}: no space")
+
+    monkeypatch.setattr(Draft, "commit", full)
+    refused(run("publish", spec(place)), 4, "no space")
+    listed = succeeded("ledger", spec(place), "--json").json
+    assert (listed["spent"], [entry["withdrawn"] for entry in listed["releases"]]) == ("1", [True])
+
+
+def test_what_was_drawn_is_spent_though_the_process_is_killed(place: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from privsql.releases.draft import Draft\n"
+        "Draft.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import privsql\n"
+        "privsql.publish(privsql.load(__import__('pathlib').Path(sys.argv[1])))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, spec(place, ledger="[ledger]\nepsilon = 1")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not (place / "counts.duckdb").exists()
+    refused(run("publish", spec(place)), 3, "0 is left of the budget 1")
+
+
+def test_no_exact_count_leaves(place: Path) -> None:
+    path = spec(place)
+    said = [publish(path), succeeded("plan", path, "--json").json, succeeded("ledger", path, "--json").json]
+    for shown in [*said, manifest(place / "counts.duckdb")]:
+        assert not list(_counts(shown)), shown
+    for text in (succeeded("publish", path, "--replace").out, succeeded("ledger", path).out):
+        assert "300" not in text
+
+
+def _counts(shown: Any) -> list[str]:
+    if isinstance(shown, dict):
+        own = [key for key, value in shown.items() if key in EXACT and value is not None]
+        return own + [key for value in shown.values() for key in _counts(value)]
+    return [key for value in shown for key in _counts(value)] if isinstance(shown, list) else []
+
+
+def test_leaving_out_where_the_ledger_lies_is_noticed(place: Path) -> None:
+    publish(spec(place, ledger=f'{CAP}\ndatabase = "own.db"'))
+    for ledger in ("", '[ledger]\ndatabase = "third.db"'):
+        refused(run("publish", spec(place, ledger=ledger), "--replace"), 2, "own.db", "set ledger.database")
+    refused(run("publish", spec(place, 2, ledger='[ledger]\ndatabase = "own.db"'), "--replace"), 3, "1.5 is left")
+    goods = 'file = "goods.parquet"'
+    publish(spec(place, source=goods))
+    elsewhere = spec(place, source=goods, ledger='[ledger]\ndatabase = "own.db"')
+    refused(run("publish", elsewhere, "--replace"), 2, "ledger.duckdb", "set ledger.database")
+
+
+def test_without_a_ledger_the_release_says_so(place: Path) -> None:
+    path = spec(place, ledger="[ledger]\noff = true")
+    done = publish(path)
+    assert done["ledger"] == {"off": True}
+    assert "without a ledger" in manifest(place / "counts.duckdb")["composition"][0]
+    assert "without a ledger" in succeeded("verify", place / "counts.duckdb").out
+    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])  # noqa: PTH110
+    refused(run("ledger", path), 2, "ledger.off")
+    refused(run("publish", spec(place, ledger="[ledger]\noff = true\nepsilon = 1")), 2, "off stands alone")

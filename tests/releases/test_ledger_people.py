@@ -1,0 +1,271 @@
+"""Whose records these are: the ledger knows the same people by ids of any type, without ids, and under another name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from privsql.releases.ledger.book import Rows
+from privsql.releases.ledger.subjects import Met, coincide
+from support.commands import manifest, refused, rows, run, specification, succeeded, write
+from support.office import COLUMNS, SALARIES, Office
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+TABLE = 'database = "office.duckdb"\ntable = "people"'
+BUCKETIZE = 'kind = "bucketize"\nthreshold = 0.5'
+RANDOMIZE = 'kind = "randomize"\nrho1 = 0.5\nrho2 = 0.9'
+PERMUTE = 'kind = "permute"\nk = 3\ne = 2'
+# Two tables of 400 records: nearly all of one are unlike all others, those of the other are of 8 kinds.
+FINE = "SELECT i AS id, i * 7919 % 3001 AS age, CASE i % 2 WHEN 0 THEN 'f' ELSE 'm' END AS gender, i % 5 AS salary"
+COARSE = "SELECT i AS id, i % 2 AS age, CASE i % 2 WHEN 0 THEN 'f' ELSE 'm' END AS gender, i * i % 5 AS salary"
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """An office with the thesis' D0, published once."""
+    made = Office(tmp_path)
+    made.hire(SALARIES[0])
+    made.publish()
+    return made
+
+
+def spec(folder: Path, file: str, more: str = "", mechanism: str = BUCKETIZE, ledger: str = "") -> Path:
+    """A request to publish one of several files; its release is called as the file is."""
+    name = file.split(".", maxsplit=1)[0]
+    return specification(
+        folder,
+        source=f'file = "{file}"\n{more}',
+        columns=COLUMNS,
+        release=f'name = "pay"\nto = "{name}_out.duckdb"',
+        mechanism=f"{mechanism}\n{ledger}",
+        name=f"{name}.toml",
+    )
+
+
+# Ids ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"])
+def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, office: Office) -> None:
+    """Else D1 alone has the groups 80..82 and 83..85, and with D0's 82, 84, 85 the one who left is known exactly."""
+    office.hire(SALARIES[1])
+    office.sql(f"ALTER TABLE people ALTER id TYPE {kind}")
+    office.sql("ALTER TABLE people RENAME id TO person")
+    office.publish(source=f'{TABLE}\nid = "person"')
+    groups = rows(office.made[1], "SELECT list(salary ORDER BY salary) FROM st GROUP BY bid ORDER BY bid")
+    assert groups == [([80, 81, 82, 83, 84, 85],), ([88, 89, 90, 91],)]
+    assert [entry["fresh"] for entry in office.entries()] == [7, 3]
+    assert succeeded("verify", office.made[1], "--against", office.made[0], "--json").json["ok"]
+
+
+def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> None:
+    office.hire(SALARIES[1])
+    query = "WITH those AS (SELECT CAST(id AS VARCHAR) AS nr, age, gender, salary FROM main.People) FROM those"
+    office.publish(source=f'database = "office.duckdb"\nquery = "{query}"\nid = "nr"')
+    assert office.entries()[1]["composes"].startswith("every Boolean combination")
+
+
+@pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
+@pytest.mark.parametrize("ids", [("", ""), ('id = "id"', ""), ("", 'id = "id"')])
+def test_without_an_id_any_earlier_release_of_the_source_counts(
+    mechanism: str, ids: tuple[str, str], tmp_path: Path
+) -> None:
+    office = Office(tmp_path, mechanism)
+    office.hire(SALARIES[0])
+    office.publish(source=f"{TABLE}\n{ids[0]}")
+    office.hire(SALARIES[1])
+    again = office.arguments(source=f"{TABLE}\n{ids[1]}")
+    refused(run(*again), 1, "release 1 (pay,", "without source.id", "--allow-composition", "ledger withdraw 1")
+    assert not office.made[-1].exists()
+    succeeded(*again, "--allow-composition")
+    assert "without source.id" in manifest(office.made[-1])["composition"][0]
+    assert len(office.entries()) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(BUCKETIZE, RANDOMIZE), (RANDOMIZE, PERMUTE), (PERMUTE, BUCKETIZE), (BUCKETIZE, BUCKETIZE)]
+)
+def test_a_second_release_of_the_same_people_is_refused(first: str, second: str, tmp_path: Path) -> None:
+    office = Office(tmp_path, first)
+    office.hire(SALARIES[0])
+    office.publish()
+    again = office.arguments("--seed", 5, mechanism=second)
+    refused(run(*again), 1, "these subjects are in release 1", "no guarantee covers both")
+    succeeded(*again, "--allow-composition")
+    assert "composition allowed" in " ".join(succeeded("verify", office.made[-1], "--json").json["notes"])
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "covered"),
+    [
+        (("nested", "exact"), "no two groups"),
+        (("exact", "nested", "nested"), "every Boolean"),
+        (("exact", "exact", "nested"), "no two groups"),
+        (("nested", "reapply-last"), "the last release only"),
+        (("nested", "nested", "reapply-last"), None),
+    ],
+)
+def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
+    algorithms: tuple[str, ...], covered: str | None, tmp_path: Path
+) -> None:
+    office = Office(tmp_path)
+    for people, algorithm in zip(SALARIES, algorithms, strict=False):
+        office.hire(people)
+        done = office.arguments(mechanism=f'{PERMUTE}\nalgorithm = "{algorithm}"')
+        if covered is None and algorithm == algorithms[-1]:
+            refused(run(*done), 1, "no guarantee covers both")
+        else:
+            succeeded(*done)
+    if covered is not None:
+        assert covered in office.entries()[-1]["composes"]
+
+
+# The same release again -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
+@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:
+    office = Office(tmp_path, mechanism)
+    office.hire(SALARIES[0])
+    for _ in range(2):
+        office.publish(source=f"{TABLE}\n{identifier}")
+    names = [name for (name,) in rows(office.made[0], "SELECT table_name FROM duckdb_tables()")]
+    for name in set(names) - {"privsql_manifest"}:
+        assert rows(office.made[0], f"FROM {name}") == rows(office.made[1], f"FROM {name}")
+    assert manifest(office.made[1])["composition"] == []
+    succeeded(*office.arguments("--format", "parquet", source=f"{TABLE}\n{identifier}"))
+    office.sql("UPDATE people SET age = 22 WHERE id = 1")
+    done = run(*office.arguments(source=f"{TABLE}\n{identifier}"))
+    refused(done, 1, "--allow-composition")
+
+
+def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
+    """Thresholds from a query may change, and with them the release, while request, records and key are the same."""
+    office = Office(tmp_path, 'kind = "bucketize"\nthreshold = { query = "SELECT salary, bound FROM bounds" }')
+    office.hire(SALARIES[0])
+    office.sql("CREATE TABLE bounds AS SELECT DISTINCT salary, 0.5 AS bound FROM people")
+    office.publish()
+    office.publish()
+    office.sql("UPDATE bounds SET bound = 0.25")
+    refused(run(*office.arguments()), 1, "release 1", "otherwise", "no guarantee covers both")
+    assert not office.made[-1].exists()
+    assert len(office.entries()) == 2
+
+
+# Another name ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "SELECT * FROM fine",
+        "SELECT * FROM fine ORDER BY age DESC",
+        "SELECT * FROM fine UNION ALL SELECT 1000 + i, i, 'f', 3 FROM range(40) t(i)",
+        "SELECT * FROM fine WHERE id > 30",
+        "SELECT id + 5000 AS id, age, gender, salary FROM fine",
+        "SELECT CAST(id AS VARCHAR) AS id, CAST(age AS DOUBLE) AS age, gender, salary FROM fine",
+        "SELECT id, age, gender, CASE WHEN id < 20 THEN 7 ELSE salary END AS salary FROM fine",
+    ],
+)
+def test_rows_under_another_name_are_noticed(copied: str, identifier: str, tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", f"{FINE} FROM range(400) t(i)")
+    write(tmp_path / "two.csv", copied.replace("fine", f"'{tmp_path / 'one.parquet'}'"))
+    succeeded("publish", spec(tmp_path, "one.parquet", identifier))
+    second = spec(tmp_path, "two.csv", identifier)
+    refused(run("publish", second), 1, "release 1", "another name", f"source.name = '{tmp_path / 'one.parquet'}'")
+    assert not (tmp_path / "two_out.duckdb").exists()
+    succeeded("publish", second, "--allow-composition")
+    assert "another name" in manifest(tmp_path / "two_out.duckdb")["composition"][0]
+
+
+def test_rows_are_noticed_by_the_columns_that_were_published(tmp_path: Path) -> None:
+    """Of the same table other columns are asked for: those of the first release are there to compare."""
+    write(tmp_path / "one.parquet", f"{FINE} FROM range(400) t(i)")
+    write(tmp_path / "two.parquet", f"{FINE}, i * 31 % 7 AS job FROM range(400) t(i)")
+    succeeded("publish", spec(tmp_path, "one.parquet"))
+    second = spec(tmp_path, "two.parquet")
+    second.write_text(second.read_text().replace('sensitive = "salary"', 'sensitive = "job"'))
+    refused(run("publish", second), 1, "release 1", "another name")
+
+
+def test_a_name_goes_on_where_the_file_has_moved(office: Office) -> None:
+    old = f"{office.folder / 'office.duckdb'}:people"
+    (office.folder / "office.duckdb").rename(office.folder / "moved.duckdb")
+    moved = 'database = "moved.duckdb"\ntable = "people"\nid = "id"'
+    with duckdb.connect(str(office.folder / "moved.duckdb")) as db:
+        db.execute(f"INSERT INTO people VALUES {SALARIES[1]}")
+    refused(run(*office.arguments(source=moved)), 1, "another name", f"source.name = '{old}'")
+    named = f'{moved}\nname = "{old}"'
+    office.publish(source=named)
+    entries = succeeded("ledger", office.spec(source=named), "--json").json["releases"]
+    assert [entry["fresh"] for entry in entries] == [7, 3]
+    assert entries[1]["composes"].startswith("every Boolean combination")
+
+
+@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (f"{FINE} FROM range(400) t(i)", f"{FINE.replace('7919', '4001')} FROM range(400) t(i)"),
+        (f"{COARSE} FROM range(400) t(i)", f"{COARSE.replace('i * i', 'i * 3')} FROM range(401) t(i)"),
+        (f"{COARSE} FROM range(30) t(i)", f"{COARSE.replace('i * i', 'i // 7')} FROM range(400) t(i)"),
+    ],
+)
+def test_other_people_are_not_taken_for_the_same(one: str, two: str, identifier: str, tmp_path: Path) -> None:
+    """The same ids beside other values, and tables of a few kinds of records that all tables of this kind share."""
+    for name, query in (("one", one), ("two", two)):
+        write(tmp_path / f"{name}.parquet", query)
+        succeeded("publish", spec(tmp_path, f"{name}.parquet", identifier))
+    assert manifest(tmp_path / "two_out.duckdb")["composition"] == []
+
+
+def summary(values: NDArray[Any]) -> Rows:
+    """A table of one column as the ledger sums it up."""
+    kinds, counts = np.unique(values, return_counts=True)
+    mark = str(sum(int(kind) * int(count) * 2**40 for kind, count in zip(kinds, counts, strict=True)))
+    return Rows(len(values), int((counts == 1).sum()), int((counts == 2).sum()), mark)
+
+
+def met(theirs: NDArray[Any], ours: NDArray[Any]) -> Met:
+    """What two tables have in common."""
+    kinds = np.intersect1d(theirs, ours)
+    a, b = (np.array([(values == kind).sum() for kind in kinds]) for values in (theirs, ours))
+    return Met(int(a.sum()), int(b.sum()), int(np.minimum(a, b).sum()))
+
+
+POPULATIONS = {
+    "uniform": lambda rng, n: rng.integers(0, 2000, n),
+    "zipf": lambda rng, n: np.minimum(rng.zipf(1.3, n), 10**6),
+    "coarse": lambda rng, n: rng.integers(0, 12, n),
+    "nearly all different": lambda rng, n: rng.integers(0, 10**7, n),
+}
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_samples_of_one_population_are_no_copies(population: str) -> None:
+    """Five standard deviations are one false alarm in three million; here are 100 pairs of samples."""
+    rng = np.random.default_rng(11)
+    for _ in range(100):
+        one, two = (POPULATIONS[population](rng, int(rng.integers(150, 800))) for _ in range(2))
+        assert not coincide(summary(two), summary(one), met(one, two))
+
+
+@pytest.mark.parametrize("population", ["uniform", "zipf", "nearly all different"])
+def test_copies_with_changes_are_found(population: str) -> None:
+    rng = np.random.default_rng(12)
+    for _ in range(50):
+        one = POPULATIONS[population](rng, 800)
+        two = one.copy()
+        two[:40] = POPULATIONS[population](rng, 40)
+        assert coincide(summary(two), summary(one), met(one, two))
+        assert coincide(summary(two[100:]), summary(one), met(one, two[100:]))
+        assert coincide(summary(one), summary(two[100:]), met(two[100:], one))
