@@ -1,4 +1,4 @@
-"""Budgets live in the ledger: nothing that is left out of a specification, raised in it or copied resets what was spent."""
+"""Budgets live in the ledger: nothing left out of a specification, raised in it or copied resets what was spent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from support.commands import manifest, refused, run, specification, succeeded, w
 if TYPE_CHECKING:
     from pathlib import Path
 
-QUERY = "SELECT CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex, ['a', 'b', 'c'][1 + i * i % 3] AS job, i * 7 % 3001 AS nr"
+QUERY = (
+    "SELECT CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex, ['a', 'b', 'c'][1 + i * i % 3] AS job, i * 7 % 3001 AS nr"
+)
 CELLS = 'kind = "contingency"\nepsilon = {}\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
 SETS = 'kind = "setvalued"\nepsilon = {}\nuniverse = ["ale", "figs"]'
 EXACT = {"records", "published", "suppressed", "fresh", "held_back", "rows", "fingerprint", "once", "twice"}

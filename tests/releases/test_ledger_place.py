@@ -53,9 +53,7 @@ def mode(path: Path) -> int:
 # Where ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_lies_in_the_state_folder(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRIVSQL_LEDGER")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     office.publish()
@@ -187,7 +185,7 @@ def test_six_at_once_stay_under_one_cap(tmp_path: Path) -> None:
         found = sorted(pool.map(attempted, specs))
     assert found == ["InfeasibleError"] * 3 + ["published"] * 3
     assert str(privsql.ledger(specs[0]).spent) == "3"
-    assert len([path for path in tmp_path.glob("*.duckdb")]) == 3
+    assert len(list(tmp_path.glob("*.duckdb"))) == 3
 
 
 @pytest.mark.slow
@@ -283,7 +281,9 @@ def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp
 
 def test_a_release_that_never_left_the_house_is_withdrawn(office: Office) -> None:
     office.publish()
-    refused(run("ledger", "withdraw", office.folder / "unknown.duckdb"), 2, "unknown.duckdb", "no release in the ledger")
+    refused(
+        run("ledger", "withdraw", office.folder / "unknown.duckdb"), 2, "unknown.duckdb", "no release in the ledger"
+    )
     refused(run("ledger", "withdraw", "7"), 2, "no release in the ledger")
     assert succeeded("ledger", "withdraw", office.made[0], "--json").json["withdrawn"] == 1
     refused(run("ledger", "withdraw", office.made[0]), 2, "no release in the ledger")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FIRST = "(1, 21, 'm', 82), (2, 23, 'm', 84), (3, 52, 'm', 85), (4, 27, 'f', 88), (5, 53, 'm', 89), (6, 37, 'm', 90), "
 SALARIES = (f"{FIRST} (7, 49, 'f', 91)", "(8, 29, 'f', 81), (9, 30, 'f', 80), (10, 23, 'm', 83)",
             "(11, 40, 'm', 96), (12, 50, 'm', 95), (13, 32, 'f', 94)")  # fmt: skip
+OWN = '[ledger]\ndatabase = "own.db"'
 COLUMNS = 'quasi_identifiers = ["age", "gender"]\nsensitive = "salary"'
 
 
@@ -56,14 +57,15 @@ class Office:
 
     def groups(self, number: int) -> dict[int, int]:
         """The group of every record of a release, from the ledger."""
-        with duckdb.connect(os.environ["PRIVSQL_LEDGER"], read_only=True) as db:
+        place = self.folder / "own.db" if "own.db" in self.ledger else os.environ["PRIVSQL_LEDGER"]
+        with duckdb.connect(str(place), read_only=True) as db:
             found = db.execute(f"SELECT CAST(id AS INTEGER), bid FROM subjects WHERE number = {number}").fetchall()
         return dict(found)
 
 
 def grown(folder: Path, algorithm: str) -> Office:
-    """The thesis' three releases."""
-    made = Office(folder, f'kind = "permute"\nk = 3\ne = 2\nalgorithm = "{algorithm}"')
+    """The thesis' three releases, in a ledger of their own, so that several tests may read it."""
+    made = Office(folder, f'kind = "permute"\nk = 3\ne = 2\nalgorithm = "{algorithm}"', OWN)
     for people in SALARIES:
         made.hire(people)
         made.publish()
