@@ -6,10 +6,8 @@ Every test and every shared fixture has a ledger of its own, which is thrown awa
 from __future__ import annotations
 
 import functools
-import itertools
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -20,21 +18,21 @@ import support.hospital
 import support.office
 import support.shop
 import support.town
-from support import effort, sqllogic
+from support import effort, ledgers, sqllogic
 from support import shelf as shelves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from support.office import Office
 
 SQL_TESTS = Path(__file__).parent / "sql"
-NUMBERS = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Say how much is wanted before the test files are imported."""
     effort.configure(config)
+    config.pluginmanager.register(ledgers.Ledgers())
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
 
@@ -86,30 +84,3 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The releases of every format, unpacked beside their sources and specifications; read only."""
     return shelves.unpack(tmp_path_factory.mktemp("shelf"))
-
-
-def _place(factory: pytest.TempPathFactory) -> str:
-    """A ledger that nobody has used; subprocesses find it, too. Its folder is made by whoever writes to it."""
-    return str(factory.getbasetemp() / "ledgers" / str(next(NUMBERS)) / "ledger.duckdb")
-
-
-@pytest.fixture(autouse=True)
-def own_ledger(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test publishes is thrown away with it."""
-    monkeypatch.setenv("PRIVSQL_LEDGER", _place(tmp_path_factory))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a fixture of several tests publishes is written down apart from what each of them publishes."""
-    if fixturedef.scope == "function" or fixturedef.argname == "tmp_path_factory":
-        return (yield)
-    before = os.environ.get("PRIVSQL_LEDGER")
-    os.environ["PRIVSQL_LEDGER"] = _place(request.getfixturevalue("tmp_path_factory"))
-    try:
-        return (yield)
-    finally:
-        if before is None:
-            del os.environ["PRIVSQL_LEDGER"]
-        else:
-            os.environ["PRIVSQL_LEDGER"] = before

@@ -20,6 +20,8 @@ from privsql.engine.open import log_of
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.releases.ledger import place
 from support.commands import manifest, refused, run, specification, succeeded, write
+from support.ledgers import FOLDER
+from support.loops import each
 from support.office import COLUMNS, SALARIES, Office
 
 if TYPE_CHECKING:
@@ -327,3 +329,22 @@ def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Pa
         "contingency"
     ]
     assert succeeded("ledger", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json == listed
+
+
+# Tests ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared() -> Path:
+    """The ledger of a fixture of several tests."""
+    return place.default()
+
+
+@each("number", [1, 2])
+def test_tests_use_ledgers_that_are_thrown_away(shared: Path, tmp_path: Path, number: int) -> None:
+    own = place.default()
+    assert {path.parents[1] for path in (own, shared)} == {Path(FOLDER.name).resolve()}
+    assert own != shared
+    assert not own.parent.exists(), "a case has the ledger of another one"
+    own.parent.mkdir()
+    assert list(tmp_path.iterdir()) == [], number

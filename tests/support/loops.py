@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support import ledgers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -21,9 +23,10 @@ FEW = 6  # cases of a test that are not slow, where it does not say how many
 def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW) -> Callable[[Test], Test]:
     """Like ``pytest.mark.parametrize``, in one item: all cases run, and each that fails is named and shown.
 
-    Each case has a ``tmp_path`` and a ``monkeypatch`` of its own; what other fixtures give is shared, and must be read
-    only. Several of these decorators make all combinations, the lowest changing slowest. One item runs so many cases
-    as ``few`` of the highest of them says, spread over all of them, and another, which is ``slow``, the others.
+    Each case has a ``tmp_path``, with it a ledger, and a ``monkeypatch`` of its own; what other fixtures give is
+    shared, and must be read only. Several of these decorators make all combinations, the lowest changing slowest. One
+    item runs so many cases as ``few`` of the highest of them says, spread over all of them, and another, which is
+    ``slow``, the others.
 
     >>> @each("a", [1, 2])
     ... @each(("b", "c"), [(3, 4), (5, 6)])
@@ -84,6 +87,8 @@ def _own(fixed: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         own["tmp_path"] = own["tmp_path"] / str(number)
         own["tmp_path"].mkdir()
     with ExitStack() as stack:
+        if "tmp_path" in own:
+            stack.enter_context(ledgers.own())
         if "monkeypatch" in own:
             own["monkeypatch"] = stack.enter_context(own["monkeypatch"].context())
         yield own
