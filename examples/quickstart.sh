@@ -10,6 +10,9 @@ python="${PYTHON:-python3}"
 }
 PATH="$PWD/.venv/bin:$PATH"
 cd examples
+PRIVSQL_LEDGER="$(mktemp -d)"  # an example is no release: what it writes down is thrown away
+export PRIVSQL_LEDGER
+trap 'rm -rf "$PRIVSQL_LEDGER"' EXIT
 set -x
 python make_census.py
 privsql publish census.toml --replace

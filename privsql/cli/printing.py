@@ -218,6 +218,7 @@ def inspected(manifest: Manifest) -> None:
     rows += of(manifest.mechanism).figures(manifest.facts)
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
+    rows += [("together", said) for said in manifest.composition]
     out().print(pairs(rows))
 
 

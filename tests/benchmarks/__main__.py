@@ -109,6 +109,7 @@ def specification(folder: Path, source: dict[str, str], sensitive: str, mechanis
             "columns": {"quasi_identifiers": quasi, "sensitive": sensitive},
             "release": {"name": "r", "to": folder / "r.duckdb"},
             "mechanism": mechanism,
+            "ledger": {"database": folder / "ledger.duckdb"},
         }
     )
 
@@ -324,7 +325,7 @@ def item_sets(folder: Path, file: Path, items: str, universe: str) -> Spec:
     """A specification of a set-valued release at epsilon 1."""
     text = (
         f'[source]\nfile = "{file}"\n[columns]\n{items}\n[release]\nname = "r"\nto = "r.duckdb"\n'
-        f'[mechanism]\nkind = "setvalued"\nepsilon = 1\nuniverse = {universe}\n'
+        f'[mechanism]\nkind = "setvalued"\nepsilon = 1\nuniverse = {universe}\n[ledger]\ndatabase = "ledger.duckdb"\n'
     )
     path = folder / "spec.toml"
     path.write_text(text, encoding="utf-8")
@@ -386,4 +387,6 @@ def start(runs: int = 10) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    with tempfile.TemporaryDirectory() as thrown_away:
+        os.environ["PRIVSQL_LEDGER"] = thrown_away
+        app()

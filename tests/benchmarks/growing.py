@@ -50,7 +50,7 @@ def _run(source: Path, sql: str) -> None:
 def _specification(source: Path, place: Path, algorithm: str, number: int) -> Any:
     return privsql.build(
         {
-            "source": {"database": str(source), "table": "people", "id": "person_id"},
+            "source": {"database": str(source), "table": "people", "id": "person_id", "name": algorithm},
             "columns": {"quasi_identifiers": QI, "sensitive": "income"},
             "release": {"name": "pay", "to": str(place / f"{algorithm}{number}.duckdb")},
             "mechanism": {"kind": "permute", "algorithm": algorithm, "k": 5, "e": 5000},
@@ -62,10 +62,10 @@ def _specification(source: Path, place: Path, algorithm: str, number: int) -> An
 def _exposed(place: Path, algorithm: str, number: int) -> int:
     """Records in atoms of all releases so far that are not fine, from the ledger."""
     with duckdb.connect(str(place / f"{algorithm}.ledger"), read_only=True) as db:
-        known = " UNION ALL ".join(f"SELECT id, s0 FROM records_{i + 1}" for i in range(number + 1))
-        joins = " ".join(f"LEFT JOIN groups_{i + 1} g{i} USING (id)" for i in range(number + 1))
+        joins = " ".join(f"LEFT JOIN (FROM subjects WHERE number = {i + 1}) g{i} USING (id)" for i in range(number + 1))
         columns = ", ".join(f"coalesce(g{i}.bid, -1)" for i in range(number + 1))
-        table = np.array(db.execute(f"SELECT s0, {columns} FROM ({known}) k {joins}").fetchall(), dtype=np.int64)
+        known = "SELECT id, min(value)::BIGINT AS value FROM subjects GROUP BY id"
+        table = np.array(db.execute(f"SELECT k.value, {columns} FROM ({known}) k {joins}").fetchall(), dtype=np.int64)
     units, ranks = np.unique(table[:, 0], return_inverse=True)
     return sum(map(len, closure(axis(units.tolist(), 5, 5000), ranks, table[:, 1:].T)))
 

@@ -62,7 +62,9 @@ def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, mon
     assert (tmp_path / "state" / "privsql" / "ledger.duckdb").exists()
     monkeypatch.setenv("XDG_STATE_HOME", "relative")  # the standard says that such a one is to be ignored
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert place.default() == tmp_path / "home" / ".local" / "state" / "privsql" / "ledger.duckdb"
+    for system, folder in (("linux", ".local/state"), ("darwin", "Library/Application Support")):
+        monkeypatch.setattr("sys.platform", system)
+        assert place.default() == tmp_path / "home" / folder / "privsql" / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", str(tmp_path))
     assert place.default() == tmp_path / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", "here.db")
@@ -74,6 +76,7 @@ def test_a_ledger_that_can_not_be_written_stops_a_release(office: Office, monkey
     monkeypatch.setenv("PRIVSQL_LEDGER", str(office.folder / "file" / "ledger.duckdb"))
     refused(run(*office.arguments()), 4, "ledger", "PRIVSQL_LEDGER")
     assert not office.made[0].exists()
+    assert succeeded("plan", office.spec(), "--json").json["groups"] == 2
     own = {"mechanism": 'kind = "permute"\nk = 3\ne = 2\n[ledger]\ndatabase = "own.db"'}
     office.publish(**own)
     assert (office.folder / "own.db").exists()

@@ -84,7 +84,7 @@ class DuckRelations:
 
     def append(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
-        self.connection.run(f"INSERT INTO {render(table(name, into))} {render(query)}")
+        self.connection.run(render(exp.insert(query, table(name, into))))
 
     def own(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's as temporary table ``name``."""

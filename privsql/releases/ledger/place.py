@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
+STATE = {"darwin": "Library/Application Support"}  # elsewhere that of the XDG standard
 OTHERS = 0o077  # the rights of everybody but the owner
 PATIENCE = 60.0  # seconds that a process waits for another one to let go
 PAUSE = 0.02  # seconds between two tries
@@ -38,14 +40,14 @@ def path_of(spec: Spec) -> Path | None:
 
 
 def default() -> Path:
-    """The user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the XDG standard."""
+    """The user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the system."""
     given = os.environ.get(VARIABLE)
     if given:
         path = Path(given).expanduser().resolve()
         return path / NAME if path.is_dir() else path
     state = Path(os.environ.get("XDG_STATE_HOME", ""))  # a relative one is to be ignored
     try:
-        folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+        folder = state if state.is_absolute() else Path.home() / STATE.get(sys.platform, ".local/state")
         return (folder / "privsql" / NAME).resolve()
     except RuntimeError as error:
         raise EngineError(f"there is no home folder for the ledger; set {VARIABLE}, or ledger.database") from error

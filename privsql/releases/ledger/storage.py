@@ -41,10 +41,10 @@ SUBJECT = pa.schema(
 @contextmanager
 def reading(db: Container, path: Path) -> Iterator[Book]:
     """A ledger, attached as database ``ledger`` for reading; an empty book if there is none yet."""
+    if not path.exists():  # nor its folder, perhaps, which nobody need be able to make
+        yield Book()
+        return
     with held(path, alone=False):
-        if not path.exists():
-            yield Book()
-            return
         db.attach(path, LEDGER, read_only=True)
         try:
             yield book(db, path)
