@@ -67,6 +67,7 @@ def specification(folder: Path, name: str, threshold: str) -> Spec:
             "columns": {"quasi_identifiers": QI, "sensitive": "occupation"},
             "release": {"name": "census", "to": f"{name}.duckdb"},
             "mechanism": {"threshold": threshold, "proof_seconds": 0},
+            "ledger": {"off": True},
         },
         base=folder,
     )
