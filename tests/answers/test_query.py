@@ -928,6 +928,7 @@ def test_columns_whose_names_differ_only_beyond_ascii_are_not_confused(tmp_path:
             "columns": {"quasi_identifiers": [name], "sensitive": "s"},
             "release": {"name": "r", "to": path.name},
             "mechanism": {"threshold": "1.5*f + 0.1"},
+            "ledger": {"off": True},
         }
         api.publish(build(asked, base=tmp_path), key=seed_key(1))
         assert [field.name for field in api.inspect(path).quasi_identifiers] == [name]

@@ -53,7 +53,7 @@ PUBLISH_KEYS = (
     "seconds",
     "warnings",
 )
-MORE_PUBLISH_KEYS = {"proof", "layout", "highest_belief", "certain"}
+MORE_PUBLISH_KEYS = {"proof", "layout", "highest_belief", "certain", "ledger"}
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_publish_from_a_specification(place: Path) -> None:
     assert str(place / "ill.duckdb") in done.out.replace("\n", "")
     assert rows(place / "ill.duckdb", "SELECT count(*) FROM qit") == [(400,)]
     assert rows(place / "ill.duckdb", "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(40,)]
-    assert "system" in succeeded("inspect", place / "ill.duckdb").out  # where its randomness comes from
+    assert "key-file" in succeeded("inspect", place / "ill.duckdb").out  # where its randomness comes from
     assert left_over(place) == []
 
 
@@ -964,11 +964,15 @@ def test_the_key_is_nowhere_but_in_its_file(place: Path) -> None:
         assert not any(shape[:16] in content for content in seen)
 
 
-def test_two_releases_without_a_key_differ(place: Path) -> None:
-    for target in ("one", "two"):
-        succeeded("publish", place / "spec.toml", "--to", place / target)
-    assert manifest(place / "one")["randomness"] == "system"
-    assert tables(place / "one")["qit"] != tables(place / "two")["qit"]
+def test_without_a_key_it_comes_from_the_ledger_or_is_fresh(place: Path) -> None:
+    """Two releases of the same people must not differ, unless no ledger is there to tell that they are two."""
+    spec, off = place / "spec.toml", place / "off.toml"
+    off.write_text(spec.read_text() + "\n[ledger]\noff = true\n")
+    for target, asked in (("one", spec), ("two", spec), ("three", off), ("four", off)):
+        succeeded("publish", asked, "--to", place / target)
+    assert [manifest(place / name)["randomness"] for name in ("one", "three")] == ["key-file", "system"]
+    assert tables(place / "one")["qit"] == tables(place / "two")["qit"]
+    assert len({repr(tables(place / name)["qit"]) for name in ("one", "three", "four")}) == 3
 
 
 ODD = "SELECT i, {} AS age, 'F' AS sex, i // 2 % 3 AS zip, 'd' || i % 3 AS disease FROM range(400) t(i)"
