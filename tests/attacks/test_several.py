@@ -41,7 +41,7 @@ def twice(tmp_path: Path) -> list[Path]:
         spec = specification(
             tmp_path, columns=columns, release=release, mechanism='threshold = "1/4"', name=f"{name}.toml"
         )
-        succeeded("publish", spec, "--seed", "1" if name == "one" else "2")
+        succeeded("publish", spec, "--seed", "1" if name == "one" else "2", "--allow-composition")
         made.append(tmp_path / f"{name}.duckdb")
     return made
 
