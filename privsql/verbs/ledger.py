@@ -58,9 +58,10 @@ class Listed:
 
 
 def ledger(spec: Spec | None = None, *, database: Path | None = None) -> Listed:
-    """What the ledger holds of the source of a specification; without one, of all sources in ``database``.
+    """What the ledger holds of the source of a specification; without one, of all sources.
 
-    ``database`` is by default the user's own. Raises ``UsageError`` if there is none.
+    ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
+    is none.
     """
     path = needed(spec, database)
     with scratch() as db, storage.reading(db, path) as book:

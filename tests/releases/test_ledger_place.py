@@ -332,6 +332,9 @@ def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Pa
         "contingency"
     ]
     assert succeeded("ledger", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json == listed
+    one = succeeded("ledger", tmp_path / "1.toml", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json
+    assert [entry["number"] for entry in one["releases"]] == [2]
+    refused(run("ledger", tmp_path / "1.toml", "--database", tmp_path / "none.db"), 2, "no ledger yet", "none.db")
 
 
 # Tests ----------------------------------------------------------------------------------------------------------------

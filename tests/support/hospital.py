@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from support import ledgers
 from support.commands import specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def made(folder: Path) -> Path:
     for algorithm in ("up", "pp"):
         release = f'name = "ill"\nto = "{algorithm}.duckdb"'
         spec = specification(folder, release=release, mechanism=wanted(algorithm), name=f"{algorithm}.toml")
-        succeeded("publish", spec, "--seed", 1)
-    succeeded("publish", folder / "pp.toml", "--seed", 1, "--format", "parquet", "--to", folder / "folder")
+        with ledgers.own():  # they are read apart from each other
+            succeeded("publish", spec, "--seed", 1)
+    with ledgers.own():
+        succeeded("publish", folder / "pp.toml", "--seed", 1, "--format", "parquet", "--to", folder / "folder")
     return folder

@@ -103,9 +103,9 @@ def _one_place(db: Workshop, path: Path, spec: Spec, *, publishing: bool) -> Non
 
 
 def needed(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
-    """The ledger of a specification, or of the user; ``UsageError`` if there is none."""
+    """The ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
     path: Path | None = database or default()
-    if spec is not None:
+    if spec is not None and database is None:
         with scratch() as db:
             path = ready(db, spec)
     if path is None:
