@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 import privsql
+from privsql.releases.ledger.place import default
 from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
 from support.loops import each, rest_slow
 from support.shop import ASKED, LISTS, NAMES, UNIVERSE, spec
@@ -248,7 +249,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
         "epsilon 2; all together 2", "epsilon 2; all together 4", "epsilon 1.5; all together 5.5",
     ]  # fmt: skip
     assert "all together 5.5" in " ".join(succeeded("ledger", path).out.split())
-    assert (place / "shop.ledger.duckdb").stat().st_mode & 0o077 == 0
+    assert default().stat().st_mode & 0o077 == 0
 
 
 def test_plan_and_init(place: Path) -> None:
