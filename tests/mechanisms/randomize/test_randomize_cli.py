@@ -136,7 +136,7 @@ def test_inspect(hospital: Path) -> None:
 def test_a_seed_repeats_the_release_and_another_does_not(place: Path) -> None:
     made = []
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        succeeded("publish", place / "pp.toml", "--seed", seed, "--to", place / f"{name}.duckdb")
+        succeeded("publish", place / "pp.toml", "--seed", seed, "--to", place / f"{name}.duckdb", "--allow-composition")
         made.append(tables(place / f"{name}.duckdb"))
     assert made[0] == made[1]
     assert made[0]["perturbed"] != made[2]["perturbed"]
@@ -150,7 +150,11 @@ def test_the_order_of_the_source_leaves_no_trace(place: Path) -> None:
         place / "shuffled.parquet", f"SELECT * FROM '{place / 'people.parquet'}' ORDER BY zip, hash(age), disease DESC"
     )
     specification(
-        place, source='file = "shuffled.parquet"', release='name = "ill"', mechanism=wanted(), name="other.toml"
+        place,
+        source=f'file = "shuffled.parquet"\nname = "{place / "people.parquet"}"',
+        release='name = "ill"',
+        mechanism=wanted(),
+        name="other.toml",
     )
     succeeded("publish", place / "pp.toml", "--seed", 5, "--to", place / "a.duckdb")
     succeeded("publish", place / "other.toml", "--seed", 5, "--to", place / "b.duckdb")
@@ -178,7 +182,7 @@ def test_one_key_gives_other_choices_for_another_amplification(place: Path) -> N
             place, source='database = "w.duckdb"\ntable = "t"', columns='quasi_identifiers = ["age"]\nsensitive = "d"',
             release=f'name = "r"\nto = "{rho1[0]}.duckdb"', mechanism=wanted("up", rho1, "1/2"), name="s.toml",
         )  # fmt: skip
-        succeeded("publish", place / "s.toml", "--seed", 1)
+        succeeded("publish", place / "s.toml", "--seed", 1, "--allow-composition")
         with duckdb.connect(str(place / "w.duckdb"), read_only=True) as db:
             db.execute(f"ATTACH '{place / rho1[0]}.duckdb' AS r (READ_ONLY)")
             kept.append(
@@ -213,7 +217,7 @@ def test_a_table_and_a_query_of_a_database(place: Path) -> None:
             mechanism=wanted(),
             release=f'name = "r"\nto = "{number}.duckdb"',
         )
-        succeeded("publish", spec)
+        succeeded("publish", spec, "--allow-composition")
         succeeded("verify", place / f"{number}.duckdb", "--source", spec)
     assert rows(place / "0.duckdb", "SELECT count(*) FROM perturbed") == [(2100,)]
 
@@ -255,7 +259,7 @@ FROM ({SICK.format(n=4200)})"""
             place, source='file = "nulls.parquet"', columns=f'{columns}\nnulls = {{ disease = "{policy}" }}',
             mechanism=wanted(), release=f'name = "n"\nto = "{policy}.duckdb"',
         )  # fmt: skip
-        succeeded("publish", spec, "--seed", 3)
+        succeeded("publish", spec, "--seed", 3, "--allow-composition")
         succeeded("verify", release, "--source", spec)
         assert rows(release, "SELECT count(*) FROM perturbed") == [(published,)]
         assert rows(release, "SELECT count(*) FROM privsql_values WHERE disease IS NULL") == [(int(policy == "value"),)]
@@ -388,7 +392,7 @@ def test_few_records_and_two_values(place: Path) -> None:
             place, source='file = "few.parquet"', columns=columns, mechanism=wanted(algorithm, "2/5", "1/2"),
             release=f'name = "few"\nto = "{algorithm}.duckdb"',
         )  # fmt: skip
-        succeeded("publish", spec, "--seed", 1)
+        succeeded("publish", spec, "--seed", 1, "--allow-composition")
         succeeded("verify", place / f"{algorithm}.duckdb", "--source", spec)
         (found,) = answers(place / f"{algorithm}.duckdb", "SELECT COUNT(*) FROM few WHERE d = 'a'")
         assert 0 <= found["low"] <= found["estimate"] <= found["high"] <= 5
