@@ -18,7 +18,6 @@ from privsql.engine.sqlfiles import table, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.noise import Key
 from privsql.releases.contents import contents, examine
 from privsql.releases.draft import Draft
 from privsql.releases.ledger.keeping import publication, ready
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Mechanism
     from privsql.model.checks import Result
     from privsql.model.records import Records
+    from privsql.noise import Key
     from privsql.releases.ledger.publication import Publication
     from privsql.source.spec import Spec
 
