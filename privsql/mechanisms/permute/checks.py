@@ -107,8 +107,8 @@ def _claims(db: Relations, manifest: Manifest, asked: Permute) -> list[str]:
     }
     wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in found.items() if stated[key] != actual]
     counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
-    left = stated["held_back"] + stated["left_out"]
-    others = [] if left <= (manifest.suppressed or 0) else [f"held back and left out: {left}"]
+    held, left = stated["held_back"], stated["left_out"]  # nobody else is left out
+    others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
     return wrong + counted + others
 
 
