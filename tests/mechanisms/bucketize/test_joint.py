@@ -100,7 +100,8 @@ def shuffled(source: Path, to: Path) -> Path:
 
 LAWS = {
     "plain": 'algorithm = "two-size"\nthreshold = "2*f + 0.1"',
-    "fakes": "threshold = 0.4\nmax_bucket_size = 4\nfake_values = 1",
+    "fakes": "threshold = 0.5\nmax_bucket_size = 2\nfake_values = 1",
+    "both": 'threshold = 0.25\nfake_values = 1\nuneven_fakes = "state"\nexcess = "suppress"\nabsence = "unobservable"',
     "suppressed": 'threshold = 0.25\nexcess = "suppress"\nabsence = "unobservable"',
 }
 

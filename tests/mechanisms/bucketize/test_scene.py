@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsql.mechanisms.bucketize.unmask import Listed, channel
-from privsql.verbs import publish as publishing
+from privsql.releases import statements
 from support.commands import ROLES, manifest, succeeded, write
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FROM range(4000) t(i)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
 def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
-    monkeypatch.setattr(publishing, "SAMPLE", 200)
+    monkeypatch.setattr(statements, "SAMPLE", 200)
     source, release = write(tmp_path / "people.parquet", QUARTERS), tmp_path / "ill.duckdb"
     succeeded(
         "publish", source, *ROLES, "--threshold", "1/4", "--algorithm", "two-size", "--layout", layout, "--to", release
