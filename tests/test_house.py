@@ -147,7 +147,7 @@ def test_no_imports_in_circles() -> None:
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
     law = ("fakechecks", "chances", "lists")  # what fakes are drawn by is defined once
-    own = {f"mechanisms.bucketize.{name}" for name in ("parameters", "thresholds", "beliefs", "joint", *law)}
+    own = {f"mechanisms.bucketize.{name}" for name in ("parameters", "thresholds", "beliefs", "certain", "joint", *law)}
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
     checks = inner("mechanisms.bucketize.checks") | inner("mechanisms.bucketize.fakechecks")
     assert {name for name in checks if room(name) == "mechanisms"} <= {

@@ -35,7 +35,7 @@ BY_ARGUMENT = {("source", "database"), ("source", "file")}  # where the records 
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
-WITH_A_FILE = ("to", "format")  # flags that go with a specification file, too
+WITH_A_FILE = ("to", "format", "allow_certain")  # flags that go with a specification file, too
 KIND = "kind"
 NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
 
@@ -130,8 +130,14 @@ def asked(source: Path, given: Mapping[str, Any]) -> Spec:
     wrong = next((name for name in present if name not in WITH_A_FILE), None)
     if wrong is not None:
         raise UsageError(f"{flags()[wrong].spelled[0]} does not go with a specification file; write it there")
-    to = present.get("to")
-    return redirected(load(source), Path(to) if to else None, present.get("format"))
+    to, spec = present.get("to"), load(source)
+    for name, flag in flags().items():
+        if flag.section == "mechanism" and name in present:
+            if spec.mechanism.kind not in flag.kinds:
+                raise UsageError(f"{flag.spelled[0]} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
+            allowed = spec.mechanism.model_copy(update={flag.key: flag.read(present[name], spec.mechanism.kind)})
+            spec = spec.model_copy(update={"mechanism": allowed})
+    return redirected(spec, Path(to) if to else None, present.get("format"))
 
 
 def _raw(source: Path, present: dict[str, Any]) -> dict[str, Any]:

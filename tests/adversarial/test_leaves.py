@@ -28,6 +28,7 @@ WORD = {
     "duckdb": "the version of the engine that made it",
     "randomness": "where the random numbers came from",
     "composition": "what else was published of the same people",
+    "parameters.allow_certain": "that certain values are meant; checked where there are some",
     "facts.proof": "how a search knows that its bound is one",
     "facts.opendp": "the version of OpenDP that drew the noise; newer than the installed one is refused",
 }

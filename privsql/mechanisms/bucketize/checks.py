@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.exact import text
-from privsql.mechanisms.bucketize import beliefs
+from privsql.mechanisms.bucketize import beliefs, certain
 from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
@@ -66,6 +66,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
             fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa()}),
         ),
         Check("thresholds follow the stated rule", lambda: _rule(db, manifest), lambda: _said_of_rule(manifest)),
+        Check("values that are certain were allowed", lambda: _certain(db, manifest)),
         Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
         Check(
@@ -142,12 +143,17 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
     compare = differ if asked.excess == "refuse" else exceed
     quasi = compare(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
     return [
-        Check("parameters are those of the specification", lambda: as_asked(read(manifest), asked)),
+        Check("parameters are those of the specification", lambda: _parameters(read(manifest), asked)),
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
         *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
         _joint(db, manifest, asked),
     ]
+
+
+def _parameters(stated: Bucketize, asked: Bucketize) -> list[str]:
+    """Parameters but for the publisher's word that certain values are meant, which a flag may have given."""
+    return as_asked(stated, asked.model_copy(update={"allow_certain": stated.allow_certain}))
 
 
 def _joint(db: Relations, manifest: Manifest, asked: Bucketize) -> Check:
@@ -186,6 +192,19 @@ def _claimed(facts: dict[str, Any]) -> pa.Table:
 def read(manifest: Manifest) -> Bucketize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a bucketized release states."""
     return stated(manifest, Facts, Bucketize, "plan")
+
+
+def _certain(db: Relations, manifest: Manifest) -> list[str]:
+    """Values that are certain, though that was neither written nor allowed; earlier versions did not ask."""
+    asked, roles, values = read(manifest), manifest.roles, temp("v_values")
+    if "allow_certain" not in manifest.parameters or certain.free(asked):
+        return []
+    texts = [exp.cast(item, "VARCHAR") for item in roles.sa()]
+    rows = db.rows(exp.select(*texts, "numerator", "denominator").from_(values).order_by("code"))
+    shares = [Fraction(int(top or 0), int(bottom or 1)) for *_, top, bottom in rows]
+    excused = certain.written(asked, [label(row[:-2]) for row in rows], shares)
+    found = certain.certain(db, temp("v_st"), values, manifest.facts["setting"], roles, excused)
+    return [f"{name}: certain for {records} records" for name, records in found.items()]
 
 
 def _said_of_rule(manifest: Manifest) -> str:

@@ -19,7 +19,7 @@ from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import InfeasibleError
 from privsql.exact import linear
-from privsql.mechanisms.bucketize import beliefs, certainty, corruption, exclusion, fakes, homogeneity
+from privsql.mechanisms.bucketize import beliefs, certain, certainty, corruption, exclusion, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, bounds, checks, long_checks, measured, read, source_checks
@@ -59,7 +59,21 @@ def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     found, problem = search(db, source, asked)
     dealt = Dealt(found, problem, even=asked.composition != "largest-first", fakes=bool(asked.fake_values))
     facts = _summary(found, source, problem) | _stated(found, problem, asked)
-    return facts | implied(dealt, _texts(db, source.roles)).as_facts()
+    facts |= implied(dealt, _texts(db, source.roles)).as_facts()
+    return facts | _not_allowed(facts, problem, asked)
+
+
+def _not_allowed(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[str, Any]:
+    """The values that publishing would refuse, as they would be certain, of plans that have some."""
+    columns = facts["highest_belief"]["components"]
+    excused = {problem.label(code) for code in certain.written(asked, problem.labels, problem.thresholds)}
+    names = [
+        value if len(columns) == 1 else f"{name}: {value}"
+        for name, of in columns.items()
+        for value, most in of.items()
+        if most == "1" and value not in excused
+    ]
+    return {"not_allowed": names} if names and not certain.free(asked) else {}
 
 
 def _texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
@@ -133,7 +147,12 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
     db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
-    return facts | beliefs.measured(db, temp("published"), facts["setting"], roles).as_facts()
+    facts |= beliefs.measured(db, temp("published"), facts["setting"], roles).as_facts()
+    if certain.reached(facts) and not certain.free(asked):
+        excused = certain.written(asked, problem.labels, problem.thresholds)
+        values = certain.listed(roles, table("privsql_values", "release"))
+        certain.refuse(certain.certain(db, temp("published"), values, facts["setting"], roles, excused))
+    return facts
 
 
 def _summary(found: Plan, source: Records, problem: Problem) -> dict[str, Any]:
@@ -233,7 +252,8 @@ def propose(db: Relations, source: Profiled) -> Proposal:
     modest = [rule for rule in feasible if linear(rule).at(share) <= Fraction(1, 2)]
     chosen = modest[0] if modest else min(feasible, key=lambda rule: linear(rule).at(share))
     remarks = () if modest else (_immodest(records, chosen, share),)
-    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": chosen}, remarks)
+    known = {"allow_certain": True} if linear(chosen).at(share) == 1 else {}
+    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": chosen, **known}, remarks)
 
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
@@ -279,6 +299,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
         *layout,
         *beliefs.figures(facts),
+        *([("refused", f"as certain: {', '.join(facts['not_allowed'])}")] if facts.get("not_allowed") else []),
         *certainty.figures(facts),
     ]
 

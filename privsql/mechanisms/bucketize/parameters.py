@@ -102,6 +102,9 @@ class Bucketize(Parameters):
     ``exclude_negative``: only fakes that negative associations learnt from the release exclude for no record of the
     bucket; where there are too few, ``no_admissible_fake`` says what happens. A listed value that is excluded for
     somebody in its bucket is then certainly real, to who knows how fakes were chosen.
+
+    ``allow_certain``: a value that all records of some bucket have is refused unless its threshold was written as 1,
+    as a constant, for the value or by the query; this publishes it all the same.
     """
 
     kind: Literal["bucketize"] = "bucketize"
@@ -132,6 +135,9 @@ class Bucketize(Parameters):
     )
     no_admissible_fake: Literal["refuse", "weaker"] = Field(
         default="refuse", description="What happens where too few fake values are left."
+    )
+    allow_certain: bool = Field(
+        default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
     )
     prune: Literal["none", "loss", "full", "closed-form"] = Field(
         default="closed-form", description="How two-size searches."
