@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, named
 
-NullPolicy = Literal["value", "suppress", "refuse"]  # what becomes of NULL in a column
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privsql.engine.roles import Field as Column
-from privsql.engine.roles import NullPolicy, Roles
+from privsql.engine.roles import Roles
 from privsql.errors import EngineError
+from privsql.model.parameters import NullPolicy, Version
 from privsql.noise import Origin
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
-VERSION = r"^[0-9][0-9A-Za-z.+-]{0,39}$"
 WHOLE = 2**63  # what whole numbers stay below
 
 
@@ -29,8 +29,8 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
-    privsql: str = Field(pattern=VERSION)
-    duckdb: str = Field(pattern=VERSION)
+    privsql: Version
+    duckdb: Version
     name: str = Field(min_length=1)
     mechanism: str
     algorithm: str

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from privsql.exact import fraction, text
+
+VERSION = r"^[0-9]{1,9}(\.[0-9]{1,9}){1,3}([-+.]?(a|b|rc|dev|post|alpha|beta)[0-9A-Za-z.+-]{0,30})?$"
+
+
+NullPolicy = Literal["value", "suppress", "refuse"]  # what becomes of NULL in a column
+Version = Annotated[str, Field(pattern=VERSION)]
 
 
 class Parameters(BaseModel):

@@ -25,11 +25,10 @@ from pydantic_core import PydanticCustomError
 
 from privsql.engine.database import FILE_KINDS
 from privsql.engine.names import fold
-from privsql.engine.roles import NullPolicy
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
-from privsql.model.parameters import Parameters, Positive
+from privsql.model.parameters import NullPolicy, Parameters, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

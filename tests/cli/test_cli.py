@@ -21,6 +21,7 @@ from support.commands import (
     MANIFEST,
     PEOPLE,
     ROLES,
+    RULE,
     held_open,
     left_over,
     manifest,
@@ -35,6 +36,7 @@ from support.commands import (
 )
 from support.loops import each, rest_slow
 from support.places import REAL
+from support.tampering import failed
 
 COMMANDS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
 PUBLISH_KEYS = (
@@ -85,7 +87,11 @@ def test_publish_from_flags_alone(place: Path) -> None:
     assert shown["algorithm"] == "one-size"
     assert all(3 <= int(size) <= 20 for size in shown["setting"])
     assert manifest(place / "flags.duckdb")["name"] == "ill"
-    assert succeeded("verify", place / "flags.duckdb", "--source", place / "spec.toml", "--json").json["ok"]
+    asked = f'algorithm = "one-size"\nthreshold = "{RULE}"\nmin_bucket_size = 3\nmax_bucket_size = 20'
+    same = specification(place, mechanism=asked, name="same.toml")
+    assert succeeded("verify", place / "flags.duckdb", "--source", same, "--json").json["ok"]
+    other = run("verify", place / "flags.duckdb", "--source", place / "spec.toml", "--json")
+    assert list(failed(other)) == ["parameters are those of the specification"]
 
 
 def test_a_release_is_named_after_its_source_unless_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +138,9 @@ def test_verify(ward: Path, with_source: bool) -> None:
     source = ["--source", ward / "spec.toml"] if with_source else []
     shown = succeeded("verify", ward / "ill.duckdb", *source, "--json").json
     assert list(shown)[:2] == ["ok", "checks"]
-    assert set(shown) <= {"ok", "checks", "notes", "highest_belief", "certain"}
+    assert set(shown) <= {"ok", "checks", "notes", "highest_belief", "certain", "learning_risk", "bounds"}
     assert shown["ok"] is True
-    assert all(set(check) == {"name", "ok", "violations"} for check in shown["checks"])
+    assert all(set(check) - {"compared"} == {"name", "ok", "violations"} for check in shown["checks"])
     about_source = [check["name"] for check in shown["checks"] if "source" in check["name"]]
     assert bool(about_source) == with_source
     assert ": verified" in succeeded("verify", ward / "ill.duckdb", *source).out.replace("\n", "")

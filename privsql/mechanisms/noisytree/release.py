@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from privsql.exact import text
+from privsql.model.parameters import Version
 
 if TYPE_CHECKING:
     from privsql.dpnoise import CountNoise
@@ -24,7 +25,7 @@ class Facts(BaseModel):
     imputed: int = Field(ge=0)
     estimated_records: float
     noise: Literal["opendp", "seed"]
-    opendp: str
+    opendp: Version
 
 
 def promise(asked: Any) -> str:
