@@ -6,19 +6,19 @@ what is not portable, and its line here. Releases are DuckDB files whatever the 
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.container import log_of
 from privsql.engine.duck.locked import session
 from privsql.engine.duck.warehouse import DuckWorkshop
+from privsql.engine.folders import temporary
 from privsql.engine.progress import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from privsql.engine.database import Locked, Workshop
     from privsql.engine.duck.connection import Settings
@@ -52,8 +52,8 @@ def locked(
     none. Raises ``EngineError`` for a file that can't be read.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="privsql-") as spill,
-        session(attached, readable, home, Path(spill), options or Options()) as made,
+        temporary(masked=False) as spill,
+        session(attached, readable, home, spill, options or Options()) as made,
     ):
         yield made
 

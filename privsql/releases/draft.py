@@ -7,14 +7,17 @@ moment leaves the old release or none. Drafts of dead processes are swept away b
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
-import shutil
-import tempfile
-from pathlib import Path
-from typing import IO, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
+from privsql.engine import folders
+from privsql.engine.folders import Folder, private
 from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 OLD = "old"  # where a draft puts the folder that it replaces
 
@@ -25,16 +28,12 @@ class Draft:
     def __init__(self, target: Path, *, replace: bool = True) -> None:
         """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
         self.target, self._replace = target, replace
+        sweep(target)
         try:
-            _sweep(target)
-            self.folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+            self._room = Folder(_prefix(target), target.parent)
         except OSError as error:
             raise EngineError(f"{target.parent}: can't be written: {error.strerror}") from error
-        try:
-            self._lock = _locked(self.folder)
-        except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise EngineError(f"{target.parent}: can't be locked: {error.strerror}") from error
+        self.folder = self._room.path
 
     @property
     def database(self) -> Path:
@@ -56,10 +55,12 @@ class Draft:
     def commit(self, made: Path) -> None:
         """Flush ``made`` to disk and move it to the target; a failure leaves what was there.
 
-        Raises ``UsageError`` if a target that may not be replaced has come meanwhile, ``EngineError`` on trouble.
+        From now on others may read it, as far as the umask lets them. Raises ``UsageError`` if a target that may not be
+        replaced has come meanwhile, ``EngineError`` on trouble.
         """
         try:
             for path in [*made.glob("*"), made]:
+                path.chmod(private.spare(0o755 if path.is_dir() else 0o644))
                 _flush(path)
             self._move(made)
             _flush(self.target.parent)
@@ -97,8 +98,7 @@ class Draft:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock.close()
+        self._room.remove()
 
 
 def _exchanged(one: Path, other: Path) -> bool:
@@ -115,27 +115,24 @@ def _prefix(target: Path) -> str:
     return f".{target.name}.draft-"
 
 
-def _sweep(target: Path) -> None:
-    """Remove drafts whose process is gone: nobody holds their lock. A release that one had put aside comes back."""
-    for folder in [path for path in target.parent.iterdir() if path.name.startswith(_prefix(target))]:
-        try:
-            lock = _locked(folder)
-        except OSError:
-            continue
+def sweep(target: Path) -> None:
+    """Remove drafts whose process is gone. A release that one had put aside comes back."""
+
+    def restore(folder: Path) -> None:
         if (folder / OLD).exists() and not target.exists():
             (folder / OLD).replace(target)
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.close()
+
+    folders.sweep(_prefix(target), target.parent, restore)
 
 
-def _locked(folder: Path) -> IO[str]:
-    file = (folder / "lock").open("w", encoding="ascii")
+@contextmanager
+def aside(target: Path) -> Iterator[Path]:
+    """A private folder beside a release, for a moment."""
+    made = Folder(_prefix(target), target.parent)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise
-    return file
+        yield made.path
+    finally:
+        made.remove()
 
 
 def _flush(path: Path) -> None:

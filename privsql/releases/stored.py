@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from privsql.engine.open import log_of
 from privsql.errors import EngineError, GuaranteeError
+from privsql.releases.draft import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,7 @@ class Stored:
 
 def stored(path: Path) -> Stored:
     """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
+    sweep(path)
     try:
         place = path.resolve()
         mode = place.stat().st_mode

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql.engine.folders import temporary
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
@@ -66,9 +65,9 @@ def compare(
     """
     _comparable(specs)
     found = []
-    with tempfile.TemporaryDirectory(prefix="privsql-") as folder:
+    with temporary() as folder:
         for number, (name, spec) in enumerate(specs):
-            own = redirected(spec, Path(folder) / f"{number}.duckdb", "duckdb")
+            own = redirected(spec, folder / f"{number}.duckdb", "duckdb")
             own = own.model_copy(update={"release": own.release.model_copy(update={"name": specs[0][1].name})})
             own = own.model_copy(update={"ledger": Ledger(off=True)})  # trials are no releases: no ledger knows of them
             key = system_key() if seed is None else seed_key(seed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import Workload
+from privsql.engine.folders import temporary
 from privsql.engine.progress import Options, Silent
 from privsql.mechanisms.registry import of
 from privsql.releases.opened import Release, explained
@@ -16,6 +15,8 @@ from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsql.answers.answer import Answer
     from privsql.source.spec import Spec
 
@@ -33,8 +34,8 @@ def evaluate(
     """Compare a release's answers with those of its source."""
     asked, options = workload or Workload(), options or Options()
     with (
-        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
-        workshop_in(Path(folder), replace(options, report=None)) as db,
+        temporary() as folder,
+        workshop_in(folder, replace(options, report=None)) as db,
         Release(path) as release,
     ):
         source, name = prepared(db, spec), release.manifest.name

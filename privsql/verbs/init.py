@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from privsql.engine.database import FILE_KINDS
+from privsql.engine.folders import temporary
 from privsql.engine.open import scratch
 from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
@@ -20,6 +19,8 @@ from privsql.source.table import mount, prepare
 from privsql.verbs.room import workshop_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsql.mechanisms.contract import Proposal
     from privsql.source.profile import Chosen
 
@@ -42,14 +43,14 @@ def init(
         table = _only_table(path)
     given: dict[str, Any] = {"database": str(path), "table": table} if table else {"file": str(path)}
     source = Source.model_validate(given)
-    with tempfile.TemporaryDirectory(prefix="privsql-") as folder:
-        with workshop_in(Path(folder), options) as db:
+    with temporary() as folder:
+        with workshop_in(folder, options) as db:
             mount(db, source)
             try:
                 chosen = choose(db, mechanism, sensitive)
             except UsageError as error:
                 raise UsageError(f"{path}: {error}") from error
-        with workshop_in(Path(folder), options) as db:
+        with workshop_in(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
             proposed = mechanism.propose(db, Profiled(chosen.profiles, lambda: prepare(db, source, columns)))
     return _document(given, chosen, proposed)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql._version import __version__
@@ -19,7 +17,7 @@ from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases.contents import contents, examine
-from privsql.releases.draft import Draft
+from privsql.releases.draft import Draft, aside, sweep
 from privsql.releases.ledger.keeping import publication, ready
 from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
@@ -29,6 +27,8 @@ from privsql.verbs.room import workroom, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsql.engine.database import Workshop
     from privsql.engine.roles import Roles
     from privsql.mechanisms.contract import Mechanism
@@ -158,8 +158,8 @@ def _look_at(target: Path) -> None:
     if target.is_dir() or not log_of(target).exists():
         inspect(target)
         return
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.look-", dir=target.parent) as folder:
-        alone = Path(folder) / target.name
+    with aside(target) as folder:
+        alone = folder / target.name
         alone.hardlink_to(target)
         inspect(alone)
 
@@ -167,6 +167,7 @@ def _look_at(target: Path) -> None:
 def plan(spec: Spec, *, options: Options | None = None) -> Published:
     """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
     clock = time.monotonic()
+    sweep(spec.target)
     with workroom(options) as db:
         kept = _kept(db, Wish(spec, ready(db, spec)))
         if kept.wish.path is not None and kept.wish.path.exists():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql.engine.folders import temporary
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
@@ -17,6 +16,7 @@ from privsql.source.records import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from privsql.engine.database import Workshop
     from privsql.model.manifest import Manifest
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 @contextmanager
 def workroom(options: Options | None = None) -> Iterator[Workshop]:
     """An empty engine for the time of a verb, with a folder to spill to."""
-    with (
-        tempfile.TemporaryDirectory(prefix="privsql-") as folder,
-        workshop_in(Path(folder), options or Options()) as db,
-    ):
+    with temporary() as folder, workshop_in(folder, options or Options()) as db:
         yield db
 
 

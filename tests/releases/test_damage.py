@@ -132,7 +132,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> I
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(Draft, "__exit__", lambda draft, *_: draft._lock.close())
+        patch.setattr(Draft, "__exit__", lambda draft, *_: draft._room.let_go())
         for name in ("fsync", "replace", "rename", "link"):
             patch.setattr(os, name, ending(getattr(os, name)))
         yield calls

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from privsql.engine.folders import private
 from privsql.engine.roles import comparable
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, table
 from privsql.errors import EngineError
@@ -19,7 +20,7 @@ from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import Book, Entry, Rows
-from privsql.releases.ledger.place import held, private
+from privsql.releases.ledger.place import held
 from privsql.source.names import known_as
 
 if TYPE_CHECKING:

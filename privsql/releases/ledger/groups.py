@@ -18,9 +18,8 @@ from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.contract import Groups
 from privsql.mechanisms.registry import of
-from privsql.noise import key_file
 from privsql.releases.ledger import storage
-from privsql.releases.ledger.place import held, key_of
+from privsql.releases.ledger.place import key_of, secret
 from privsql.releases.ledger.publication import Publication, numbered
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.releases.ledger.wish import digest, request
@@ -95,8 +94,7 @@ class GroupLedger(Publication):
     def _derived(self) -> Key:
         rows = self.subjects.rows
         asked = json.dumps(request(self.wish.plain), sort_keys=True)
-        with held(self.wish.ledger, alone=False):
-            return key_file(key_of(self.wish.ledger)).derived(rows.records, rows.fingerprint, asked)
+        return secret(self.wish.ledger).derived(rows.records, rows.fingerprint, asked)
 
     # What the ledger says ---
 

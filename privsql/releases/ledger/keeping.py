@@ -80,6 +80,7 @@ def ready(db: Workshop, spec: Spec, *, publishing: bool = False) -> Path | None:
     path = path_of(spec)
     if path is None:
         return None
+    storage.settle(path)
     named = spec.ledger is not None and spec.ledger.database is not None
     if not named or reachable():  # who has no state folder names a place
         _one_place(db, path, spec, publishing=publishing)
@@ -108,6 +109,8 @@ def needed(spec: Spec | None, database: Path | None = None, *, exists: bool = Tr
     if spec is not None and database is None:
         with scratch() as db:
             path = ready(db, spec)
+    elif path is not None:
+        storage.settle(path)
     if path is None:
         raise UsageError("there is no ledger: the specification says ledger.off")
     if exists and not path.exists():

@@ -9,24 +9,25 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql.engine.folders import OTHERS
 from privsql.engine.open import log_of
 from privsql.errors import EngineError
+from privsql.noise import key_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.noise import Key
     from privsql.source.spec import Spec
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
 STATE = {"darwin": "Library/Application Support"}  # elsewhere that of the XDG standard
-OTHERS = 0o077  # the rights of everybody but the owner
 PATIENCE = 60.0  # seconds that a process waits for another one to let go
 PAUSE = 0.02  # seconds between two tries
 
@@ -58,26 +59,19 @@ def key_of(path: Path) -> Path:
     return path.with_suffix(".key")
 
 
-class _Mask:
-    """The process's umask, stricter while anybody is inside: threads come and go in any order."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = os.umask(OTHERS)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                os.umask(self._before)
+def secret(path: Path) -> Key:
+    """The secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
+    key = key_of(path)
+    if key.exists():
+        return key_file(key)
+    with held(path, alone=True):
+        return key_file(key)
 
 
-private = _Mask()  # whatever file is made inside, by the engine too, can be read by its owner alone
+def half_made(path: Path) -> list[Path]:
+    """What processes have made so far of the secret of a ledger; it is left over, unless one of them has the ledger."""
+    beginning = f".{key_of(path).name}."
+    return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
 
 
 @contextmanager

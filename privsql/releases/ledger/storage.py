@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql._version import __version__
+from privsql.engine.folders import private
+from privsql.engine.open import log_of, scratch
 from privsql.engine.sqlfiles import DIALECT, all_rows, column, fill, table, temp
 from privsql.errors import EngineError, UsageError
 from privsql.releases.ledger.book import FORMAT, Book, Event, read
-from privsql.releases.ledger.place import held, private
+from privsql.releases.ledger.place import half_made, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,6 +66,18 @@ def writing(db: Workshop, path: Path) -> Iterator[Book]:
             yield book(db, path)
         finally:
             db.detach(LEDGER)
+
+
+def settle(path: Path) -> None:
+    """Sweep what killed processes have left of a ledger; it takes in what they had written ahead."""
+    with suppress(EngineError):  # where it can't be written, it is read as it is
+        if half_made(path):
+            with held(path, alone=True):
+                for half in half_made(path):
+                    half.unlink(missing_ok=True)
+        if log_of(path).exists():
+            with scratch() as db, writing(db, path):
+                pass
 
 
 def _is_empty(db: Workshop) -> bool:
