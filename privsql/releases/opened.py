@@ -6,6 +6,7 @@ unless it holds what its manifest states and nothing else.
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,10 +107,12 @@ class Release:
 
     ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
     ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
+    Any number of them may be open at once, of one file too; threads may share one, and take turns.
     """
 
     def __init__(self, path: Path | str, attach: Sequence[Path | str] = ()) -> None:
         self.path = Path(path)
+        self._turn = threading.RLock()
         files = [Path(extra) for extra in attach]
         with ExitStack() as stack:
             self._db, self.manifest = stack.enter_context(opened(self.path, files))
@@ -128,7 +131,7 @@ class Release:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-        with explained(self.path):
+        with self._turn, explained(self.path):
             return self._answer(sql, confidence, estimator)
 
     def _answer(self, sql: str, confidence: float, estimator: str) -> Answer:
@@ -155,8 +158,9 @@ class Release:
                 raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows")
 
     def close(self) -> None:
-        """Close the release."""
-        self._open.close()
+        """Close the release, once the question that is being answered has been."""
+        with self._turn:
+            self._open.close()
 
     def __enter__(self) -> Self:
         return self

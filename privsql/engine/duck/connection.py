@@ -193,6 +193,8 @@ def about(path: Path, *, query: bool = False, whole: bool = False) -> Iterator[N
     except EngineError as error:
         if "set lock on file" in str(error) or "lock is held" in str(error):
             raise EngineError(f"{path}: is open for writing in another process; close it there") from error
+        if "Unique file handle conflict" in str(error):  # the engine opens a file once per process if it is written
+            raise EngineError(f"{path}: is open for writing in this process; open it read-only there") from error
         raise EngineError(f"{path}: can't be read: {error}") from error
     except UsageError as error:
         if whole:
