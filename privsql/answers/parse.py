@@ -68,7 +68,7 @@ class _Reader:
         """All of it."""
         where = self._tree.args.get("where")
         filters, terms, predicate = split(where.this if where else None, self._names.sides)
-        return CountQuery(
+        asked = CountQuery(
             groups=tuple(self._groups.values()),
             filters=filters,
             terms=terms,
@@ -80,6 +80,7 @@ class _Reader:
             order=tuple(self._order()),
             **statement.limits(self._select),
         )
+        return asked if asked.is_exact else asked.told_apart()
 
     def _both(self, clause: str) -> Iterator[tuple[exp.Expr, exp.Expr]]:
         """The items of a clause as written and resolved."""

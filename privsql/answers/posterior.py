@@ -21,11 +21,13 @@ from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.reconstruct import Posterior, reconstruct
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
+from privsql.errors import UsageError
 from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
 
+SURELY = 5  # standard errors
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
@@ -101,8 +103,11 @@ def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[
 
 @dataclass(frozen=True)
 class _Amounts:
-    """For SUM and AVG of a: a centre per set (G,), the sum of a - centre per functional, and the range of a (G,)."""
+    """For SUM and AVG of a: whether a set has it at all (G,), its centre per set (G,), the sum of a - centre per
+    functional, and the range of a (G,).
+    """
 
+    known: NDArray[np.bool_]
     centre: Floats
     mean: Floats
     variance: Floats
@@ -124,17 +129,19 @@ def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> _Amounts
     }
     moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in asked.db.rows(fill("query/moments", holes))}
     size, total, squares, least, most = np.array([moments[key] for key in seen.keys], dtype=np.float64).T
+    if not np.isfinite([total, squares]).all():
+        raise UsageError(f"{query.measure.column} is not finite everywhere, or too large to be added up; see WHERE")
     own = sum(group.side == "qi" for group in query.groups)
     rank: dict[tuple[Any, ...], int] = {}
     member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
-    centre = (np.bincount(member, total) / np.bincount(member, size))[member]
+    centre = (np.bincount(member, total) / np.maximum(np.bincount(member, size), 1))[member]
     second = (squares - 2 * centre * total + centre**2 * size).clip(0)
     # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
     weight = second / through.records.sum()
-    deviations = seen.amounts - centre[:, None] * seen.observed
+    deviations = seen.amounts - centre[:, None] * seen.observed * (size > 0)[:, None]
     sums = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
     found = reconstruct(through, sums, functionals)
-    return _Amounts(centre, dotted(found.values, functionals), found.std_error**2, least, most)
+    return _Amounts(size > 0, centre, dotted(found.values, functionals), found.std_error**2, least, most)
 
 
 def _collect(
@@ -153,7 +160,7 @@ def _collect(
     return [Estimate(group, *measured(query, counts, amounts, at, level)) for group, at in cells.items()]
 
 
-Figures = tuple[float, float, float, float]
+Figures = tuple[float | None, float | None, float | None, float | None]
 Cells = tuple[NDArray[np.intp], ...]
 
 
@@ -181,9 +188,15 @@ def _count(_query: CountQuery, counts: Bounds, _amounts: _Amounts | None, at: Ce
 def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
     if amounts is None:
         raise ValueError("amounts are needed")
+    known = amounts.known[at[0]]
+    at = (at[0][known], at[1][known])
+    if not known.any():
+        return query.measure.nothing
     centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
     spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
     counted = float(counts.variance[at].sum())
+    if number + SURELY * counted**0.5 < 1 / 2:  # there is none to add up
+        return query.measure.nothing
     least, most = float(amounts.least[at[0]].min()), float(amounts.most[at[0]].max())
     if query.measure.kind == "sum":
         mean, variance = centre * number + above, centre**2 * counted + spread
@@ -195,4 +208,4 @@ def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts | None, at: Cel
     error = float(np.sqrt(variance))
     width = widened((1 - level.confidence) / 2, level.degrees) * error
     mean = min(max(mean, least), most)
-    return mean, error, max(mean - width, least), min(mean + width, most)
+    return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most)

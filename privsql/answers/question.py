@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
@@ -101,6 +101,14 @@ class CountQuery:
         return self.measure.side == "qi" and not (
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
+
+    def told_apart(self) -> CountQuery:
+        """The same question, with records whose amount is NULL in sets of their own: they add to no sum and no mean."""
+        if self.measure.amount is None:
+            return self
+        known = exp.Is(this=self.measure.amount, expression=exp.null()).not_()
+        own = [*self.terms["qi"], (f"q_{len(self.terms['qi'])}", known)]
+        return replace(self, terms={**self.terms, "qi": own})
 
     def records(self, qit: exp.Table) -> exp.Expr:
         """QIT, with the columns of the lookups beside its own."""

@@ -68,11 +68,16 @@ def sets(asked: QuestionOn, rows: pa.Table, scale: Floats) -> Observed:
     at = (ranks, rows["place"].to_numpy())
     np.add.at(observed, at, rows["pairs"].to_numpy().astype(np.float64) * scale)
     if asked.query.measure.amount is not None:
-        np.add.at(amounts, at, rows["amounts"].to_numpy().astype(np.float64) * scale)
+        np.add.at(amounts, at, added(rows["amounts"]) * scale)
     names = [name for name, _ in group_terms(asked.query, "qi")]
     _, first = np.unique(ranks, return_index=True)
     taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
     return Observed([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
+
+
+def added(column: pa.ChunkedArray) -> Floats:
+    """Sums of a column by set as doubles (rows,); where all that is added is NULL, 0."""
+    return np.asarray(column.cast(pa.float64()).fill_null(0).to_numpy())
 
 
 def chosen(db: Relations, query: CountQuery, seen: Observed, values: int) -> tuple[list[tuple[Any, ...]], Floats]:

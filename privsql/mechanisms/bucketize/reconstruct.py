@@ -14,7 +14,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.answers.seen import Observed, QuestionOn, sets
+from privsql.answers.seen import Observed, QuestionOn, added, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.tables import size_of_bucket
@@ -91,7 +91,7 @@ def observe(asked: QuestionOn, roles: Roles, facts: dict[str, Any], seen_through
     def less(name: str, sums: Floats) -> Floats:
         if name not in rows.column_names:
             return sums
-        weights = rows[name].to_numpy().astype(np.float64) * each
+        weights = added(rows[name]) * each
         return np.asarray(sums - np.bincount(ranks, weights, minlength=len(sums))[:, None])
 
     return replace(seen, observed=less("pairs", seen.observed), amounts=less("amounts", seen.amounts))
