@@ -71,6 +71,26 @@ def test_the_specification_is_valid() -> None:
     assert spec.mechanism.algorithm == "optimal"
 
 
+def test_the_columns_and_groups_make_a_release(tmp_path: Path) -> None:
+    """The keys as they stand, over a table with such diseases."""
+    from privsql import build, publish, verify
+
+    query = (
+        "SELECT 20 + i % 60 AS age, 1 + (i // 21) % 3 AS stage, ['flu', 'cold', 'HIV', 'asthma', 'angina', 'leukemia', "
+        "'gout', 'lymphoma', 'flu', 'cold', 'lung', 'asthma', 'angina', 'skin', 'gout', 'ulcer', 'ulcer', 'mumps', "
+        "'mumps', 'none', 'none'][1 + i % 21] AS disease FROM range(6300) t(i)"
+    )
+    write(tmp_path / "people.parquet", query)
+    block = next(text for kind, text in BLOCKS if kind == "toml" and "[mechanism.groups" in text)
+    asked = tomllib.loads(block, parse_float=str)
+    asked["columns"]["quasi_identifiers"] = ["age"]
+    to = {"name": "groups", "to": tmp_path / "groups.duckdb"}
+    spec = build(asked | {"source": {"file": tmp_path / "people.parquet"}, "release": to})
+    done = publish(spec)
+    assert {"cancer", "cancer.1", "disease = HIV"} <= {one["name"] for one in done.facts["bounds"]}
+    assert verify(tmp_path / "groups.duckdb", spec).ok
+
+
 @pytest.mark.slow
 def test_the_python_example_runs(place: Path) -> None:
     """In the folder where the commands have run."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, named, temp
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
 from privsql.exact import text
+from privsql.mechanisms.bucketize.bounds import put_members, stated_bounds
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 
 if TYPE_CHECKING:
@@ -44,27 +45,29 @@ class Beliefs:
     """``overall``: the highest belief in a whole sensitive value; ``sure``: records, in any single column.
 
     By the name of every single sensitive column, ``columns``: the highest belief in each of its values, as text, and
-    ``sure_of``.
+    ``sure_of``. ``bounded``: the highest belief in each set of values that has a bound, by its name.
     """
 
     overall: Fraction
     sure: Sure
     columns: dict[str, dict[str, Fraction]]
     sure_of: dict[str, Sure] = field(default_factory=dict)
+    bounded: dict[str, Fraction] = field(default_factory=dict)
 
     def as_facts(self) -> dict[str, Any]:
         """``highest_belief`` and ``certain``; fractions as exact texts."""
         highest = {name: {value: text(most) for value, most in of.items()} for name, of in self.columns.items()}
         sure = {name: found.as_json() for name, found in self.sure_of.items()}
+        bounded = {"bounded": {name: text(most) for name, most in self.bounded.items()}} if self.bounded else {}
         return {
-            "highest_belief": {"overall": text(self.overall), "components": highest},
+            "highest_belief": {"overall": text(self.overall), "components": highest, **bounded},
             "certain": self.sure.as_json() | {"components": sure},
         }
 
 
-def measured(db: Relations, st: exp.Table, setting: dict[str, int], roles: Roles) -> Beliefs:
-    """What the sensitive table ``st`` (bid, s0.., count) of a release says."""
-    size = size_of_bucket(setting, column("bid", "h"))
+def measured(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> Beliefs:
+    """What the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
+    size = size_of_bucket(facts["setting"], column("bid", "h"))
     listed = exp.select("bid", *roles.sa(), named(column("count"), "held")).from_(st).subquery()
     tallies = {key: _held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
     columns, sure_of, parts = {}, {}, []
@@ -77,7 +80,31 @@ def measured(db: Relations, st: exp.Table, setting: dict[str, int], roles: Roles
         _sure(_peaks(db, exp.union(*parts, distinct=False).subquery(), size)) if len(parts) > 1 else sure_of[own.name]
     )
     db.drop(*(f"held_{key}" for key in tallies))
-    return Beliefs(overall, sure, columns, sure_of)
+    bounded: dict[str, Fraction] = {}
+    for one, most in zip(stated_bounds(facts), of_sets(db, st, values, facts, roles), strict=True):
+        bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
+    return Beliefs(overall, sure, columns, sure_of, bounded)
+
+
+def together(st: exp.Table, values: exp.Table, members: exp.Table, roles: Roles) -> exp.Expr:
+    """How many of each bucket's values belong to each set of ``members`` (bound, code)."""
+    holes: Holes = {"st": st, "values": values, "members": members, "same_value": same("st", "v", roles.sa_keys)}
+    return fill("bucketize/together", holes).subquery()
+
+
+def of_sets(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> list[Fraction]:
+    """The highest belief in every set of values with a bound, in the order of ``facts``."""
+    stated = stated_bounds(facts)
+    if not stated:
+        return []
+    put_members(db, "sets", stated)
+    size, number = size_of_bucket(facts["setting"], column("bid", "h")), column("bound", "h")
+    holes: Holes = {"held": together(st, values, temp("sets"), roles), "key": number, "label": number, "size": size}
+    found = [Fraction(0)] * len(stated)
+    for bound, records, most in db.rows(fill("bucketize/highest", holes)):
+        found[bound] = max(found[bound], _share(records, most))
+    db.drop("sets")
+    return found
 
 
 def _held(db: Relations, st: exp.Table, key: str) -> exp.Expr:
@@ -119,8 +146,20 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     overall, columns = facts["highest_belief"]["overall"], facts["highest_belief"]["components"]
     tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in columns.items()]
     shown = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN]]
-    together = [f"{overall} (together)"] if len(tops) > 1 else []
+    whole = [f"{overall} (together)"] if len(tops) > 1 else []
     return [
-        ("highest belief", ", ".join([*shown, *together])),
+        ("highest belief", ", ".join([*shown, *whole])),
+        *_bounded(facts),
         ("certain", f"{facts['certain']['certain']:,} records; {facts['certain']['above_half']:,} above 1/2"),
     ]
+
+
+def _bounded(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The sets of values with a bound that is nearly reached, and how many more there are."""
+    highest = facts["highest_belief"].get("bounded", {})
+    stated = [one for one in stated_bounds(facts) if one.name in highest]
+    if not stated:
+        return []
+    nearest = sorted(stated, key=lambda one: -Fraction(highest[one.name]) / one.threshold)
+    shown = [f"{one.name} {highest[one.name]} (at most {text(one.threshold)})" for one in nearest[:SHOWN]]
+    return [("bounded", ", ".join(shown) + (f", and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""))]

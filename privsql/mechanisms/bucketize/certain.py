@@ -100,6 +100,7 @@ def said(found: Mapping[str, int]) -> str:
     shown = [f"{name} ({number:,} people)" for name, number in list(found.items())[:SHOWN]]
     more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
     return (
-        f"certain, whoever looks: {', '.join(shown)}{more}; what works is a threshold below 1, larger buckets, "
-        "a threshold that is written as 1, or --allow-certain (allow_certain = true), which says that it is meant"
+        f"certain, whoever looks: {', '.join(shown)}{more}; what works is a threshold below 1, larger buckets, for "
+        "one of several columns a bound of its own ([mechanism.components]), a threshold that is written as 1, or "
+        "--allow-certain (allow_certain = true), which says that it is meant"
     )

@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.exact import text
-from privsql.mechanisms.bucketize import beliefs, certain
+from privsql.mechanisms.bucketize import beliefs, certain, groupchecks
 from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
@@ -60,6 +60,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     }
     return [
         *fake_checks(db, manifest, read(manifest)),
+        *groupchecks.checks(db, manifest, read(manifest)),
         Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
         Check(
             "thresholds are fractions in (0, 1]",
@@ -103,11 +104,11 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
 
 def measured(db: Relations, manifest: Manifest) -> dict[str, Any]:
     """How far beliefs go, from ST."""
-    return beliefs.measured(db, temp("v_st"), manifest.facts["setting"], manifest.roles).as_facts()
+    return beliefs.measured(db, temp("v_st"), temp("v_values"), manifest.facts, manifest.roles).as_facts()
 
 
 def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
-    """Every value's threshold, and the largest share of a bucket that has it."""
+    """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
     keys = manifest.roles.sa_keys
     holes: Holes = {
         "st": temp("v_st"),
@@ -122,7 +123,7 @@ def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
     for code, *shown, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
         most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
         found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]))
-    return list(found.values())
+    return [*groupchecks.promised(db, manifest), *found.values()]
 
 
 def long_checks(manifest: Manifest) -> list[Check]:
@@ -145,6 +146,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
     return [
         Check("parameters are those of the specification", lambda: _parameters(read(manifest), asked)),
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
+        *groupchecks.source_checks(db, manifest, source, asked),
         *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
         _joint(db, manifest, asked),

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
+from privsql.mechanisms.bucketize import crossing, flow
 
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+if TYPE_CHECKING:
+    from privsql.mechanisms.bucketize.families import Tree
+    from privsql.mechanisms.bucketize.flow import Flags
+    from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,27 @@ def transport(supply: Ints, limits: Ints, demand: Ints) -> Flow:
 
 
 def allocate(problem: Problem, setting: Setting) -> Flow:
-    """Transport the records of ``problem`` to the buckets of ``setting``."""
+    """Transport the records of ``problem`` to the buckets of ``setting``; with two trees, of at most two sizes."""
     sizes = np.array(setting.sizes, dtype=np.int64)
     buckets = np.array(setting.buckets, dtype=np.int64)
-    return transport(problem.counts, problem.columns(setting.sizes) * buckets, sizes * buckets)
+    if len(problem.trees) < 2:
+        limits = problem.columns(setting.sizes) * buckets
+        sets = [(tree, problem.floors(tree.bounds, sizes) * buckets) for tree in problem.trees]
+        return send(problem.counts, limits, sizes * buckets, *sets)
+    found = crossing.allocate(problem, setting)
+    none = np.zeros(len(problem.counts), dtype=bool)
+    if isinstance(found, crossing.Cut):
+        return Flow(np.zeros((len(none), len(sizes)), dtype=np.int64), problem.records, none)
+    return Flow(found, 0, none)
+
+
+def send(supply: Ints, limits: Ints, demand: Ints, sets: tuple[Tree, Ints] | None = None) -> Flow:
+    """``transport``, or where there is a tree of bounded sets (N, k) the same through that."""
+    if sets is None:
+        return transport(supply, limits, demand)
+    allocation, blocked = flow.tree_transport(sets[0], supply, limits, sets[1], demand)
+    left = int(supply.sum() - allocation.sum())
+    return Flow(allocation, left, blocked if left else np.zeros_like(blocked))
 
 
 def violation(problem: Problem, plan: Plan) -> str | None:
@@ -79,6 +98,16 @@ def violation(problem: Problem, plan: Plan) -> str | None:
         for i, threshold in enumerate(problem.thresholds):
             if int(allocation[i, j]) > threshold.numerator * size // threshold.denominator * buckets:
                 return f"value {i} has more records in the buckets of size {size} than its threshold allows"
+    return _beyond_bounds(problem, plan)
+
+
+def _beyond_bounds(problem: Problem, plan: Plan) -> str | None:
+    """The same for sets of values."""
+    for j, (size, buckets) in enumerate(plan.setting.items):
+        for one in problem.bounds:
+            held = sum(int(plan.allocation[i, j]) for i in one.members)
+            if held > one.threshold.numerator * size // one.threshold.denominator * buckets:
+                return f"{one.name} has more records in the buckets of size {size} than its bound allows"
     return None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
+from privsql.mechanisms.bucketize.hall import allocate
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
 from privsql.mechanisms.bucketize.twosize import best_two_size
 
@@ -34,8 +36,10 @@ def partition(problem: Problem, setting: Setting) -> Ints:
     """Record partition between two sizes (paper, section 4.3); shape (m, 2).
 
     T1 first gets a_i1 = min(u_i1, o_i); what is too much moves to T2, the most sensitive values first (the paper
-    leaves the order open).
+    leaves the order open). Where sets of values are bounded, any partition that keeps the bounds.
     """
+    if problem.trees:
+        return allocate(problem, setting).allocation
     (size1, b1), (size2, b2) = setting.items
     limits = problem.columns([size1, size2]) * np.array([b1, b2], dtype=np.int64)
     first = np.minimum(limits[:, 0], problem.counts)
@@ -68,6 +72,6 @@ def multi_size(problem: Problem) -> Setting | None:
             setting = split
         columns = partition(part, setting) if len(setting.items) == 2 else part.counts[:, None]
         for j, item in enumerate(setting.items):
-            below = Problem(columns[:, j], part.thresholds, part.smallest, part.largest)
+            below = replace(part, counts=columns[:, j])
             parts.append((below, Setting((item,))))
     return Setting.of(total)

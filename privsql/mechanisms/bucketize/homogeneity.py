@@ -13,6 +13,8 @@ from privsql.attacks.finding import Finding
 from privsql.attacks.suite import Adversary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from privsql.attacks.suite import Learnt
     from privsql.mechanisms.bucketize.scene import Buckets
 
@@ -21,7 +23,7 @@ KNOWS = "the person's quasi-identifiers; looks for buckets in which one value st
 
 
 def attack(scene: Buckets) -> list[Finding]:
-    """Share of buckets in which the posterior of a value exceeds its bound; how many hold one value only."""
+    """Share of buckets in which the posterior of a value, or of a group, exceeds its bound; how many hold one value."""
     bid, _, count = scene.listed
     _, rank = np.unique(bid, return_inverse=True)
     listed = np.bincount(rank, count)
@@ -29,7 +31,7 @@ def attack(scene: Buckets) -> list[Finding]:
     np.maximum.at(most, rank, count)
     certainty = most / listed
     alone = int((most == listed).sum())
-    over = len({row[0] for row in scene.over})
+    over = len(scene.broken)
     return [
         Finding(
             NAME,
@@ -41,9 +43,16 @@ def attack(scene: Buckets) -> list[Finding]:
             highest=float(certainty.max()),
             above=over / len(listed),
             baseline=scene.baseline,
-            notes=(f"{alone:,} buckets hold a single value",) if alone else (),
+            notes=tuple(_notes(scene, alone)),
         )
     ]
+
+
+def _notes(scene: Buckets, alone: int) -> Iterator[str]:
+    if alone:
+        yield f"{alone:,} buckets hold a single value"
+    if scene.together:
+        yield f"bounds on {len(scene.together):,} groups of values are counted"
 
 
 def _attack(learnt: Learnt[Buckets]) -> list[Finding]:

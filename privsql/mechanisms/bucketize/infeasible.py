@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from privsql.mechanisms.bucketize.relaxation import Relaxation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from privsql.mechanisms.bucketize.bounds import Bound
     from privsql.mechanisms.bucketize.model import Problem
 
 STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
@@ -29,7 +31,12 @@ def explain(problem: Problem, algorithm: str, exists: Callable[[Problem], bool])
     if n == 0:
         return InfeasibleError("the source has no records to publish")
     details: dict[str, object] = {}
-    reason = _rare_threshold(problem, details) or _hall(problem, details) or _shape(problem, algorithm)
+    reason = (
+        _rare_threshold(problem, details)
+        or _rare_group(problem, details)
+        or _hall(problem, details)
+        or _shape(problem, algorithm)
+    )
     return InfeasibleError(f"{reason}; {_remedy(problem, algorithm, exists, details)}", details)
 
 
@@ -50,6 +57,63 @@ def _rare_threshold(problem: Problem, details: dict[str, object]) -> str | None:
     )
 
 
+def _rare_group(problem: Problem, details: dict[str, object]) -> str | None:
+    """The same for a set of values with a bound of its own."""
+    n = problem.records
+    worst = max(problem.bounds, key=lambda one: _frequency(problem, one) / one.threshold, default=None)
+    if worst is None or _frequency(problem, worst) <= worst.threshold:
+        return None
+    details |= {"group": worst.name, "room": int(n * worst.threshold)}
+    details["records"] = int(problem.counts[list(worst.members)].sum())
+    frequency, threshold = float(_frequency(problem, worst)), float(worst.threshold)
+    return f"{worst.name!r} has frequency {frequency:.6g} above its bound {threshold:.6g}"
+
+
+def _frequency(problem: Problem, bound: Bound) -> Fraction:
+    return Fraction(int(problem.counts[list(bound.members)].sum()), problem.records)
+
+
+def _of_groups(problem: Problem, exists: Callable[[Problem], bool], details: dict[str, object]) -> str | None:
+    """What would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
+
+    None if there are no such bounds, or the values' own thresholds stand in the way as well.
+    """
+    tightest = sorted(problem.bounds, key=lambda one: one.threshold / max(_frequency(problem, one), Fraction(1, 10**9)))
+    for one in tightest[:SHOWN]:
+        wider = _nearest(partial(_exists_with, problem, exists, one), one.threshold)
+        if wider is not None:
+            details |= {"group": one.name, "nearest_group": {one.name: text(wider)}}
+            return f"{text(wider)} for {one.name!r}"
+    shift = _nearest(lambda shift: exists(_shifted(problem, shift)), Fraction(0)) if problem.bounds else None
+    if shift is None:
+        return None
+    details |= {"nearest_group_shift": text(shift)}
+    return f"bounds of groups higher by {text(shift)}"
+
+
+def _shifted(problem: Problem, shift: Fraction) -> Problem:
+    """With bounds on sets of values min(1, f' + shift)."""
+    wider = (replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in problem.bounds)
+    return replace(problem, bounds=tuple(wider))
+
+
+def _exists_with(problem: Problem, exists: Callable[[Problem], bool], bound: Bound, threshold: Fraction) -> bool:
+    """Whether there is a plan with another threshold for one of the bounds."""
+    bounds = tuple(replace(one, threshold=threshold) if one is bound else one for one in problem.bounds)
+    return exists(replace(problem, bounds=bounds))
+
+
+def _nearest(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
+    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
+    low, high = int(start * STEP), STEP
+    if not feasible(Fraction(1)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
+    return Fraction(high, STEP)
+
+
 def _hall(problem: Problem, details: dict[str, object]) -> str | None:
     """A set of values with more records than any setting of these sizes has room for."""
     if not len(problem.sizes):
@@ -63,8 +127,8 @@ def _hall(problem: Problem, details: dict[str, object]) -> str | None:
     details |= {"hall_set": names, "records": records, "room": room}
     listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    held = problem.capacity[values].sum(axis=0).tolist()
-    shares = (Fraction(min(s, c), s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
+    held = problem.room(values).tolist()
+    shares = (Fraction(c, s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
     best = int(problem.records * max(shares))
     if best < records:
         details["room"] = best
@@ -88,9 +152,10 @@ def _shape(problem: Problem, algorithm: str) -> str:
 
 
 def _remedy(problem: Problem, algorithm: str, exists: Callable[[Problem], bool], details: dict[str, object]) -> str:
-    """What would work: a wider threshold, larger buckets, another algorithm."""
-    offers = []
-    shift = _nearest_shift(problem, exists)
+    """What would work: wider bounds or thresholds, larger buckets, another algorithm."""
+    groups = _of_groups(problem, exists, details)
+    offers = [groups] if groups else []
+    shift = None if groups else _nearest_shift(problem, exists)
     if shift is not None:
         details["nearest_shift"] = text(shift)
         details["nearest"] = {problem.label(i): text(min(Fraction(1), f + shift)) for i, f in _first(problem)}
@@ -102,7 +167,13 @@ def _remedy(problem: Problem, algorithm: str, exists: Callable[[Problem], bool],
     enough = all(
         Fraction(int(o), problem.records) <= f for o, f in zip(problem.counts, problem.thresholds, strict=True)
     )
-    if algorithm != "optimal" and not offers and enough and search(problem, None, 0.5) is not None:
+    if (
+        algorithm != "optimal"
+        and len(problem.trees) < 2
+        and not offers
+        and enough
+        and search(problem, None, 0.5) is not None
+    ):
         offers.append("algorithm = 'optimal'")
     return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
 
@@ -112,25 +183,21 @@ def _first(problem: Problem) -> list[tuple[int, Fraction]]:
 
 
 def _nearest_shift(problem: Problem, exists: Callable[[Problem], bool]) -> Fraction | None:
-    """Smallest d on the grid such that thresholds min(1, f' + d) have a plan; feasibility only grows with d."""
+    """Smallest d on the grid such that thresholds min(1, f' + d) have a plan, and so for sets of values."""
 
-    def feasible(step: int) -> bool:
-        shifted = tuple(min(Fraction(1), f + Fraction(step, STEP)) for f in problem.thresholds)
-        return exists(replace(problem, thresholds=shifted))
+    def feasible(shift: Fraction) -> bool:
+        shifted = tuple(min(Fraction(1), f + shift) for f in problem.thresholds)
+        return exists(replace(_shifted(problem, shift), thresholds=shifted))
 
-    low, high = 0, STEP
-    if not feasible(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if feasible(middle) else (middle, high)
-    return Fraction(high, STEP)
+    return _nearest(feasible, Fraction(0))
 
 
 def _nearest_largest(problem: Problem, exists: Callable[[Problem], bool]) -> int | None:
     """The first of a few larger M' that has a plan."""
     n = problem.records
     if any(Fraction(int(o), n) > f for o, f in zip(problem.counts, problem.thresholds, strict=True)):
+        return None
+    if any(_frequency(problem, one) > one.threshold for one in problem.bounds):
         return None
     wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)]))
     return next((int(w) for w in wider if w > problem.largest and exists(replace(problem, largest=int(w)))), None)

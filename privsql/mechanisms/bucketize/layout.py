@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from privsql.mechanisms.bucketize.crossing import Pair
+from privsql.mechanisms.bucketize.dealing import BLOCKS, across, along_lines
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.mechanisms.bucketize.families import Tree
     from privsql.mechanisms.bucketize.model import Ints, Plan
     from privsql.noise import Shuffler
 
@@ -26,18 +30,21 @@ Chunk = tuple[int, Bids]  # a value and the buckets of some of its records
 LAYOUTS = ("well-mixed", "round-robin", "largest-first")
 
 
-def arrange(plan: Plan, layout: str, noise: Shuffler) -> Bids:
-    """Bucket of every record (n,), values in the order of the plan's rows, records of a value in random order."""
+def arrange(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree] = ()) -> Bids:
+    """Bucket of every record (n,), values in the order of the plan's rows, records of a value in random order.
+
+    ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
+    """
     counts = plan.allocation.sum(axis=1)
     starts = np.cumsum(counts) - counts
     bids = np.empty(int(counts.sum()), dtype=np.int32)
     filled, chunks = starts.copy(), np.zeros(len(counts), dtype=np.int64)
-    for value, chosen in _slots(plan, layout, noise):
+    for value, chosen in _even(plan, layout, noise, trees) if trees else _slots(plan, layout, noise):
         bids[filled[value] : filled[value] + len(chosen)] = chosen
         filled[value] += len(chosen)
         chunks[value] += 1
     # A single chunk of a well-mixed layout is in uniformly random order already.
-    mixed = np.flatnonzero(chunks > (1 if layout == "well-mixed" else 0))
+    mixed = np.flatnonzero(chunks > (1 if layout == "well-mixed" and not trees else 0))
     for value in mixed.tolist():
         noise.shuffle(bids[starts[value] : filled[value]])
     return bids
@@ -55,6 +62,23 @@ def _slots(plan: Plan, layout: str, noise: Shuffler) -> Iterator[Chunk]:
         for value, chosen in fill(plan.allocation[:, j], buckets, noise):
             if len(chosen):
                 yield value, chosen + base
+        base += buckets
+
+
+def _even(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree]) -> Iterator[Chunk]:
+    """The same where sets of values are bounded (``dealing``); bucket numbers are random within a size."""
+    base = 0
+    for j, buckets in enumerate(plan.setting.buckets):
+        records = plan.allocation[:, j]
+        if len(trees) > 1:
+            slots = across(records, buckets, Pair(*trees), noise)
+        else:
+            slots = along_lines(records, buckets, trees[0], noise, BLOCKS if layout == "well-mixed" else 1)
+        number = (base + noise.permutation(buckets)).astype(np.int32)
+        chosen = number[slots.buckets[np.argsort(slots.values, kind="stable")]]
+        for value, part in enumerate(np.split(chosen, np.cumsum(records)[:-1])):
+            if len(part):
+                yield value, part
         base += buckets
 
 

@@ -17,7 +17,7 @@ from privsql.attacks.suite import Suite
 from privsql.engine.names import label
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
-from privsql.errors import InfeasibleError
+from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import linear
 from privsql.mechanisms.bucketize import beliefs, certain, certainty, corruption, exclusion, fakes, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
@@ -34,7 +34,7 @@ from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.search import find
 from privsql.mechanisms.bucketize.suppress import kept, refuse_observed, spread
 from privsql.mechanisms.bucketize.tables import tables, view
-from privsql.mechanisms.bucketize.thresholds import thresholds
+from privsql.mechanisms.bucketize.thresholds import bounds_of, thresholds
 from privsql.mechanisms.bucketize.through import through
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 
@@ -97,7 +97,10 @@ def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Prob
         smallest=asked.min_bucket_size,
         largest=_largest(asked, len(counts)),
         labels=tuple(domain.labels),
+        bounds=bounds_of(db, domain, asked) if domain.counts else (),
     )
+    if len(problem.trees) > 1 and asked.composition != "well-mixed":
+        raise UsageError(f"mechanism.layout: {asked.composition!r} does not keep groups that cross; take 'well-mixed'")
 
     def plan_of(problem: Problem) -> Plan:
         return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds)
@@ -113,7 +116,8 @@ def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Prob
 def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     found, problem = search(db, source, asked)
-    noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels))
+    together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
+    noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels), *together)
     counts = np.array(source.counts, dtype=np.int64)
     roles = source.roles
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
@@ -147,7 +151,7 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
     db.drop("composition", "fractions", "meetings")
     db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
-    facts |= beliefs.measured(db, temp("published"), facts["setting"], roles).as_facts()
+    facts |= beliefs.measured(db, temp("published"), temp("domain"), facts, roles).as_facts()
     if certain.reached(facts) and not certain.free(asked):
         excused = certain.written(asked, problem.labels, problem.thresholds)
         values = certain.listed(roles, table("privsql_values", "release"))
@@ -166,6 +170,7 @@ def _summary(found: Plan, source: Records, problem: Problem) -> dict[str, Any]:
         "proof": found.proof,
         "setting": {str(size): buckets for size, buckets in found.setting.items},
         **({"left_out": left_out} if left_out else {}),
+        **({"bounds": [one.as_fact() for one in problem.bounds]} if problem.bounds else {}),
     }
 
 
@@ -194,7 +199,7 @@ def _largest(asked: Bucketize, values: int) -> int:
 def _laid(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> tuple[Bids, fakes.Hidden | None]:
     """Buckets of all records, value by value, and the fakes beside them."""
     if not asked.fake_values:
-        return arrange(found, asked.composition, noise), None
+        return arrange(found, asked.composition, noise, problem.trees), None
     hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
     return hidden.bids, hidden
 
@@ -286,7 +291,9 @@ def promise(asked: Bucketize) -> str:
     given = asked.threshold
     exceptions = f", {len(given.values)} values less or more" if given.values else ""
     absent = ", of those who are there" if asked.absence == "unobservable" else ""
-    return f"<= {given.default or 'as queried'}{exceptions}{absent}"
+    own = [f"; {name} {rule.default or 'as queried'}" for name, rule in asked.components.items()]
+    own += [f"; {name} {group.threshold}" for name, group in asked.groups.items()]
+    return f"<= {given.default or 'as queried'}{exceptions}{''.join(own)}{absent}"
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from privsql.mechanisms.bucketize.families import Tree, families
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from privsql.mechanisms.bucketize.bounds import Bound
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -25,7 +29,8 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 class Problem:
     """Counts and thresholds per sensitive value, and the bucket sizes that may be used.
 
-    ``smallest`` and ``largest`` are the publisher's M and M'; ``sizes`` is what remains of that range.
+    ``smallest`` and ``largest`` are the publisher's M and M'; ``sizes`` is what remains of that range. ``bounds``:
+    what sets of values may have together.
     """
 
     counts: Ints  # (m,)
@@ -33,6 +38,7 @@ class Problem:
     smallest: int = 2
     largest: int = 50
     labels: tuple[str, ...] = ()  # (m,), for messages
+    bounds: tuple[Bound, ...] = ()
 
     def label(self, value: int) -> str:
         """Text of a sensitive value for messages."""
@@ -45,7 +51,7 @@ class Problem:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Usable bucket sizes (K,): M <= S <= min(M', n) with sum_i min(F_iS, o_i) >= S."""
+        """Usable bucket sizes (K,): M <= S <= min(M', n) that can be filled, sum_i min(F_iS, o_i) >= S."""
         if not self.records:
             return np.zeros(0, dtype=np.int64)
         weak = min(-(-f.denominator // f.numerator) for f in self.thresholds)
@@ -53,13 +59,38 @@ class Problem:
         every = np.array(span, dtype=np.int64)
         if not len(every):
             return every
-        usable = np.minimum(staircases(self.thresholds, every), self.counts[:, None]).sum(axis=0) >= every
-        return np.asarray(every[usable])
+        held = np.minimum(staircases(self.thresholds, every), self.counts[:, None])
+        return np.asarray(every[self._let_through(held, every) >= every])
 
     @cached_property
     def capacity(self) -> Ints:
         """F (m, K): F_iS for the usable sizes."""
         return staircases(self.thresholds, self.sizes)
+
+    @cached_property
+    def trees(self) -> tuple[Tree, ...]:
+        """The bounded sets of values as none, one or two trees; ``UsageError`` if they need more."""
+        return families(self.bounds, len(self.counts))
+
+    def room(self, values: NDArray[Any]) -> Ints:
+        """The most records of ``values`` (flags or indices) in one bucket of each usable size (K,): a Hall bound.
+
+        min(S, sum F_iS), less where sets of values are bounded; with two trees the smaller of what each allows.
+        """
+        if not self.trees:
+            return np.asarray(np.minimum(self.sizes, self.capacity[values].sum(axis=0)))
+        held = np.zeros_like(self.capacity)
+        held[values] = self.capacity[values]
+        return self._let_through(held, self.sizes)
+
+    def _let_through(self, held: Ints, sizes: Ints) -> Ints:
+        """What trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
+        each = [tree.rank(held, self.floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
+        return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
+
+    def floors(self, bounds: Sequence[Bound], sizes: Ints) -> Ints:
+        """floor(f'_G * S) for every bound and size (N, K)."""
+        return staircases([one.threshold for one in bounds], sizes)
 
     @cached_property
     def by_threshold(self) -> NDArray[np.intp]:

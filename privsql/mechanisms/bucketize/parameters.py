@@ -2,88 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.exact import Linear, linear
-from privsql.model.parameters import NUMBER, Parameters, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-Rule = Annotated[
-    Linear,
-    BeforeValidator(lambda v: v if isinstance(v, Linear) else linear(v)),
-    PlainSerializer(str),
-    WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
-]
-
-
-class Threshold(BaseModel):
-    """f' for every sensitive value: a rule in the frequency f, exceptions by value, or a query.
-
-    In TOML a plain number or string is the rule; a table has ``default`` and exceptions, or ``query``, a SELECT
-    that yields the sensitive column(s) and a last column with the threshold (exact: decimal, integer or text).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-    default: Rule | None = None
-    values: dict[str, Share] = Field(default_factory=dict)
-    query: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return {"default": given}
-        if "values" in given and isinstance(given["values"], dict):
-            return given
-        return {
-            **{key: given[key] for key in ("default", "query") if key in given},
-            "values": {key: value for key, value in given.items() if key not in ("default", "query")},
-        }
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Threshold:
-        if self.query is not None and (self.default is not None or self.values):
-            raise ValueError("a threshold query stands alone, without default and exceptions")
-        if self.default is not None and self.default.slope == 0 and not 0 < self.default.intercept <= 1:
-            raise ValueError(f"threshold {self.default} lies outside (0, 1]")
-        if self.query is None and self.default is None:
-            raise ValueError("give a threshold, such as '8*f + 0.02', or a table with a default")
-        return self
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether all values have the same threshold whatever their frequency."""
-        return self.query is None and not self.values and self.default is not None and self.default.slope == 0
-
-    def of(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """f'_i for every value by its label and its number of records; ``ValueError`` if one is not in (0, 1]."""
-        rule = self.default or Linear(Fraction(0), Fraction(1))
-        unknown = sorted(set(self.values) - set(labels))
-        if unknown:
-            raise ValueError(f"threshold for {unknown[0]!r}, which is not a value of the sensitive column")
-        n = sum(counts)
-        found = []
-        for label, count in zip(labels, counts, strict=True):
-            value = self.values.get(label) or rule.at(Fraction(count, n))
-            if value <= 0:
-                raise ValueError(f"threshold {rule} is {float(value):g} for value {label}; it must be above 0")
-            found.append(value)
-        return tuple(found)
+from privsql.mechanisms.bucketize.rules import Group, Threshold
+from privsql.model.parameters import Parameters
 
 
 class Bucketize(Parameters):
@@ -93,6 +17,10 @@ class Bucketize(Parameters):
     ``suppress`` as many of its records as must be left out, at random, and count them. Whoever sees who is missing
     learns their value, so that needs ``absence = "unobservable"``: the publisher states that adversaries do not know
     who is in the table.
+
+    ``components``: a threshold, written as ``threshold`` is, for each of some columns of a compound sensitive
+    attribute; ``groups``: named sets of values with a threshold each. In every bucket the records with one part, or
+    with a value of the group, are at most threshold * size.
 
     ``fake_values``: sigma values that no record of the bucket has are listed in every bucket, so each value stands at
     most once in a bucket. A listed value is real with probability |g|/(|g| + sigma), whichever it is. For a value
@@ -112,6 +40,10 @@ class Bucketize(Parameters):
     threshold: Threshold = Field(
         description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
     )
+    components: dict[str, Threshold] = Field(
+        default_factory=dict, description="Thresholds of single columns of a compound sensitive attribute."
+    )
+    groups: dict[str, Group] = Field(default_factory=dict, description="Values that are bounded together, by name.")
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
     layout: Literal["well-mixed", "round-robin", "largest-first"] | None = Field(
@@ -158,9 +90,27 @@ class Bucketize(Parameters):
             raise ValueError("uneven_fakes is about fake values; set fake_values to 1 or more")
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
+        self._bounded()
         if self.layout == "largest-first" and self.algorithm != "anatomy":
             raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
         return self
+
+    @property
+    def is_bounding(self) -> bool:
+        """Whether sets of values are bounded."""
+        return bool(self.components or self.groups)
+
+    def _bounded(self) -> None:
+        """``ValueError`` for what does not go with bounds on components and groups."""
+        name = "components" if self.components else "groups"
+        others = {
+            f"prune = {self.prune!r}": self.prune != "closed-form",
+            "fake_values": self.fake_values,
+            f"excess = {self.excess!r}": self.excess != "refuse",
+        }
+        wrong = next((shown for shown, given in others.items() if given), None)
+        if wrong is not None and self.is_bounding:
+            raise ValueError(f"{name} does not go with {wrong}, which bounds single values only")
 
     @property
     def composition(self) -> str:
@@ -175,10 +125,13 @@ class Stated(BaseModel):
 
 
 class Highest(Stated):
-    """The highest belief in a whole sensitive value, and in each value of each single sensitive column: exact texts."""
+    """The highest belief in a whole sensitive value, in each value of each single sensitive column, and in each bounded
+    set of values: exact texts.
+    """
 
     overall: str
     components: dict[str, dict[str, str]]
+    bounded: dict[str, str] = Field(default_factory=dict)
 
 
 class Sure(Stated):
@@ -203,6 +156,14 @@ class Certainty(Stated):
     anywhere: float | None = Field(default=None, ge=0, le=1)
 
 
+class Bounded(Stated):
+    """A set of values, by their ranks, and its threshold as an exact fraction."""
+
+    name: str
+    codes: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=1)
+    threshold: str = Field(pattern="^[1-9][0-9]{0,37}(/[1-9][0-9]{0,37})?$")
+
+
 class Facts(Stated):
     """What a release's manifest states of its plan."""
 
@@ -223,6 +184,7 @@ class Facts(Stated):
     certainty: Certainty | None = None
     uneven: dict[str, str] = Field(default_factory=dict)
     excluded_real: int | None = Field(default=None, ge=0)
+    bounds: list[Bounded] = Field(default_factory=list)
 
 
 PARAMETERS = Bucketize

@@ -1,8 +1,10 @@
 """The linear program over the numbers of buckets: Hall's cuts as they are needed, and a bound that is exact.
 
 Validity is linear in the numbers of buckets b (Hall/Gale): for every set X of values
-    sum_S min(S, sum_{i in X} F_iS) b_S >= sum_{i in X} o_i,       sum_S S b_S = n.
-So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow (``hall.transport``).
+    sum_S rho_S(X) b_S >= sum_{i in X} o_i,       sum_S S b_S = n,
+rho_S(X) = min(S, sum_{i in X} F_iS), or less where sets of values are bounded (``Problem.room``).
+So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow
+(``hall.send``); of two trees by one after the other, which is necessary for both together and so enough for a bound.
 
 The bound needs no trust in a solver: for any multipliers lambda_k >= 0
     LB = sum_k lambda_k o_k + n min_S ((S-1)^2 - sum_k lambda_k a_kS) / S
@@ -20,9 +22,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privsql.mechanisms.bucketize.hall import Flags, transport
+from privsql.mechanisms.bucketize.hall import send
 
 if TYPE_CHECKING:
+    from privsql.mechanisms.bucketize.flow import Flags
     from privsql.mechanisms.bucketize.model import Ints, Problem
 
 Floats = NDArray[np.float64]
@@ -37,7 +40,7 @@ class Relaxation:
     """The linear program over b / n, with the Hall cuts met so far."""
 
     problem: Problem
-    rows: list[Ints] = field(default_factory=list)  # a_kS = min(S, sum_{i in X_k} F_iS), shape (K,)
+    rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
     needs: list[int] = field(default_factory=list)  # o_k = sum_{i in X_k} o_i
     sets: list[NDArray[np.intp]] = field(default_factory=list)  # X_k
     solution: Floats | None = None  # b / n, shape (K,)
@@ -46,7 +49,7 @@ class Relaxation:
 
     def add(self, values: Flags | NDArray[np.intp]) -> bool:
         """Add the cut of a set of values; False if it is there already."""
-        row = np.minimum(self.problem.sizes, self.problem.capacity[values].sum(axis=0))
+        row = self.problem.room(values)
         need = int(self.problem.counts[values].sum())
         if any(need <= old and (row >= known).all() for known, old in zip(self.rows, self.needs, strict=True)):
             return False
@@ -68,6 +71,9 @@ class Relaxation:
             seen.add(key)
         for length in np.unique(np.geomspace(1, len(order), 24).astype(int)):
             self.add(order[:length])
+        for tree in self.problem.trees:
+            for one in tree.bounds:
+                self.add(np.array(one.members))
 
     def solve(self) -> bool:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
@@ -122,12 +128,16 @@ class Relaxation:
         supply = (self.problem.counts.astype(object) * SCALE // self.problem.records).astype(np.int64)
         # Limits are rounded up: a tight value that misses its place by rounding would hide a true violation.
         limits = self.problem.capacity[:, used] * (fixed + 1)
-        flow = transport(supply, limits, self.problem.sizes[used] * fixed)
-        if not flow.blocked.any():
-            return None
-        row = np.minimum(self.problem.sizes, self.problem.capacity[flow.blocked].sum(axis=0))
-        short = int(self.problem.counts[flow.blocked].sum()) / self.problem.records - float(row @ share)
-        return flow.blocked if short > tolerance else None
+        sizes = self.problem.sizes[used]
+        for tree in self.problem.trees or (None,):
+            sets = (tree, self.problem.floors(tree.bounds, sizes) * (fixed + 1)) if tree is not None else None
+            blocked = send(supply, limits, sizes * fixed, sets).blocked
+            if not blocked.any():
+                continue
+            short = int(self.problem.counts[blocked].sum()) / self.problem.records
+            if short - float(self.problem.room(blocked) @ share) > tolerance:
+                return blocked
+        return None
 
     def _certify(self, multipliers: Floats) -> None:
         """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""

@@ -14,7 +14,10 @@ from privsql.attacks.scene import CHUNK, Scene
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, some, table, temp
 from privsql.errors import GuaranteeError
+from privsql.mechanisms.bucketize.bounds import stated_bounds
 from privsql.mechanisms.bucketize.fakes import LAW
+from privsql.mechanisms.bucketize.families import incidence
+from privsql.mechanisms.bucketize.model import staircases
 from privsql.mechanisms.bucketize.through import Through, through
 from privsql.mechanisms.bucketize.unmask import Listed
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
+    from privsql.mechanisms.bucketize.bounds import Bound
 
 
 TINY = 1e-30  # no division by 0
@@ -40,9 +44,8 @@ class Buckets(Scene):
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
     def excess(self) -> float:
-        """Share of the records in buckets in which a value exceeds its threshold."""
-        over = np.array(sorted({int(row[0]) for row in self.over}), dtype=np.int64)
-        return float(np.isin(self.parts, over).mean())
+        """Share of the records in buckets that break a bound."""
+        return float(np.isin(self.parts, self.broken).mean())
 
     def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """QIT and ST."""
@@ -136,6 +139,30 @@ class Buckets(Scene):
             return []
         holes: Holes = {"composition": temp("a_composition"), "values": temp("a_values")}
         return self.db.rows(fill("attack/over_bound", holes))
+
+    @cached_property
+    def together(self) -> list[Bound]:
+        """The bounds on sets of values."""
+        stated = stated_bounds(self.given.manifest.facts)
+        if max((max(one.members) for one in stated), default=0) >= len(self.bounds):
+            raise GuaranteeError("a bound is on values that are not listed; verify the release")
+        return stated
+
+    @cached_property
+    def broken(self) -> Ints:
+        """Buckets in which a value exceeds its threshold, or values together the bound of their group."""
+        over = np.unique(np.array([int(row[0]) for row in self.over], dtype=np.int64))
+        stated = self.together
+        if not stated:
+            return over
+        bid, code, count = self.listed
+        buckets, rank = np.unique(bid, return_inverse=True)
+        sizes, size = np.unique(np.bincount(rank, count).astype(np.int64), return_inverse=True)
+        listed = scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
+        held = (listed @ incidence(stated, len(self.bounds)).T).tocoo()
+        own, bound = held.coords
+        most = staircases([one.threshold for one in stated], sizes)
+        return np.union1d(over, buckets[own[held.data > most[bound, size[own]]]])
 
     @cached_property
     def classes(self) -> list[tuple[Ints, Ints]]:

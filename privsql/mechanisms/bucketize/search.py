@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from privsql.errors import GuaranteeError
+from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.bucketize import heuristics, optimal, pruning, relaxation, twosize
 from privsql.mechanisms.bucketize.hall import allocate, violation
 from privsql.mechanisms.bucketize.infeasible import explain
@@ -21,9 +21,10 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
     ``prune`` chooses the search for two sizes, ``seconds`` bounds the time ``optimal`` spends on proving.
-    Raises ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, and
-    ``GuaranteeError`` if the independent check rejects what a search found.
+    Raises ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, ``UsageError`` for bounds
+    that the algorithm does not keep, and ``GuaranteeError`` if the independent check rejects what a search found.
     """
+    _refuse_unbounded(problem, algorithm)
     solve = _solver(algorithm, prune)
     setting = solve(problem) if len(problem.sizes) else None
     lower_bound, proof = 0, "none"
@@ -37,6 +38,15 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
     if setting is None:
         raise explain(problem, algorithm, _exists(algorithm, solve))
     return checked(problem, Plan(algorithm, setting, allocate(problem, setting).allocation, lower_bound, proof))
+
+
+def _refuse_unbounded(problem: Problem, algorithm: str) -> None:
+    """``UsageError`` unless the algorithm keeps the bounds on sets of values exactly."""
+    keeping = {0: ALGORITHMS, 1: ALGORITHMS[1:], 2: ("one-size", "two-size")}[len(problem.trees)]
+    if algorithm not in keeping:
+        what = "groups that cross each other (of two columns, say)" if len(problem.trees) > 1 else "bounds on groups"
+        names = ", ".join(map(repr, keeping))
+        raise UsageError(f"mechanism.algorithm: {algorithm!r} does not keep {what}; take one of {names}")
 
 
 def checked(problem: Problem, plan: Plan) -> Plan:

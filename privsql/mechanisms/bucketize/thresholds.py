@@ -1,4 +1,4 @@
-"""Thresholds per sensitive value: from a rule over frequencies, with exceptions, or from a query."""
+"""Thresholds per sensitive value, and per set of values: from a rule over frequencies, with exceptions, or a query."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import column, fill, named, same, temp
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
 from privsql.errors import UsageError
 from privsql.exact import fraction
+from privsql.mechanisms.bucketize.bounds import Bound, Part, bounds, values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.bucketize.parameters import Threshold
+    from privsql.mechanisms.bucketize.parameters import Bucketize
+    from privsql.mechanisms.bucketize.rules import Threshold
     from privsql.model.records import Records
 
 EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -24,21 +27,44 @@ MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 def thresholds(db: Relations, domain: Records, asked: Threshold) -> tuple[Fraction, ...]:
     """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
     try:
-        found = _queried(db, domain, asked.query) if asked.query else asked.of(domain.labels, domain.counts)
+        given = queried(db, asked.query, temp("domain"), domain.roles.sa_keys, domain.labels) if asked.query else None
+        found = given or asked.of(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
-    most = max(domain.counts).bit_length()
     for label, value in zip(domain.labels, found, strict=True):
-        if value.denominator.bit_length() + most > MAX_BITS:
-            raise UsageError(f"mechanism.threshold: too many digits for value {label}; round the rule's numbers")
+        refuse_long(value, max(domain.counts), f"mechanism.threshold: too many digits for value {label}")
     return found
 
 
-def _queried(db: Relations, domain: Records, query: str) -> tuple[Fraction, ...]:
-    """The thresholds that the publisher's query yields, matched to the domain in SQL."""
+def bounds_of(db: Relations, domain: Records, asked: Bucketize) -> tuple[Bound, ...]:
+    """The bounds on components and groups; ``UsageError`` names what is wrong with one."""
+    if not asked.is_bounding:
+        return ()
+
+    def query(part: Part, given: str) -> tuple[Fraction, ...]:
+        holes: Holes = {"domain": temp("domain"), "key": column(part.key, "d")}
+        parts = fill("bucketize/parts", holes).subquery("parts")
+        own = exp.select(named(column("part"), "code"), "s0").distinct().from_(parts).subquery()
+        return queried(db, given, own, ("s0",), part.labels)
+
+    found = bounds(asked, values_of(db, temp("domain"), domain.roles, domain.counts), query)
+    for one in found:
+        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
+    return found
+
+
+def refuse_long(value: Fraction, records: int, what: str) -> None:
+    """``UsageError`` for a fraction that can't be compared in SQL with so many records."""
+    if value.denominator.bit_length() + records.bit_length() > MAX_BITS:
+        raise UsageError(f"{what}; round the rule's numbers")
+
+
+def queried(
+    db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
+) -> tuple[Fraction, ...]:
+    """The thresholds that the publisher's query yields, matched in SQL to ``domain``(code, s0..); or ``ValueError``."""
     db.own("given_thresholds", query)
     fields = db.fields(temp("given_thresholds"))
-    keys = domain.roles.sa_keys
     if len(fields) != len(keys) + 1:
         raise ValueError(
             f"the query yields {len(fields)} columns; it must yield {len(keys)} for the value and one more"
@@ -47,10 +73,10 @@ def _queried(db: Relations, domain: Records, query: str) -> tuple[Fraction, ...]
         raise ValueError(f"the query's column {fields[-1].name!r} is {fields[-1].type}; cast it to DECIMAL or VARCHAR")
     renamed = [named(column(field.name), key) for field, key in zip(fields, (*keys, "threshold"), strict=True)]
     db.make("threshold_rows", exp.select(*renamed).from_(temp("given_thresholds")))
-    holes = {"domain": temp("domain"), "given": temp("threshold_rows"), "same_value": same("d", "t", keys)}
+    holes: Holes = {"domain": domain, "given": temp("threshold_rows"), "same_value": same("d", "t", keys)}
     rows = db.rows(fill("bucketize/queried_thresholds", holes))
     db.drop("given_thresholds", "threshold_rows")
-    return tuple(_exact(label, row) for label, row in zip(domain.labels, rows, strict=True))
+    return tuple(_exact(label, row) for label, row in zip(labels, rows, strict=True))
 
 
 def _exact(label: str, row: tuple[object, ...]) -> Fraction:

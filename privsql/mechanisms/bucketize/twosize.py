@@ -7,7 +7,8 @@ For sizes S1 < S2 the list Gamma(S1, S2) of all (b1, b2) with S1 b1 + S2 b2 = n 
 * FC for size S, sum_i min(F_iS b, o_i) >= S b, is a cap on b that depends on S alone, because the difference of the
   two sides is concave in b and 0 at b = 0.
 
-So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is.
+So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
+bounded, further conditions of the same form are found as they are broken (``_broken``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.mechanisms.bucketize import crossing
+from privsql.mechanisms.bucketize.crossing import Cut
+from privsql.mechanisms.bucketize.hall import allocate
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
 
 if TYPE_CHECKING:
@@ -110,7 +114,10 @@ def best_one_size(problem: Problem) -> Setting | None:
     """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13); None if there is none."""
     n = problem.records
     for j, size in enumerate(problem.sizes.tolist()):
-        if n % size == 0 and (problem.counts <= problem.capacity[:, j] * (n // size)).all():
+        if n % size or (problem.counts > problem.capacity[:, j] * (n // size)).any():
+            continue
+        sets = ((tree.sums(problem.counts), problem.floors(tree.bounds, problem.sizes[[j]])) for tree in problem.trees)
+        if all((records <= room[:, 0] * (n // size)).all() for records, room in sets):
             return Setting.of({size: n // size})
     return None
 
@@ -121,22 +128,51 @@ def best_two_size(problem: Problem) -> Setting | None:
     caps = fill_caps(problem)
     low = np.maximum(0, -((caps[lists.first] - lists.b1) // lists.d1))
     high = np.minimum(lists.last, (caps[lists.second] - lists.b2) // lists.d2)
-    for lower, upper in _privacy_bounds(problem, lists):
-        low, high = np.maximum(low, lower), np.minimum(high, upper)
-    candidates = [best_one_size(problem)] if len(problem.sizes) == 1 else []
-    valid = np.flatnonzero(low <= high)
-    if len(valid):
-        candidates.append(_cheapest(problem, lists, low, valid))
-    return min((s for s in candidates if s), key=lambda s: (s.loss, s), default=None)
-
-
-def _privacy_bounds(problem: Problem, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
-    """Bounds on t from PC, a slice of values at a time (the product is values x pairs)."""
     counts, capacity = frontier(problem)
-    for start in range(0, len(counts), 64):
+    needed = [(capacity, capacity, counts)]
+    for tree in problem.trees:
+        room = problem.floors(tree.bounds, problem.sizes)
+        needed.append((room, room, tree.sums(problem.counts)))
+    if len(problem.sizes) == 1:
+        return best_one_size(problem)
+    while True:
+        for first, second, needs in needed:
+            for lower, upper in _positions(first, second, needs, lists):
+                low, high = np.maximum(low, lower), np.minimum(high, upper)
+        valid = np.flatnonzero(low <= high)
+        best = _cheapest(problem, lists, low, valid) if len(valid) else None
+        cut = _broken(problem, best) if best is not None and problem.trees else None
+        if cut is None:
+            return best
+        rows, needs = np.stack([cut.first, cut.second]), np.full(2, cut.need)
+        needed = [(rows, rows[::-1], needs)]  # either size may be the first
+
+
+def _broken(problem: Problem, setting: Setting) -> Cut | None:
+    """A condition on pairs of sizes that a setting fails where sets of values are bounded; None if it is valid.
+
+    Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
+    bound, and the first that is valid the best one.
+    """
+    if len(problem.trees) > 1:
+        found = crossing.allocate(problem, setting)
+        return found if isinstance(found, Cut) else None
+    flow = allocate(problem, setting)
+    if not flow.unplaced:
+        return None
+    room = problem.room(flow.blocked)
+    return Cut(room, room, int(problem.counts[flow.blocked].sum()))
+
+
+def _positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
+    """Bounds on t from conditions first . b1 + second . b2 >= need, coefficients (r, K), such as PC for every value.
+
+    A slice of conditions at a time: the product is conditions x pairs.
+    """
+    for start in range(0, len(needs), 64):
         part = slice(start, start + 64)
-        f1, f2 = capacity[part][:, lists.first], capacity[part][:, lists.second]
-        slack = f1 * lists.b1 + f2 * lists.b2 - counts[part, None]
+        f1, f2 = first[part][:, lists.first], second[part][:, lists.second]
+        slack = f1 * lists.b1 + f2 * lists.b2 - needs[part, None]
         slope = f2 * lists.d2 - f1 * lists.d1
         bound = slack // np.where(slope == 0, 1, -slope)  # floor(slack / -slope)
         # slope > 0: t >= ceil(-slack / slope) = -floor(slack / slope); slope < 0: t <= floor(slack / -slope)
