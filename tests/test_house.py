@@ -146,11 +146,11 @@ def test_no_imports_in_circles() -> None:
 
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
-    law = ("chances", "lists")  # what fakes are drawn by is defined once
-    own = ("parameters", "thresholds", "beliefs", "bounds", "certain", *law)
+    law = ("fakes.chances", "fakes.lists")  # what fakes are drawn by is defined once
+    own = ("parameters", "thresholds", "beliefs", "groups.bounds", "certain", *law)
     shared = {f"mechanisms.bucketize.{name}" for name in own}
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
-    checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "fakechecks", "groupchecks", "joint")}
+    checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "fakes.checks", "groups.checks", "joint")}
     known = set().union(*map(inner, checks)) - checks
     assert {name for name in known if room(name) == "mechanisms"} <= {"mechanisms.contract", *shared}
 

@@ -17,7 +17,7 @@ from privsql.answers.reconstruct import Posterior, reconstruct
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.planning.search import find
 from privsql.noise import seed_key
 from support.loops import each
 

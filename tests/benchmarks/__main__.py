@@ -35,8 +35,8 @@ from rich.table import Table
 
 import privsql
 from privsql.engine.progress import Options
-from privsql.mechanisms.bucketize import optimal, twosize
 from privsql.mechanisms.bucketize.model import Problem
+from privsql.mechanisms.bucketize.planning import optimal, twosize
 from privsql.mechanisms.randomize import merge
 from privsql.mechanisms.randomize import search as randomization
 from privsql.mechanisms.randomize.balance import initial_groups

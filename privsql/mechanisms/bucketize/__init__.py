@@ -1,0 +1,1 @@
+"""Bucketization with a threshold per sensitive value: F'-privacy."""

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
 from privsql.exact import text
-from privsql.mechanisms.bucketize.bounds import put_members, stated_bounds
+from privsql.mechanisms.bucketize.groups.bounds import put_members, stated_bounds
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from sqlglot import exp
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
 from privsql.exact import text
-from privsql.mechanisms.bucketize import beliefs, certain, groupchecks
-from privsql.mechanisms.bucketize.fakechecks import fake_checks, fake_source_checks, fakes
+from privsql.mechanisms.bucketize import beliefs, certain
+from privsql.mechanisms.bucketize.fakes.checks import fake_checks, fake_source_checks, fakes
+from privsql.mechanisms.bucketize.groups import checks as groupchecks
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds

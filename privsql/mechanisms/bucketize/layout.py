@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.mechanisms.bucketize.crossing import Pair
-from privsql.mechanisms.bucketize.dealing import BLOCKS, across, along_lines
+from privsql.mechanisms.bucketize.groups.crossing import Pair
+from privsql.mechanisms.bucketize.groups.dealing import BLOCKS, across, along_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.mechanisms.bucketize.families import Tree
+    from privsql.mechanisms.bucketize.groups.families import Tree
     from privsql.mechanisms.bucketize.model import Ints, Plan
     from privsql.noise import Shuffler
 

@@ -19,20 +19,22 @@ from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import linear
-from privsql.mechanisms.bucketize import beliefs, certain, certainty, corruption, exclusion, fakes, homogeneity
+from privsql.mechanisms.bucketize import beliefs, certain, corruption, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, bounds, checks, long_checks, measured, read, source_checks
-from privsql.mechanisms.bucketize.even import even
-from privsql.mechanisms.bucketize.implied import Dealt, implied
+from privsql.mechanisms.bucketize.fakes import certainty, exclusion
+from privsql.mechanisms.bucketize.fakes import law as fakes
+from privsql.mechanisms.bucketize.fakes.even import even
+from privsql.mechanisms.bucketize.fakes.lists import times_listed
 from privsql.mechanisms.bucketize.layout import arrange
-from privsql.mechanisms.bucketize.lists import times_listed
 from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
+from privsql.mechanisms.bucketize.planning.search import find
+from privsql.mechanisms.bucketize.planning.suppress import kept, refuse_observed, spread
 from privsql.mechanisms.bucketize.reconstruct import listed
 from privsql.mechanisms.bucketize.scene import Buckets
-from privsql.mechanisms.bucketize.search import find
-from privsql.mechanisms.bucketize.suppress import kept, refuse_observed, spread
 from privsql.mechanisms.bucketize.tables import tables, view
 from privsql.mechanisms.bucketize.thresholds import bounds_of, thresholds
 from privsql.mechanisms.bucketize.through import through

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsql.mechanisms.bucketize.families import Tree, families
+from privsql.mechanisms.bucketize.groups.families import Tree, families
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from privsql.mechanisms.bucketize.bounds import Bound
+    from privsql.mechanisms.bucketize.groups.bounds import Bound
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

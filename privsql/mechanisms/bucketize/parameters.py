@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from privsql.mechanisms.bucketize.rules import Group, Threshold
+from privsql.mechanisms.bucketize.groups.rules import Group, Threshold
 from privsql.model.parameters import Parameters
 
 

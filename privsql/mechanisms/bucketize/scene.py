@@ -14,9 +14,9 @@ from privsql.attacks.scene import CHUNK, Scene
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, some, table, temp
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.bounds import stated_bounds
-from privsql.mechanisms.bucketize.fakes import LAW
-from privsql.mechanisms.bucketize.families import incidence
+from privsql.mechanisms.bucketize.fakes.law import LAW
+from privsql.mechanisms.bucketize.groups.bounds import stated_bounds
+from privsql.mechanisms.bucketize.groups.families import incidence
 from privsql.mechanisms.bucketize.model import staircases
 from privsql.mechanisms.bucketize.through import Through, through
 from privsql.mechanisms.bucketize.unmask import Listed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
-    from privsql.mechanisms.bucketize.bounds import Bound
+    from privsql.mechanisms.bucketize.groups.bounds import Bound
 
 
 TINY = 1e-30  # no division by 0

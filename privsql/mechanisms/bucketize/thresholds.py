@@ -9,15 +9,15 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
 from privsql.errors import UsageError
 from privsql.exact import fraction
-from privsql.mechanisms.bucketize.bounds import Bound, Part, bounds, values_of
+from privsql.mechanisms.bucketize.groups.bounds import Bound, Part, bounds, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
     from privsql.engine.database import Relations
+    from privsql.mechanisms.bucketize.groups.rules import Threshold
     from privsql.mechanisms.bucketize.parameters import Bucketize
-    from privsql.mechanisms.bucketize.rules import Threshold
     from privsql.model.records import Records
 
 EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")

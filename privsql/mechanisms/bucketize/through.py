@@ -26,7 +26,7 @@ import numpy as np
 
 from privsql.answers.channel import Channel
 from privsql.errors import EngineError
-from privsql.mechanisms.bucketize.fakes import LAW
+from privsql.mechanisms.bucketize.fakes.law import LAW
 from privsql.mechanisms.bucketize.unmask import channel
 
 if TYPE_CHECKING:

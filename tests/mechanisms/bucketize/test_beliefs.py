@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.implied import Dealt, implied
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
+from privsql.mechanisms.bucketize.planning.search import find
 from privsql.noise import seed_key
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize import exclusion, fakes
 from privsql.mechanisms.bucketize.arrays import Composition
+from privsql.mechanisms.bucketize.fakes import exclusion
+from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.noise import seed_key
 

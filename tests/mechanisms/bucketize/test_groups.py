@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.bucketize import crossing
-from privsql.mechanisms.bucketize.bounds import Bound
-from privsql.mechanisms.bucketize.crossing import Cut, Pair
-from privsql.mechanisms.bucketize.dealing import across, along_lines
-from privsql.mechanisms.bucketize.families import families
-from privsql.mechanisms.bucketize.flow import Network
-from privsql.mechanisms.bucketize.hall import allocate, violation
+from privsql.mechanisms.bucketize.groups import crossing
+from privsql.mechanisms.bucketize.groups.bounds import Bound
+from privsql.mechanisms.bucketize.groups.crossing import Cut, Pair
+from privsql.mechanisms.bucketize.groups.dealing import across, along_lines
+from privsql.mechanisms.bucketize.groups.families import families
+from privsql.mechanisms.bucketize.groups.flow import Network
 from privsql.mechanisms.bucketize.layout import arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.relaxation import Relaxation
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find
+from privsql.mechanisms.bucketize.planning.hall import allocate, violation
+from privsql.mechanisms.bucketize.planning.relaxation import Relaxation
+from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, find
 from privsql.noise import seed_key
 from support.effort import share
 from support.enumeration import Enumerator

@@ -13,11 +13,12 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize import fakes, rounding
-from privsql.mechanisms.bucketize.chances import Entries
-from privsql.mechanisms.bucketize.even import crowded
+from privsql.mechanisms.bucketize.fakes import law as fakes
+from privsql.mechanisms.bucketize.fakes import rounding
+from privsql.mechanisms.bucketize.fakes.chances import Entries
+from privsql.mechanisms.bucketize.fakes.even import crowded
+from privsql.mechanisms.bucketize.fakes.lists import times_listed
 from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
-from privsql.mechanisms.bucketize.lists import times_listed
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumerator

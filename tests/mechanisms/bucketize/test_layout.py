@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize import heuristics
 from privsql.mechanisms.bucketize import layout as layouts
-from privsql.mechanisms.bucketize.hall import allocate, violation
 from privsql.mechanisms.bucketize.layout import LAYOUTS, Bids, arrange
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find
+from privsql.mechanisms.bucketize.planning import heuristics
+from privsql.mechanisms.bucketize.planning.hall import allocate, violation
+from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, find
 from privsql.noise import seed_key, system_key
 from support.enumeration import Enumerator
 from support.loops import each

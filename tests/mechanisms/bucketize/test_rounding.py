@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
-from privsql.mechanisms.bucketize.chances import Entries
-from privsql.mechanisms.bucketize.rounding import BITS, ONE, _walked, rounded, weights
+from privsql.mechanisms.bucketize.fakes.chances import Entries
+from privsql.mechanisms.bucketize.fakes.rounding import BITS, ONE, _walked, rounded, weights
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumerator
 

@@ -18,10 +18,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import fraction, linear
-from privsql.mechanisms.bucketize import heuristics, optimal, pruning, relaxation, twosize
-from privsql.mechanisms.bucketize.hall import allocate, transport, violation
 from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import ALGORITHMS, checked, find
+from privsql.mechanisms.bucketize.planning import heuristics, optimal, pruning, relaxation, twosize
+from privsql.mechanisms.bucketize.planning.hall import allocate, transport, violation
+from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, checked, find
 from support.effort import share
 from support.loops import each, rest_slow
 

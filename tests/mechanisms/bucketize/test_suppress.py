@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.stats import chi2
 
-from privsql.mechanisms.bucketize.suppress import kept, spread
+from privsql.mechanisms.bucketize.planning.suppress import kept, spread
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import t as student
 
 import privsql
-from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.mechanisms.bucketize.through import through
 from privsql.mechanisms.bucketize.unmask import Listed

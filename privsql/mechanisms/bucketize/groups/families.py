@@ -22,7 +22,7 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.bucketize.bounds import Bound
+    from privsql.mechanisms.bucketize.groups.bounds import Bound
     from privsql.noise import Shuffler
 
 Ints = NDArray[np.int64]

@@ -12,13 +12,13 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms.bucketize.optimal import search
-from privsql.mechanisms.bucketize.relaxation import Relaxation
+from privsql.mechanisms.bucketize.planning.optimal import search
+from privsql.mechanisms.bucketize.planning.relaxation import Relaxation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.mechanisms.bucketize.bounds import Bound
+    from privsql.mechanisms.bucketize.groups.bounds import Bound
     from privsql.mechanisms.bucketize.model import Problem
 
 STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP

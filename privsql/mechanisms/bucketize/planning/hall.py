@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.bucketize import crossing, flow
+from privsql.mechanisms.bucketize.groups import crossing, flow
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.families import Tree
-    from privsql.mechanisms.bucketize.flow import Flags
+    from privsql.mechanisms.bucketize.groups.families import Tree
+    from privsql.mechanisms.bucketize.groups.flow import Flags
     from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
 
 

@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, same, temp
-from privsql.mechanisms.bucketize.chances import Entries, scaled
-from privsql.mechanisms.bucketize.lists import times_listed
+from privsql.mechanisms.bucketize.fakes.chances import Entries, scaled
+from privsql.mechanisms.bucketize.fakes.lists import times_listed
 from privsql.model.checks import Check, exceed, tally
 
 if TYPE_CHECKING:

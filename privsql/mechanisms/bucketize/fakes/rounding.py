@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from privsql.mechanisms.bucketize.chances import scaled
+from privsql.mechanisms.bucketize.fakes.chances import scaled
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.chances import Entries, Floats
+    from privsql.mechanisms.bucketize.fakes.chances import Entries, Floats
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.noise import Shuffler
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from privsql.mechanisms.bucketize.hall import allocate
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
-from privsql.mechanisms.bucketize.relaxation import TOLERANCE, Relaxation
+from privsql.mechanisms.bucketize.planning.hall import allocate
+from privsql.mechanisms.bucketize.planning.relaxation import TOLERANCE, Relaxation
 
 LEAST_SECONDS = 0.2  # that an integer program gets, however late it is
 TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there

@@ -22,10 +22,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privsql.mechanisms.bucketize.hall import send
+from privsql.mechanisms.bucketize.planning.hall import send
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.flow import Flags
+    from privsql.mechanisms.bucketize.groups.flow import Flags
     from privsql.mechanisms.bucketize.model import Ints, Problem
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,8 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms.bucketize.even import crowded
-from privsql.mechanisms.bucketize.fakes import LAW
+from privsql.mechanisms.bucketize.fakes.even import crowded
+from privsql.mechanisms.bucketize.fakes.law import LAW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

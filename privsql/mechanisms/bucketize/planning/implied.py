@@ -18,7 +18,7 @@ from privsql.mechanisms.bucketize.beliefs import Beliefs, Sure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.mechanisms.bucketize.flow import Flags
+    from privsql.mechanisms.bucketize.groups.flow import Flags
     from privsql.mechanisms.bucketize.model import Ints, Plan, Problem
 
 

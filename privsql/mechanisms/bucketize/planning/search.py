@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.bucketize import heuristics, optimal, pruning, relaxation, twosize
-from privsql.mechanisms.bucketize.hall import allocate, violation
-from privsql.mechanisms.bucketize.infeasible import explain
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
+from privsql.mechanisms.bucketize.planning import heuristics, optimal, pruning, relaxation, twosize
+from privsql.mechanisms.bucketize.planning.hall import allocate, violation
+from privsql.mechanisms.bucketize.planning.infeasible import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.bucketize import crossing
-from privsql.mechanisms.bucketize.crossing import Cut
-from privsql.mechanisms.bucketize.hall import allocate
+from privsql.mechanisms.bucketize.groups import crossing
+from privsql.mechanisms.bucketize.groups.crossing import Cut
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
+from privsql.mechanisms.bucketize.planning.hall import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

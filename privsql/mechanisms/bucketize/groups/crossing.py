@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.bucketize.flow import Flags, Network
+from privsql.mechanisms.bucketize.groups.flow import Flags, Network
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.families import Tree
+    from privsql.mechanisms.bucketize.groups.families import Tree
     from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
 
 

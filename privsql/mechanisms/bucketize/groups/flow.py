@@ -19,7 +19,7 @@ import scipy
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.families import Tree
+    from privsql.mechanisms.bucketize.groups.families import Tree
     from privsql.mechanisms.bucketize.model import Ints
 
 Flags = NDArray[np.bool_]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from privsql.mechanisms.bucketize.hall import allocate
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
-from privsql.mechanisms.bucketize.twosize import best_two_size
+from privsql.mechanisms.bucketize.planning.hall import allocate
+from privsql.mechanisms.bucketize.planning.twosize import best_two_size
 
 
 def diversity(problem: Problem) -> int:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.chances import Entries
+from privsql.mechanisms.bucketize.fakes.chances import Entries
+from privsql.mechanisms.bucketize.fakes.lists import times_listed
+from privsql.mechanisms.bucketize.fakes.rounding import ONE, rounded, weights
 from privsql.mechanisms.bucketize.layout import arrange
-from privsql.mechanisms.bucketize.lists import times_listed
 from privsql.mechanisms.bucketize.model import Plan, Setting
-from privsql.mechanisms.bucketize.rounding import ONE, rounded, weights
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.chances import Floats
+    from privsql.mechanisms.bucketize.fakes.chances import Floats
     from privsql.mechanisms.bucketize.layout import Bids
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.noise import Shuffler

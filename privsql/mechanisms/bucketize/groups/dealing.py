@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.mechanisms.bucketize.crossing import Pair
-    from privsql.mechanisms.bucketize.families import Tree
+    from privsql.mechanisms.bucketize.groups.crossing import Pair
+    from privsql.mechanisms.bucketize.groups.families import Tree
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.noise import Shuffler
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.exact import text
 from privsql.mechanisms.bucketize.beliefs import of_sets, together
-from privsql.mechanisms.bucketize.bounds import Bound, Part, bounds, put_members, stated_bounds, values_of
+from privsql.mechanisms.bucketize.groups.bounds import Bound, Part, bounds, put_members, stated_bounds, values_of
 from privsql.mechanisms.bucketize.thresholds import bounds_of
 from privsql.model.checks import Check, Promised
 

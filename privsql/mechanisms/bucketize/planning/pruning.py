@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
-from privsql.mechanisms.bucketize.twosize import best_one_size, gammas
+from privsql.mechanisms.bucketize.planning.twosize import best_one_size, gammas
 
 CHUNK = 4096
 Condition = Callable[[Ints], NDArray[np.bool_]]

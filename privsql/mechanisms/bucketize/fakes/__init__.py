@@ -1,0 +1,1 @@
+"""Values in every bucket that nobody there has: how often each is listed, which are fake, what that makes certain."""
