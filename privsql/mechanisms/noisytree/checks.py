@@ -127,7 +127,7 @@ def wrong_facts(manifest: Manifest, tree: Tree, algorithm: str, own: Mapping[str
 def wrong_weights(
     manifest: Manifest, tree: Tree, sizes: Consistent, rows: Iterable[tuple[Any, ...]], outside: int | None = None
 ) -> list[str]:
-    """Parts whose rows (part, .., weight) do not weigh what the fitted tree has there.
+    """Parts whose rows (part, number, weight) do not weigh what the fitted tree has there, and how many stand in.
 
     ``outside``: records that lie outside of the tree, as part -1; None if no part is called that.
     """
@@ -135,8 +135,12 @@ def wrong_weights(
     due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
     stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0]) + (outside or 0)
     wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
-    for part, *_, weight in rows:
+    stand_ins = 0
+    for part, number, weight in rows:
         fitted = due.get(part, math.nan)
+        stand_ins += number if part in due and part >= 0 and not tree.leaf[part] else 0
         if weight is None or not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
             wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
+    if stand_ins != manifest.facts["imputed"]:
+        wrong.append(f"imputed: stated {manifest.facts['imputed']}, found {stand_ins}")
     return wrong
