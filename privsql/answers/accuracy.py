@@ -35,11 +35,13 @@ class Score:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
 
-    def add(self, truth: float, figures: tuple[float, float, float]) -> None:
-        """One answer: estimate, low, high."""
+    def add(self, truth: float, figures: tuple[float | None, float | None, float | None]) -> None:
+        """One answer: estimate, low, high; None where there is no such bound."""
+        estimate, low, high = figures
         self.truth.append(truth)
-        for values, value in zip((self.estimate, self.low, self.high), figures, strict=True):
-            values.append(value)
+        self.estimate.append(0.0 if estimate is None else estimate)
+        self.low.append(np.nan if low is None else low)
+        self.high.append(np.nan if high is None else high)
 
     def summary(self) -> dict[str, Any]:
         """The figures of ``--json``; true answers of 0 are left out of relative errors."""
@@ -55,12 +57,13 @@ class Score:
         inside = (truth >= low) & (truth < high)
         covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
         known = inside & (truth != 0)
+        bounded = inside & ~np.isnan(self.low) & ~np.isnan(self.high)
         errors = np.abs(estimate[known] - truth[known]) / np.abs(truth[known])
         return {
             "queries": int(inside.sum()),
             "mean_relative_error": float(errors.mean()) if len(errors) else None,
             "median_relative_error": float(np.median(errors)) if len(errors) else None,
-            "coverage": float(covered[inside].mean()) if inside.any() else None,
+            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
         }
 
 

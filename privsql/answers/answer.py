@@ -32,6 +32,8 @@ class Answer:
     estimator: str
     sql: str
     formula: str
+    missing: int | None = None  # records of the source that are not in the release; None where that is not stated
+    touching: int = 0  # of these, those that could meet the question
 
     @property
     def certain(self) -> bool:
@@ -41,11 +43,24 @@ class Answer:
     @property
     def interval(self) -> str:
         """What low and high mean, in words."""
-        if all(row[-3] == 0 for row in self.rows):
+        if self.rests_on == "exact" or (self.rows and all(row[-3] == 0 for row in self.rows)):
             return "exact: the release holds the true answer"
         if self.certain:
-            return "low and high are certain: the true count lies between them"
+            return "low and high are certain: the true answer lies between them"
+        if self.rests_on == "point":
+            return "an estimate without an interval"
         return f"low and high: {self.confidence:.0%} interval"
+
+    @property
+    def notes(self) -> list[str]:
+        """What else should be known of the answer, in words."""
+        if not self.missing:
+            return []
+        left = f"{self.missing:,} records of the source are not in the release"
+        if not self.touching:
+            return [f"{left}; none of them can meet the question"]
+        at_most = "high counts" if self.rests_on != "point" else "the question could meet"
+        return [f"{left}; {at_most} {self.touching:,} of them, the estimate none"]
 
     def frame(self) -> pd.DataFrame:
         """The answer as a pandas DataFrame."""
@@ -61,6 +76,7 @@ class Answer:
             "confidence": 1.0 if self.certain else self.confidence,
             "estimator": self.estimator,
             "rests_on": self.rests_on,
+            "missing": self.missing,
         }
 
 

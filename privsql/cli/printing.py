@@ -146,6 +146,8 @@ def answered(answer: Answer, *, explain: bool) -> None:
         add(made, *row)
     out().print(made)
     say(answer.interval)
+    for note in answer.notes:
+        say(f"note: {note}")
 
 
 def csv_rows(file: IO[str], answer: Answer) -> None:

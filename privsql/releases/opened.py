@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from privsql.answers.answer import Answer, present
+from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import LOOKUPS
 from privsql.engine import sqlfiles
 from privsql.engine.open import locked
@@ -141,10 +142,12 @@ class Release:
         self._db.binds(sql)  # the parser understands some things that the engine does not
         statement, formula = self.answers.statement(asked, estimator)
         self._keys_are_unique(asked)
-        found = self.answers.answer(asked, estimator, confidence)
+        missing = touching(asked, self.manifest)
+        found = widened(asked, self.answers.answer(asked, estimator, confidence), missing)
         columns, rows = present(self._db, asked, found)
-        rests_on = self.answers.rests_on(asked, estimator)
-        return Answer(columns, rows, confidence, rests_on, estimator, sqlfiles.render(statement), formula)
+        rests = rests_on(asked, self.answers.rests_on(asked, estimator), missing)
+        sql, suppressed = sqlfiles.render(statement), self.manifest.suppressed
+        return Answer(columns, rows, confidence, rests, estimator, sql, formula, suppressed, missing)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:
         """A lookup with two rows for one key would count records twice."""

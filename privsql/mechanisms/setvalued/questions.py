@@ -76,7 +76,7 @@ def evaluate(given: Measuring) -> Evaluated:
         for share, questions in queries:
             answers = [sets.containing(question, name, given.confidence) for question in questions]
             for one, value in zip(answers, truth[share], strict=True):
-                scores[name].add(value, (one.estimate or 0.0, one.low or 0.0, one.high or 0.0))
+                scores[name].add(value, (one.estimate, one.low, one.high))
             found.append(by_class(share, truth[share], answers, given.records.records))
         extras[name] = {"classes": found, "top": tops(true, held)}
     return Evaluated(scores, {}, given.confidence, extras)
