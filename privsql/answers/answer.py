@@ -54,6 +54,16 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """What else should be known of the answer, in words."""
+        figures = [row[-4:] for row in self.rows]
+        bare = sum(low is None and high is None and estimate is not None for estimate, _, low, high in figures)
+        without = (
+            [f"{bare:,} rows have no interval: no published count is about them"]
+            if bare < len(figures) and bare
+            else []
+        )
+        return [*without, *self._left_out()]
+
+    def _left_out(self) -> list[str]:
         if not self.missing:
             return []
         left = f"{self.missing:,} records of the source are not in the release"

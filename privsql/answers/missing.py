@@ -74,10 +74,9 @@ def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
     return replace(one, low=low, high=high, std_error=one.std_error or None)
 
 
-def rests_on(query: CountQuery, before: RestsOn, missing: int) -> RestsOn:
-    """What an answer rests on, once its bounds are those of the source."""
-    if not missing:
-        return before
-    if query.measure.kind in ("sum", "avg"):
+def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
+    """What an answer rests on, once its bounds are those of the source; ``before``: that of the release."""
+    given = [one for one in found if one.estimate is not None]
+    if given and all(one.low is None and one.high is None for one in given):
         return "point"
-    return "certain" if before == "exact" else before
+    return "certain" if missing and before == "exact" else before

@@ -102,6 +102,11 @@ class CountQuery:
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
 
+    @property
+    def is_total(self) -> bool:
+        """Whether all records are asked for: no group and no condition but TRUE."""
+        return not self.groups and all(part == exp.true() for side in self.filters.values() for part in side)
+
     def told_apart(self) -> CountQuery:
         """The same question, with records whose amount is NULL in sets of their own: they add to no sum and no mean."""
         if self.measure.amount is None:

@@ -39,8 +39,7 @@ def evaluated(found: Evaluated) -> None:
                 "-" if band[key] is None else f"{band[key]:.3f}"
                 for key in ("mean_relative_error", "median_relative_error")
             )
-            covered = "-" if band["coverage"] is None else f"{band['coverage']:.1%}"
-            add(made, name, shown, f"{band['queries']:,}", *errors, covered)
+            add(made, name, shown, f"{band['queries']:,}", *errors, _covered(band))
         made.add_section()
     out().print(made)
     if found.extras:
@@ -55,7 +54,7 @@ def _by_length(found: Evaluated) -> None:
     for name, extra in found.extras.items():
         for one in extra["classes"]:
             share, error = f"{one['length_share']:.0%} of the longest", f"{one['mean_relative_error']:.3f}"
-            add(made, name, share, f"{one['queries']:,}", error, f"{one['coverage']:.1%}")
+            add(made, name, share, f"{one['queries']:,}", error, _covered(one))
         made.add_section()
     out().print(made)
     for name, extra in found.extras.items():
@@ -78,13 +77,18 @@ def compared(found: Sequence[Candidate]) -> None:
             one.promise.replace(" if ", "\nif "),
             _lines(one.evaluated.scores),
             *errors,
-            _lines(f"{summary['coverage']:.1%}" for summary in summaries),
+            _lines(_covered(summary) for summary in summaries),
             "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
     wide().print(made)
     say("mean relative error by size of the true answer; covered: true answers within the bounds")
+
+
+def _covered(summary: dict[str, Any]) -> str:
+    """How often the truth lies within the bounds; where no answer has any, nothing."""
+    return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
 
 
 def _error(summary: dict[str, Any], label: str) -> str:

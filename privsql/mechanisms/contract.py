@@ -184,6 +184,8 @@ class Mechanism(Generic[P]):
     """What lowers what can be learnt beyond the promise, in words."""
     propose: Callable[[Relations, Profiled], Proposal]
     """Feasible parameters for a source."""
+    warnings: Callable[[Json], list[str]]
+    """What whoever publishes should know of the facts before anybody relies on the release."""
     figures: Callable[[Json], list[tuple[str, str]]]
     """What a person wants to see of the facts: (name, text)."""
 

@@ -145,7 +145,7 @@ class Release:
         missing = touching(asked, self.manifest)
         found = widened(asked, self.answers.answer(asked, estimator, confidence), missing)
         columns, rows = present(self._db, asked, found)
-        rests = rests_on(asked, self.answers.rests_on(asked, estimator), missing)
+        rests = rests_on(self.answers.rests_on(asked, estimator), found, missing)
         sql, suppressed = sqlfiles.render(statement), self.manifest.suppressed
         return Answer(columns, rows, confidence, rests, estimator, sql, formula, suppressed, missing)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from privsql.model.estimate import Estimate
 
 BASELINE = (
-    "estimate = sum of the counts of the published cells that meet the condition; the interval is that of the noise "
-    "alone and does not know of what was pruned"
+    "estimate = sum of the counts of the published cells that meet the condition; it does not know of what was pruned, "
+    "so it has no interval"
 )
 FORMULA = (
     "estimate = sum of the sizes of the cells that meet the condition, made consistent with all noisy sizes of the "
@@ -73,7 +73,10 @@ class Answers(noisytree.Answers):
         for *group, part, met in self._db.rows(self._met(query)):
             key = tuple(same_nan(value) for value in group)
             shares.setdefault(key, np.zeros(len(number)))[part] += met / number[part]
-        return [self._estimate(group, share, estimator, confidence) for group, share in shares.items()]
+        return [
+            self._estimate(group, share, estimator, confidence, everything=query.is_total)
+            for group, share in shares.items()
+        ]
 
     def _met(self, query: CountQuery) -> exp.Query:
         return fill(

@@ -22,7 +22,7 @@ from privsql.mechanisms.contingency.tables import tables, taxonomy_table, tree_t
 from privsql.mechanisms.contingency.tree import partition, positions, shares
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise
+from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise, stand_ins_alone
 from privsql.mechanisms.noisytree.tables import write
 from privsql.model.checks import nothing_longer
 
@@ -156,5 +156,6 @@ MECHANISM = Mechanism(
     promise=promise,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,
+    warnings=lambda facts: stand_ins_alone(facts["cells"], "cell"),
     figures=figures,
 )

@@ -38,6 +38,12 @@ def made_with(noise: CountNoise) -> dict[str, Any]:
     return {"noise": noise.origin, "opendp": version("opendp")}
 
 
+def stand_ins_alone(kept: int, what: str) -> list[str]:
+    """What to warn of where the noise left nothing: only the number of all records is known then."""
+    told = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
+    return [] if kept else [f"no {what} was kept: {told}; a larger epsilon keeps more"]
+
+
 def figure(facts: dict[str, Any]) -> tuple[str, str]:
     """The same as a person wants to see it."""
     return "noise", f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"

@@ -257,5 +257,6 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose,
+    warnings=lambda _: [],
     figures=figures,
 )

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from privsql.model.estimate import Estimate
 
 BASELINE = (
-    "estimate = sum of the counts of the published item sets that meet the condition (Chen et al. 2011); the interval "
-    "is that of the noise alone and does not know of what was pruned"
+    "estimate = sum of the counts of the published item sets that meet the condition (Chen et al. 2011); it does not "
+    "know of what was pruned, so it has no interval"
 )
 FORMULA = (
     "estimate = sum of the sizes of the item sets that meet the condition, made consistent with all noisy sizes of the "
@@ -149,7 +149,7 @@ class Answers(noisytree.Answers):
         shares[part[inside]] = met[inside] / rows["sets"].to_numpy()[inside]
         error = float(np.sqrt(variance_of(Fraction(self._manifest.parameters["epsilon"]))))
         outside = (float(self.tree.empty or 0), error) if met[~inside].sum() else NOTHING
-        return [self._estimate((), shares, estimator, confidence, outside)]
+        return [self._estimate((), shares, estimator, confidence, outside, everything=query.is_total)]
 
     def _met(self, query: CountQuery) -> exp.Query:
         sets = table("privsql_sets", self._database)

@@ -13,7 +13,7 @@ from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise
+from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise, stand_ins_alone
 from privsql.mechanisms.noisytree.tables import write
 from privsql.mechanisms.setvalued.answers import Answers
 from privsql.mechanisms.setvalued.basic import count_all, flat
@@ -171,5 +171,6 @@ MECHANISM = Mechanism(
     promise=promise,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,
+    warnings=lambda facts: stand_ins_alone(facts["item_sets"], "item set"),
     figures=figures,
 )

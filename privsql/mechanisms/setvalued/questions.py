@@ -38,13 +38,15 @@ def classes(longest: int, queries: int, items: int, draw: np.random.Generator) -
 def by_class(share: float, truth: list[float], answers: list[Estimate], records: float) -> dict[str, Any]:
     """Mean relative error |est - true|/max(true, SANITY * records) of a class, and how often the interval held."""
     true = np.array(truth)
-    estimate, low, high = (np.array([getattr(one, name) for one in answers]) for name in ("estimate", "low", "high"))
+    figures = ([getattr(one, name) for one in answers] for name in ("estimate", "low", "high"))
+    estimate, low, high = (np.array(given, dtype=np.float64) for given in figures)
+    bounded = ~np.isnan(low) & ~np.isnan(high)
     errors = np.abs(estimate - true) / np.maximum(true, SANITY * records)
     return {
         "length_share": share,
         "queries": len(truth),
         "mean_relative_error": float(errors.mean()),
-        "coverage": float(((low <= true + 1e-9) & (true <= high + 1e-9)).mean()),
+        "coverage": float(((low <= true + 1e-9) & (true <= high + 1e-9))[bounded].mean()) if bounded.any() else None,
     }
 
 
