@@ -19,6 +19,7 @@ import privsql
 from privsql.engine.open import log_of
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.releases.ledger import place
+from privsql.releases.ledger.wish import digest
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
 from support.loops import each
@@ -322,6 +323,38 @@ def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Pa
     one = succeeded("ledger", tmp_path / "1.toml", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json
     assert [entry["number"] for entry in one["releases"]] == [2]
     refused(run("ledger", tmp_path / "1.toml", "--database", tmp_path / "none.db"), 2, "no ledger yet", "none.db")
+
+
+WHILE = """
+import os, signal, sys
+from pathlib import Path
+from privsql.releases.draft import Draft
+from privsql.releases.ledger.publication import Publication
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+{}
+import privsql
+privsql.publish(privsql.load(Path(sys.argv[1])), replace=True)
+"""
+MOMENTS = {"Draft.commit = killed": [1], "Publication._write = killed": [2]}  # and what has left the house afterwards
+
+
+@pytest.mark.parametrize(("moment", "live"), MOMENTS.items())
+def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
+    office: Office, moment: str, live: list[int]
+) -> None:
+    """Between what is written down and what comes into place: the next release need not be told of it."""
+    asked = {"release": 'name = "pay"\nto = "pay.duckdb"', "mechanism": BUCKETIZE}
+    succeeded("publish", office.spec(**asked))
+    done = subprocess.run([sys.executable, "-c", WHILE.format(moment), office.spec(**asked | {
+        "mechanism": BUCKETIZE.replace("5", "6")})], check=False)  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert digest(office.folder / "pay.duckdb") == privsql.ledger()[live[0] - 1].digest
+    last = office.spec(**asked | {"mechanism": BUCKETIZE.replace("5", "7")})
+    refused(run("publish", last, "--to", office.folder / "other.duckdb"), 1, f"release {live[0]} (pay, bucketize)")
+    assert succeeded("publish", last, "--replace", "--json").json["ledger"]["withdrawn"] == live[0]
+    listed = succeeded("ledger", last, "--json").json["releases"]
+    assert [entry["withdrawn"] for entry in listed] == [True, True, False]
 
 
 # Tests ----------------------------------------------------------------------------------------------------------------

@@ -2,5 +2,5 @@
 
 ``place`` where it lies and who may read it, ``book`` what stands in it, ``storage`` its file, ``earlier`` what earlier
 versions wrote, ``subjects`` whose records are known already, ``groups`` and ``budget`` what follows from that for the
-next release, ``keeping`` the one way in for publishing.
+next release, ``unfinished`` what became of releases of killed processes, ``keeping`` the one way in for publishing.
 """

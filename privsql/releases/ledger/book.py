@@ -1,8 +1,8 @@
 """What stands in a ledger: a row of events, in which nothing is ever changed or taken away.
 
-``release`` a release with all that is known of it; ``made`` its file, where that came later; ``withdrawn`` one that
-never left the house; ``cap`` the most that a source may spend; ``taken over`` what an earlier version's ledger held;
-``elsewhere`` a source whose releases stand in another ledger.
+``release`` a release with all that is known of it; ``made`` its file, where that came later; ``out`` that it has come
+into place; ``withdrawn`` one that never left the house; ``cap`` the most that a source may spend; ``taken over`` what
+an earlier version's ledger held; ``elsewhere`` a source whose releases stand in another ledger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 Event = tuple[str, dict[str, Any]]  # kind and what it says
-PRIVATE = ("rows", "content")  # what no output shows
+PRIVATE = ("rows", "content", "draft", "out")  # what no output shows
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class Entry:
     withdrawn: bool = False
     rows: Rows | None = None  # None where an earlier version wrote the entry
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
+    replaces: int | None = None  # the release that lay at its target
+    draft: str = ""  # the folder in which it grew, which is there as long as its process is
+    out: bool = True  # whether it has come into place, as far as is known
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -108,6 +111,13 @@ class Book:
         """The releases that are out."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
+    def after(self, events: Iterable[Event]) -> Book:
+        """The same once releases have come into place or are withdrawn."""
+        known = {entry.number: entry for entry in self.entries}
+        for kind, told in events:
+            known[told["number"]] = _after(known[told["number"]], kind)
+        return replace(self, entries=tuple(known.values()))
+
     def of_source(self, source: Iterable[str]) -> list[Entry]:
         """The releases of a source, those that were withdrawn among them."""
         names = tuple(source)
@@ -144,8 +154,8 @@ def read(events: Sequence[Event]) -> Book:
                     entries[told["number"]] = _entry(told)
                 case "made":
                     entries[told["number"]] = replace(entries[told["number"]], digest=told["digest"])
-                case "withdrawn":
-                    entries[told["number"]] = replace(entries[told["number"]], withdrawn=True)
+                case "out" | "withdrawn":
+                    entries[told["number"]] = _after(entries[told["number"]], kind)
                 case "cap":
                     caps[tuple(told["source"])] = Fraction(told["epsilon"])
                 case "taken over":
@@ -158,6 +168,10 @@ def read(events: Sequence[Event]) -> Book:
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError("the ledger is damaged or of another version of privsql") from error
     return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, taken, elsewhere)
+
+
+def _after(entry: Entry, kind: str) -> Entry:
+    return replace(entry, withdrawn=True) if kind == "withdrawn" else replace(entry, out=True)
 
 
 def _entry(told: dict[str, Any]) -> Entry:

@@ -108,6 +108,7 @@ class BudgetLedger(Publication):
         said = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
         self.said = [f"{composes}, {limit}", *said]
         told = {"epsilon": text(self.epsilon), "composes": composes, "allowed": bool(others)}
+        told["replaces"] = self.replaced and self.replaced.number
         self.entry = self.wish.entry(book.next, key=self.key.reference, rows=self.subjects.rows, **told)
         events: list[Event] = [self.entry.as_event()]
         if self.cap is not None and self.cap != book.cap(self.wish.source):

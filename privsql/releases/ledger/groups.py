@@ -22,6 +22,7 @@ from privsql.releases.ledger import storage
 from privsql.releases.ledger.place import key_of, secret
 from privsql.releases.ledger.publication import Publication, numbered
 from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.releases.ledger.unfinished import settled
 from privsql.releases.ledger.wish import digest, request
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class GroupLedger(Publication):
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
         chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
         self.subjects = Subjects(self.db, self.source, self.wish.columns, values=chains)
-        with storage.reading(self.db, self.wish.ledger) as self.book:
+        with storage.reading(self.db, self.wish.ledger) as book:
+            self.book = book.after(settled(book))
             self.replaced = self.wish.replaced(self.book)
             self.found = self._compared(self.book)
         if self.found.chain:
@@ -196,12 +198,14 @@ class GroupLedger(Publication):
         if self.subjects.named and groups is not None:
             self.db.put("positions", positions(groups))
             assigned, bid = self.db.matched(TRACES, temp("positions")).subquery(), column("bid", "a")
+        told |= {"replaces": self.replaced and self.replaced.number, "draft": str(made.parent.resolve()), "out": False}
         with storage.writing(self.db, self.wish.ledger) as book:
-            self._still_holds(book)
+            late = settled(book)
+            self._still_holds(book.after(late))
             self.entry = self.wish.entry(book.next, **told)
             with self.db.together():
                 storage.write_subjects(self.db, self.entry.number, assigned, bid)
-                storage.write(self.db, book, self.entry.as_event())
+                storage.write(self.db, book, *late, self.entry.as_event())
         self.db.drop("positions", "traces")
 
     def _still_holds(self, book: Book) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql.releases.ledger import storage
+from privsql.releases.ledger.unfinished import came, withdrawn
 from privsql.releases.ledger.wish import digest
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Columns
     from privsql.model.records import Records
     from privsql.noise import Key
-    from privsql.releases.ledger.book import Entry
+    from privsql.releases.ledger.book import Entry, Event
     from privsql.releases.ledger.wish import Wish
 
 
@@ -75,14 +76,15 @@ class Publication(ABC):
             yield
             out = True
         finally:
-            if out and self.replaced is not None:
-                self._withdraw(self.replaced, f"replaced by release {self.entry.number}" if self.entry else "replaced")
-            elif not out and self.entry is not None and not _is_there(self.entry):
-                self._withdraw(self.entry, "never came into place")
+            if self.entry is not None and out:
+                self._write(came(self.entry))
+            elif self.entry is not None and not _is_there(self.entry):
+                self._write([withdrawn(self.entry.number, "never came into place")])
 
-    def _withdraw(self, entry: Entry, why: str) -> None:
-        with storage.writing(self.db, self.wish.ledger) as book, self.db.together():
-            storage.write(self.db, book, ("withdrawn", {"number": entry.number, "why": why}))
+    def _write(self, events: list[Event]) -> None:
+        if events:
+            with storage.writing(self.db, self.wish.ledger) as book, self.db.together():
+                storage.write(self.db, book, *events)
 
 
 def _is_there(entry: Entry) -> bool:
