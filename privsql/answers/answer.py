@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.answers.question import COUNT, CountQuery
-from privsql.engine.sqlfiles import column, temp
+from privsql.answers.question import COUNT, CountQuery, Group
+from privsql.engine.sqlfiles import DIALECT, column, temp
 from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def present(db: Relations, query: CountQuery, found: list[Estimate]) -> tuple[tu
     for i in range(len(query.groups)):
         data[f"g_{i}"] = _sortable([e.group[i] for e in found])
     db.put("found", pa.table(data))
-    chosen = exp.select(column("rank")).from_(temp("found"))
+    typed = [_typed(i, group).as_(f"g_{i}", quoted=True) for i, group in enumerate(query.groups)]
+    listed = exp.select(column("rank"), column(COUNT), *typed).from_(temp("found"))
+    chosen = exp.select(column("rank")).from_(listed.subquery("typed"))
     if query.having is not None:
         chosen = chosen.where(query.having)
     last = [*(column(f"g_{i}") for i in range(len(query.groups))), column("rank")]
@@ -111,6 +113,14 @@ def present(db: Relations, query: CountQuery, found: list[Estimate]) -> tuple[tu
     order = [int(row[0]) for row in db.rows(chosen)]
     db.drop("found")
     return _table(query, [found[i] for i in order])
+
+
+def _typed(i: int, group: Group) -> exp.Expr:
+    """A column of the answer as it compares: points in time come as text, and not all of them sort as text."""
+    own = column(f"g_{i}")
+    if not group.type.startswith(("DATE", "TIME")):
+        return own
+    return exp.cast(own, exp.DataType.build(group.type, dialect=DIALECT))
 
 
 def _sortable(values: list[Any]) -> pa.Array:

@@ -26,6 +26,8 @@ class Answers(ABC):
     estimators: ClassVar[tuple[str, ...]] = ("reconstructed", "baseline")
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
+    records: ClassVar[str]
+    """The published table whose rows are records, or stand for some."""
     measures: ClassVar[frozenset[str]]
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
 

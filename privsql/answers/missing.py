@@ -79,4 +79,5 @@ def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
     given = [one for one in found if one.estimate is not None]
     if given and all(one.low is None and one.high is None for one in given):
         return "point"
-    return "certain" if missing and before == "exact" else before
+    rounded = any(one.std_error is None for one in given)
+    return "certain" if before == "exact" and (missing or rounded) else before

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, every, fill, named, table
-from privsql.model.estimate import Estimate, exactly
+from privsql.model.estimate import Estimate, nearest
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -160,4 +160,4 @@ def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
     """Its rows."""
     rows = db.rows(exact_statement(query, records))
-    return [exactly(tuple(row[:-1]), None if row[-1] is None else float(row[-1])) for row in rows]
+    return [nearest(tuple(row[:-1]), row[-1]) for row in rows]

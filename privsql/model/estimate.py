@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
+WHOLE = 2**53  # up to which doubles are all whole numbers
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 
@@ -29,6 +32,16 @@ class Estimate:
 def exactly(group: tuple[Any, ...], value: float | None) -> Estimate:
     """An estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
+
+
+def nearest(group: tuple[Any, ...], value: Any) -> Estimate:
+    """The true answer, or where no double is that number the nearest one between its neighbours."""
+    if value is None:
+        return exactly(group, None)
+    found = float(value)
+    if not isinstance(value, int | Decimal) or abs(found) <= WHOLE or Fraction(value) == Fraction(found):
+        return exactly(group, found)
+    return Estimate(group, found, None, math.nextafter(found, -math.inf), math.nextafter(found, math.inf))
 
 
 def same_nan(value: Any) -> Any:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from sqlglot import exp
+
 from privsql.answers.answer import Answer, present
 from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import LOOKUPS
@@ -150,15 +152,20 @@ class Release:
         return Answer(columns, rows, confidence, rests, estimator, sql, formula, suppressed, missing)
 
     def _keys_are_unique(self, asked: CountQuery) -> None:
-        """A lookup with two rows for one key would count records twice."""
+        """A lookup with two rows that equal one value of the release would count records twice."""
         for lookup in asked.lookups:
+            ours = list(dict.fromkeys(own for _, own in lookup.keys))
+            met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(own, "r")) for theirs, own in lookup.keys)
             holes: sqlfiles.Holes = {
+                "records": table(self.answers.records),
                 "table": table(lookup.table, LOOKUPS, "main"),
-                "columns": [sqlfiles.column(theirs) for theirs, _ in lookup.keys],
+                "own": [sqlfiles.column(own) for own in ours],
+                "columns": [sqlfiles.column(own, "r") for own in ours],
+                "met": exp.and_(*met),
             }
             twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
             if twice:
-                raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows")
+                raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows of it")
 
     def close(self) -> None:
         """Close the release, once the question that is being answered has been."""

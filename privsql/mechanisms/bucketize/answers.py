@@ -22,6 +22,7 @@ class Answers(base.Answers):
     """An open release that answers count queries; its channel is read once."""
 
     certain = frozenset({"baseline"})
+    records = "qit"
     measures = frozenset()
 
     @cached_property

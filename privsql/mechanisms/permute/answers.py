@@ -38,6 +38,7 @@ class Answers(base.Answers):
     """An open release that answers count queries; what its groups hold is read once."""
 
     certain = frozenset({"baseline"})
+    records = "qit"
     measures = frozenset(AMOUNTS)
 
     @cached_property

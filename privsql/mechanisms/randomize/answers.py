@@ -30,6 +30,7 @@ class Answers(base.Answers):
     """An open release that answers count queries; its public parameters are read once."""
 
     certain = frozenset()
+    records = "perturbed"
     measures = frozenset()
 
     @cached_property

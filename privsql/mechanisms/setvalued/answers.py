@@ -46,6 +46,7 @@ FORMULA = (
 class Answers(noisytree.Answers):
     """An open release that answers count queries over items; its tree is fitted once."""
 
+    records = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     def read(self, sql: str, lookups: Lookups) -> CountQuery:  # noqa: ARG002 (items join nothing)

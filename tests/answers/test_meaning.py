@@ -1,0 +1,133 @@
+"""Joins, sorting and sums of an analyst's SQL mean what they mean to the engine on the source."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import privsql as api
+from support.commands import specification, succeeded, warehouse, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = """
+SELECT CAST(i % 5 AS INTEGER) AS age, ['20', '020', '30', NULL, 'x'][i % 5 + 1] AS code,
+  CAST(i % 3 * 10 AS INTEGER) AS zip,
+  ['0044-03-15 (BC)', '0900-01-01', '2020-01-09', '12020-01-10', 'infinity'][i % 5 + 1]::DATE AS day,
+  CAST(9007199254740993 + i % 2 AS BIGINT) AS big, 'd' || (i * 7 % 6) AS job
+FROM range(300) t(i)
+"""
+ROLES = 'quasi_identifiers = ["age", "code", "zip", "day", "big"]\nsensitive = "job"'
+LOOKUPS = (
+    """CREATE TABLE codes AS FROM (VALUES ('20', 'a', 1), ('020', 'b', 2), ('30', 'c', 3), (NULL, 'n', 4),
+      (NULL, 'm', 5)) v(code, label, age)""",
+    "CREATE TABLE zips AS FROM (VALUES ('10', 'x'), ('010', 'y'), ('20', 'z')) v(code, label)",
+    "CREATE TABLE others AS FROM (VALUES ('10', 'x'), ('7', 'y'), ('07', 'y'), ('20', 'z')) v(code, label)",
+)
+Open = tuple[api.Release, duckdb.DuckDBPyConnection]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """A release in which nothing is hidden, with lookups, and an engine that has the source and the same tables."""
+    folder = tmp_path_factory.mktemp("meaning")
+    write(folder / "people.parquet", ROWS)
+    asked = {"columns": ROLES, "mechanism": 'threshold = "1"\nmin_bucket_size = 1'}
+    succeeded("publish", specification(folder, release='name = "t"\nto = "t.duckdb"', **asked), "--seed", 1)
+    beside = warehouse(folder / "beside.duckdb", *LOOKUPS)
+    with closing(duckdb.connect()) as engine, api.open(folder / "t.duckdb", attach=[beside]) as release:
+        engine.execute(f"CREATE VIEW t AS FROM '{folder / 'people.parquet'}'")
+        for statement in LOOKUPS:
+            engine.execute(statement)
+        yield release, engine
+
+
+def shown(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Groups as text, counts as numbers to a millionth; groups of next to nothing are none."""
+    figures = [(*(str(value) for value in row[:-1]), round(float(row[-1]), 6)) for row in rows]
+    return [row for row in figures if row[-1]]
+
+
+def answered(both: Open, sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """What the release says, and what the engine says of the source."""
+    release, engine = both
+    return shown([row[:-3] for row in release.query(sql).rows]), shown(engine.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) FROM t JOIN codes ON t.code = codes.code WHERE job = 'd1'",
+        "SELECT codes.label, COUNT(*) FROM t JOIN codes ON t.code = codes.code WHERE t.age > 0 GROUP BY codes.label",
+        "SELECT c.age, COUNT(*) FROM t JOIN codes c ON t.code = c.code WHERE t.age < 3 AND job <> 'd1' GROUP BY c.age",
+        "SELECT label, COUNT(*) FROM t JOIN codes USING (code) WHERE job = 'd1' GROUP BY label",
+        "SELECT code, COUNT(*) FROM t JOIN codes USING (code) GROUP BY code",
+        "FROM t JOIN codes USING (code) SELECT label, COUNT(*) WHERE job = 'd2' GROUP BY label",
+        "FROM t JOIN codes ON t.code = codes.code SELECT COUNT(*)",
+        "SELECT label, COUNT(*) FROM t JOIN others ON t.zip = others.code GROUP BY label",
+    ],
+)
+def test_joins(both: Open, sql: str) -> None:
+    """Shared names, USING, NULL among the keys, keys that equal each other and nothing of the release, FROM first."""
+    found, true = answered(both, sql)
+    assert sorted(found) == sorted(true)
+
+
+def test_text_keys_that_are_one_number_to_the_engine(both: Open) -> None:
+    """'10' and '010' are different texts, and both equal 10: records would count twice, in bounds called certain."""
+    release, engine = both
+    sql = "SELECT COUNT(*) FROM t JOIN zips ON t.zip = zips.code WHERE job = 'd1'"
+    assert (
+        engine.execute(sql).fetchall()
+        > engine.execute(sql.split(" JOIN", maxsplit=1)[0] + " WHERE job = 'd1'").fetchall()
+    )
+    for estimator in ("baseline", "reconstructed"):
+        with pytest.raises(api.PrivsqlError, match=r"the key \(10,\) stands in 2 rows of it"):
+            release.query(sql, estimator=estimator)
+
+
+@pytest.mark.parametrize("way", ["ASC", "DESC", "ASC NULLS FIRST"])
+def test_dates_sort_as_dates(both: Open, way: str) -> None:
+    """Before Christ, beyond the year 9999 and infinity: as text they are in another order."""
+    release, engine = both
+    grouped = f"SELECT day, COUNT(*) AS n FROM t GROUP BY day ORDER BY day {way}"
+    found = [row[:2] for row in release.query(grouped).rows]
+    assert found == engine.execute(f"SELECT day::VARCHAR, n FROM ({grouped}) ORDER BY day {way}").fetchall()
+    assert [row[0] for row in found] != sorted((row[0] for row in found), reverse=way == "DESC")
+
+
+def test_a_sum_that_no_double_holds_is_not_exact(both: Open) -> None:
+    """It lies between the neighbours of what is printed."""
+    release, engine = both
+    sql = "SELECT SUM(big) FROM t WHERE age = 1"
+    ((true,),) = engine.execute(sql).fetchall()
+    answer = release.query(sql)
+    ((estimate, error, low, high),) = answer.rows
+    assert int(estimate) != true
+    assert (answer.rests_on, error) == ("certain", None)
+    assert low <= true <= high
+    assert high - low < 1e-15 * true
+    assert release.query("SELECT SUM(age) FROM t WHERE age = 1").rests_on == "exact"
+
+
+@pytest.mark.parametrize("condition", ["age < 1e300", "age = 1e300", "big > -1e300", "age > " + "- " * 400 + "1"])
+def test_absurd_numbers_are_answered_or_refused_in_one_line(both: Open, condition: str) -> None:
+    """No traceback."""
+    release, engine = both
+    sql = f"SELECT COUNT(*) FROM t WHERE {condition}"
+    if condition.count("-") > 200:
+        with pytest.raises(api.PrivsqlError, match="nested too deeply"):
+            release.query(sql)
+    else:
+        assert release.query(sql).rows[0][0] == engine.execute(sql).fetchall()[0][0]
+
+
+@pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", ""])
+def test_what_is_no_text_is_refused(both: Open, sql: Any) -> None:
+    """By name."""
+    with pytest.raises(api.PrivsqlError):
+        both[0].sql(sql)
