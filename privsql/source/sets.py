@@ -86,7 +86,8 @@ class SetRecords:
 def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Universe) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
-    Raises ``UsageError`` for unknown columns and types, NULL where it is refused, and items outside the universe.
+    Raises ``UsageError`` for unknown columns and types, NULL where it is refused, lists that hold an item twice, and
+    items outside the universe.
     """
     mount(db, source)
     known = {fold(one.name): one for one in db.fields(temp("source"))}
@@ -131,11 +132,17 @@ def _baskets(db: Warehouse, asked: Columns, columns: Sequence[Field], kind: str)
         source, items = temp("gathered"), column("items")
     items = exp.cast(items, exp.DataType.build(f"{kind}[]", dialect=DIALECT))
     db.make("marked", fill("duckdb/marked", {"source": source, "items": items}), title="Reading the sets")
-    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
+    records, missing, repeated = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
     if missing and "refuse" in {asked.policy(one.name) for one in columns}:
         raise UsageError(
             f"column {columns[-1].name!r} is NULL, or holds NULL, in {missing} records; "
             f"set nulls.{columns[-1].name} to 'suppress' to leave these records out"
+        )
+    name = columns[0].name
+    if repeated and asked.items is not None:  # of rows for each record and item it is plain that they make a set
+        raise UsageError(
+            f"column {name!r} holds an item twice in {repeated} records, but sets are published, in which it counts "
+            f"once; say so with list_distinct({name}) in source.query"
         )
     db.make("baskets", fill("duckdb/baskets", {"marked": temp("marked")}), title="Counting equal sets")
     db.drop("marked", "gathered")

@@ -172,6 +172,18 @@ def test_a_wrong_specification_is_refused_in_one_line(
     assert (place / "shop.duckdb").read_bytes() == before
 
 
+def test_lists_that_hold_an_item_twice(place: Path) -> None:
+    """A set counts it once: len(goods) = 3 was answered with 0 where 300 lists are so long."""
+    twice = "CASE WHEN i % 20 = 0 THEN ['ale', 'figs', 'ale'] ELSE ['ale', 'bread'] END"
+    write(place / "shop.parquet", f"SELECT {twice} AS goods FROM range(6000) t(i)")
+    words = ["column 'goods' holds an item twice in 300 records", "list_distinct(goods) in source.query"]
+    refused(run("publish", spec(place), "--seed", 1, "--replace"), 2, *words)
+    once = spec(place, source='file = "shop.parquet"\nquery = "SELECT list_distinct(goods) AS goods FROM source"')
+    succeeded("publish", once, "--seed", 1, "--replace")
+    write(place / "shop.parquet", f"SELECT i AS id, unnest({twice}) AS good FROM range(6000) t(i)")
+    succeeded("publish", spec(place, columns='record = "id"\nitem = "good"'), "--seed", 1, "--replace")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", rest_slow(["NULL", "['ale', NULL]"]))
 def test_null_lists(place: Path, bad: str) -> None:
