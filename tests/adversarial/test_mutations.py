@@ -19,6 +19,7 @@ import pytest
 
 from adversarial.test_leaves import beyond_words, leaves
 from support.commands import MANIFEST, manifest, run
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -278,7 +279,7 @@ def plausible(release: Path, source: Path) -> bool:
         return not db.execute(beyond).fetchall()
 
 
-@pytest.mark.parametrize("name", ["bucketize", "folder", "randomize", "permute", "setvalued", "contingency"])
+@pytest.mark.parametrize("name", rest_slow(["bucketize", "folder", "randomize", "permute", "setvalued", "contingency"]))
 @pytest.mark.parametrize("number", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_every_change_is_found_or_harmless(
     places: dict[str, Place], tmp_path: Path, name: str, number: int, capsys: pytest.CaptureFixture[str]

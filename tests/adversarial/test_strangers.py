@@ -110,6 +110,7 @@ OBJECTS = {
 }
 
 
+@pytest.mark.slow
 def test_whatever_a_release_does_not_state_is_refused(shelf: Path, tmp_path: Path) -> None:
     for what, statements in OBJECTS.items():
         release = altered(shelf, tmp_path, *statements.split("; "))

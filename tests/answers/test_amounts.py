@@ -11,6 +11,7 @@ import pytest
 
 import privsql as api
 from support.commands import specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def both(release: api.Release, folder: Path, sql: str) -> tuple[Groups, Groups]:
     return true, {row[:-4]: row[-4:] for row in release.query(sql).rows}
 
 
-@pytest.mark.parametrize("name", IDENTITY)
+@pytest.mark.parametrize("name", rest_slow(IDENTITY))
 def test_where_nothing_is_hidden_answers_are_the_truth(tmp_path: Path, name: str) -> None:
     """Every group is there with its true sum and mean, NULL where SQL says NULL: 22.2 was said of a mean of 35.7."""
     with api.open(published(tmp_path, IDENTITY[name])) as release:
@@ -71,7 +72,7 @@ def test_where_nothing_is_hidden_answers_are_the_truth(tmp_path: Path, name: str
                     assert found[group][0] == expected, (sql, group)
 
 
-@pytest.mark.parametrize("name", NOISY)
+@pytest.mark.parametrize("name", rest_slow(NOISY))
 def test_where_something_is_hidden(tmp_path: Path, name: str) -> None:
     """NULL where SQL says NULL, never NaN, within the range of the column, and intervals that cover nine of ten."""
     covered = []

@@ -26,7 +26,7 @@ from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
 from privsql.source.spec import build
 from support.effort import share
-from support.loops import each
+from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -1230,7 +1230,7 @@ def test_a_folder_of_parquet_files_answers_the_same(survey: World, folder_releas
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT COUNT(*) FROM 'qit.parquet'", "SELECT COUNT(*) FROM read_parquet('qit.parquet')"]
+    "sql", rest_slow(["SELECT COUNT(*) FROM 'qit.parquet'", "SELECT COUNT(*) FROM read_parquet('qit.parquet')"])
 )
 def test_a_folder_reads_no_other_file(folder_release: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
     """Its own files least of all."""

@@ -164,6 +164,7 @@ def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: in
     assert not any(one.promised or one.exceeded for one in found)
 
 
+@pytest.mark.slow
 def test_measured_corruption_never_exceeds_the_worst_case(plain: Path) -> None:
     """Values that stand several times in a bucket."""
     curve = attacked(made_elsewhere(plain, 'threshold = "1/2"\nmin_bucket_size = 6'))["corruption, all but one known"][
@@ -337,7 +338,7 @@ def replaced(db: duckdb.DuckDBPyConnection, table: str, query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "order_"), [("qit", "bid, sex DESC, age"), ("qit", "age, bid"), ("st", "bid, disease DESC")]
+    ("table", "order_"), rest_slow([("qit", "bid, sex DESC, age"), ("qit", "age, bid"), ("st", "bid, disease DESC")])
 )
 def test_rows_in_another_order_are_found(plain: Path, tmp_path: Path, table: str, order_: str) -> None:
     release = changed(plain, tmp_path, lambda db: replaced(db, table, f"SELECT * FROM {table} ORDER BY {order_}"))

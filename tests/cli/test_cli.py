@@ -133,7 +133,7 @@ def test_plan_writes_nothing(place: Path) -> None:
     assert "400 published" in succeeded("plan", place / "people.parquet", *FLAGS).out
 
 
-@pytest.mark.parametrize("with_source", [False, True])
+@pytest.mark.parametrize("with_source", rest_slow([False, True]))
 def test_verify(ward: Path, with_source: bool) -> None:
     source = ["--source", ward / "spec.toml"] if with_source else []
     shown = succeeded("verify", ward / "ill.duckdb", *source, "--json").json
@@ -881,6 +881,7 @@ def test_the_baseline_is_not_called_reconstructed(ward: Path) -> None:
 # Randomness and its key ---
 
 
+@pytest.mark.slow
 def test_a_seed_is_recorded_and_noted(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--seed", 7)
     assert manifest(place / "ill.duckdb")["randomness"] == "seed"
@@ -952,6 +953,7 @@ def test_a_key_file_that_can_not_be_made(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--key-file", place), 4, str(place))
 
 
+@pytest.mark.slow
 def test_the_key_is_nowhere_but_in_its_file(place: Path) -> None:
     key = place / "key"
     outputs = [
@@ -970,6 +972,7 @@ def test_the_key_is_nowhere_but_in_its_file(place: Path) -> None:
         assert not any(shape[:16] in content for content in seen)
 
 
+@pytest.mark.slow
 def test_without_a_key_it_comes_from_the_ledger_or_is_fresh(place: Path) -> None:
     """Two releases of the same people must not differ, unless no ledger is there to tell that they are two."""
     spec, off = place / "spec.toml", place / "off.toml"

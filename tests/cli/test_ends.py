@@ -116,6 +116,7 @@ def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
 @pytest.mark.parametrize(
     "arguments", rest_slow([["verify"], ["verify", "--json"], ["inspect"], ["--help"], ["schema"]])

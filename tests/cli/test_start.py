@@ -59,6 +59,7 @@ def test_the_models_import_nothing_that_is_heavy() -> None:
         assert not any(f"{package}.mechanism" in modules for package in PACKAGES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(PACKAGES))
 def test_a_query_imports_its_own_mechanism_alone(tmp_path: Path, kind: str) -> None:
     release = tmp_path / f"{kind}.duckdb"

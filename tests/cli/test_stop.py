@@ -89,6 +89,7 @@ def test_a_signal_during_the_imports_of_help() -> None:
         stopped(started(AT_IMPORT.format(number=place, signal=int(signal.SIGINT)), "--help"), signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", rest_slow(WORDS))
 def test_a_signal_during_the_imports_of_a_query(ward: Path, number: signal.Signals) -> None:
     query = ["query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu'"]
@@ -175,6 +176,7 @@ def test_what_is_done_is_done() -> None:
     assert out.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", rest_slow(WORDS))
 def test_publish_leaves_nothing_behind(ward: Path, tmp_path: Path, number: signal.Signals) -> None:
     program = (

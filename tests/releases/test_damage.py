@@ -162,6 +162,7 @@ def test_a_crash_between_any_two_steps_of_the_commit(
         pytest.fail("the commit has more steps than this test expects")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["ill.duckdb", "ill[1].duckdb", "it's ill.duckdb"]))
 def test_the_next_publication_sweeps_the_drafts_of_the_dead(
     place: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def test_known_answers_of_the_growing_table(algorithm: str, grown: Callable[[str
     assert any(check["name"] == "records of releases 1, 2, 3: every combination" for check in done["checks"])
 
 
+@pytest.mark.slow
 def test_planted_breaches_of_reapplying_to_the_last_release_are_found(grown: Callable[[str], Office]) -> None:
     office = grown("reapply-last")
     assert groups_of(office.made[2])[:2] == [(80, 81, 82), (83, 84, 85)]
@@ -127,6 +128,7 @@ def rows_of(office: Office, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql).fetchall()
 
 
+@pytest.mark.slow
 def test_new_records_are_held_back_counted_and_released_later(office: Office) -> None:
     office.publish()
     office.hire("(11, 40, 'm', 96)")

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from support.commands import manifest, refused, run, specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ CAP = "[ledger]\nepsilon = 2.5"
 
 
 @pytest.mark.parametrize("source", ['file = "people.parquet"', 'file = "goods.parquet"'])
-@pytest.mark.parametrize("ledger", ["", "[ledger]\nepsilon = 100", "[ledger]", "[ledger]\nepsilon = 2.6"])
+@pytest.mark.parametrize("ledger", rest_slow(["", "[ledger]\nepsilon = 100", "[ledger]", "[ledger]\nepsilon = 2.6"]))
 def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spent(
     source: str, ledger: str, place: Path
 ) -> None:
@@ -70,7 +71,7 @@ def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spen
 
 
 @pytest.mark.parametrize("file", ["people.parquet", "goods.parquet"])
-@pytest.mark.parametrize("cap", ["", CAP])
+@pytest.mark.parametrize("cap", rest_slow(["", CAP]))
 def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) -> None:
     publish(spec(place, 2, ledger=cap, source=f'file = "{file}"'))
     shutil.copy(place / file, place / f"copy_{file}")
@@ -85,6 +86,7 @@ def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) 
         refused(run("publish", beyond, "--replace", "--allow-composition"), 3, "0.25 is left of the budget 2.5")
 
 
+@pytest.mark.slow
 def test_queries_of_one_table_share_its_budget(place: Path) -> None:
     with duckdb.connect(str(place / "house.duckdb")) as db:
         db.execute(f"CREATE TABLE people AS {QUERY} FROM range(300) t(i)")
@@ -123,6 +125,7 @@ def test_a_cap_that_was_never_set_can_be_set_before_the_first_release(place: Pat
     refused(run("publish", path), 3, "0.5 is left")
 
 
+@pytest.mark.slow
 def test_without_a_cap_the_total_is_shown(place: Path) -> None:
     path = spec(place, "'1/3'")
     publish(path)
@@ -136,6 +139,7 @@ def test_without_a_cap_the_total_is_shown(place: Path) -> None:
     assert succeeded("plan", path, "--json").json["ledger"]["spent"] == "2/3"
 
 
+@pytest.mark.slow
 def test_neither_withdrawing_nor_replacing_gives_a_budget_back(place: Path) -> None:
     path = spec(place, 1)
     publish(path)
@@ -166,6 +170,7 @@ def test_what_is_refused_spends_nothing_and_what_fails_after_drawing_does(
     assert (listed["spent"], [entry["withdrawn"] for entry in listed["releases"]]) == ("1", [True])
 
 
+@pytest.mark.slow
 def test_what_was_drawn_is_spent_though_the_process_is_killed(place: Path) -> None:
     program = (
         "import os, signal, sys\n"
@@ -196,6 +201,7 @@ def _counts(shown: Any) -> list[str]:
     return [key for value in shown for key in _counts(value)] if isinstance(shown, list) else []
 
 
+@pytest.mark.slow
 def test_leaving_out_where_the_ledger_lies_is_noticed(place: Path) -> None:
     publish(spec(place, ledger=f'{CAP}\ndatabase = "own.db"'))
     for ledger in ("", '[ledger]\ndatabase = "third.db"'):
@@ -207,6 +213,7 @@ def test_leaving_out_where_the_ledger_lies_is_noticed(place: Path) -> None:
     refused(run("publish", elsewhere, "--replace"), 2, "ledger.duckdb", "set ledger.database")
 
 
+@pytest.mark.slow
 def test_without_a_ledger_the_release_says_so(place: Path) -> None:
     path = spec(place, ledger="[ledger]\noff = true")
     done = publish(path)

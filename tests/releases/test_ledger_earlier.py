@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from support.commands import refused, rows, run, specification, succeeded, write
+from support.loops import rest_slow
 from support.office import SALARIES, Office
 from support.places import ROOT
 
@@ -98,7 +99,7 @@ def named(folder: Path) -> str:
     return '\ndatabase = "own.db"'
 
 
-@pytest.mark.parametrize("where", [beside, named])
+@pytest.mark.parametrize("where", rest_slow([beside, named]))
 def test_what_was_spent_is_spent(where: Callable[[Path], str], tmp_path: Path) -> None:
     place = where(tmp_path)
     refused(run("publish", _shop(tmp_path, 1, f"[ledger]\nepsilon = 2.5{place}")), 3, "0.5 is left", "spent 2")

@@ -11,6 +11,7 @@ import pytest
 from privsql.releases.ledger.book import Rows
 from privsql.releases.ledger.subjects import Met, coincide
 from support.commands import manifest, refused, rows, run, specification, succeeded, write
+from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def spec(folder: Path, file: str, more: str = "", mechanism: str = BUCKETIZE, le
 # Ids ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"])
+@pytest.mark.parametrize("kind", rest_slow(["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"]))
 def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, office: Office) -> None:
     """Else D1 alone has the groups 80..82 and 83..85, and with D0's 82, 84, 85 the one who left is known exactly."""
     office.hire(SALARIES[1])
@@ -73,7 +74,7 @@ def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> Non
 
 
 @pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
-@pytest.mark.parametrize("ids", [("", ""), ('id = "id"', ""), ("", 'id = "id"')])
+@pytest.mark.parametrize("ids", [("", ""), *rest_slow([['id = "id"', ""], ["", 'id = "id"']], 0)])
 def test_without_an_id_any_earlier_release_of_the_source_counts(
     mechanism: str, ids: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -90,7 +91,8 @@ def test_without_an_id_any_earlier_release_of_the_source_counts(
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(BUCKETIZE, RANDOMIZE), (RANDOMIZE, PERMUTE), (PERMUTE, BUCKETIZE), (BUCKETIZE, BUCKETIZE)]
+    ("first", "second"),
+    rest_slow([(BUCKETIZE, RANDOMIZE), (RANDOMIZE, PERMUTE), (PERMUTE, BUCKETIZE), (BUCKETIZE, BUCKETIZE)]),
 )
 def test_a_second_release_of_the_same_people_is_refused(first: str, second: str, tmp_path: Path) -> None:
     office = Office(tmp_path, first)
@@ -104,13 +106,15 @@ def test_a_second_release_of_the_same_people_is_refused(first: str, second: str,
 
 @pytest.mark.parametrize(
     ("algorithms", "covered"),
-    [
-        (("nested", "exact"), "no two groups"),
-        (("exact", "nested", "nested"), "every Boolean"),
-        (("exact", "exact", "nested"), "no two groups"),
-        (("nested", "reapply-last"), "the last release only"),
-        (("nested", "nested", "reapply-last"), None),
-    ],
+    rest_slow(
+        [
+            (("nested", "exact"), "no two groups"),
+            (("exact", "nested", "nested"), "every Boolean"),
+            (("exact", "exact", "nested"), "no two groups"),
+            (("nested", "reapply-last"), "the last release only"),
+            (("nested", "nested", "reapply-last"), None),
+        ]
+    ),
 )
 def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
     algorithms: tuple[str, ...], covered: str | None, tmp_path: Path
@@ -131,7 +135,7 @@ def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
 
 
 @pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
-@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+@pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:
     office = Office(tmp_path, mechanism)
     office.hire(SALARIES[0])
@@ -166,15 +170,17 @@ def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("identifier", ['id = "id"', ""])
 @pytest.mark.parametrize(
     "copied",
-    [
-        "SELECT * FROM fine",
-        "SELECT * FROM fine ORDER BY age DESC",
-        "SELECT * FROM fine UNION ALL SELECT 1000 + i, i, 'f', 3 FROM range(40) t(i)",
-        "SELECT * FROM fine WHERE id > 30",
-        "SELECT id + 5000 AS id, age, gender, salary FROM fine",
-        "SELECT CAST(id AS VARCHAR) AS id, CAST(age AS DOUBLE) AS age, gender, salary FROM fine",
-        "SELECT id, age, gender, CASE WHEN id < 20 THEN 7 ELSE salary END AS salary FROM fine",
-    ],
+    rest_slow(
+        [
+            "SELECT * FROM fine",
+            "SELECT * FROM fine ORDER BY age DESC",
+            "SELECT * FROM fine UNION ALL SELECT 1000 + i, i, 'f', 3 FROM range(40) t(i)",
+            "SELECT * FROM fine WHERE id > 30",
+            "SELECT id + 5000 AS id, age, gender, salary FROM fine",
+            "SELECT CAST(id AS VARCHAR) AS id, CAST(age AS DOUBLE) AS age, gender, salary FROM fine",
+            "SELECT id, age, gender, CASE WHEN id < 20 THEN 7 ELSE salary END AS salary FROM fine",
+        ]
+    ),
 )
 def test_rows_under_another_name_are_noticed(copied: str, identifier: str, tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", f"{FINE} FROM range(400) t(i)")
@@ -214,11 +220,13 @@ def test_a_name_goes_on_where_the_file_has_moved(office: Office) -> None:
 @pytest.mark.parametrize("identifier", ['id = "id"', ""])
 @pytest.mark.parametrize(
     ("one", "two"),
-    [
-        (f"{FINE} FROM range(400) t(i)", f"{FINE.replace('7919', '4001')} FROM range(400) t(i)"),
-        (f"{COARSE} FROM range(400) t(i)", f"{COARSE.replace('i * i', 'i * 3')} FROM range(401) t(i)"),
-        (f"{COARSE} FROM range(30) t(i)", f"{COARSE.replace('i * i', 'i // 7')} FROM range(400) t(i)"),
-    ],
+    rest_slow(
+        [
+            (f"{FINE} FROM range(400) t(i)", f"{FINE.replace('7919', '4001')} FROM range(400) t(i)"),
+            (f"{COARSE} FROM range(400) t(i)", f"{COARSE.replace('i * i', 'i * 3')} FROM range(401) t(i)"),
+            (f"{COARSE} FROM range(30) t(i)", f"{COARSE.replace('i * i', 'i // 7')} FROM range(400) t(i)"),
+        ]
+    ),
 )
 def test_other_people_are_not_taken_for_the_same(one: str, two: str, identifier: str, tmp_path: Path) -> None:
     """The same ids beside other values, and tables of a few kinds of records that all tables of this kind share."""
@@ -259,7 +267,7 @@ def test_samples_of_one_population_are_no_copies(population: str) -> None:
         assert not coincide(summary(two), summary(one), met(one, two))
 
 
-@pytest.mark.parametrize("population", ["uniform", "zipf", "nearly all different"])
+@pytest.mark.parametrize("population", rest_slow(["uniform", "zipf", "nearly all different"]))
 def test_copies_with_changes_are_found(population: str) -> None:
     rng = np.random.default_rng(12)
     for _ in range(50):

@@ -22,7 +22,7 @@ from privsql.releases.ledger import place
 from privsql.releases.ledger.wish import digest
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
-from support.loops import each
+from support.loops import each, rest_slow
 from support.office import COLUMNS, SALARIES, Office
 
 if TYPE_CHECKING:
@@ -227,13 +227,15 @@ def test_one_waits_for_another_and_not_for_ever(office: Office, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "UPDATE events SET told = '{' WHERE kind = 'release'",
-        "UPDATE events SET told = '{}' WHERE kind = 'release'",
-        "UPDATE events SET kind = 'unheard' WHERE kind = 'release'",
-        "UPDATE events SET told = '{\"format\": 3}' WHERE kind = 'ledger'",
-        "DROP TABLE events",
-    ],
+    rest_slow(
+        [
+            "UPDATE events SET told = '{' WHERE kind = 'release'",
+            "UPDATE events SET told = '{}' WHERE kind = 'release'",
+            "UPDATE events SET kind = 'unheard' WHERE kind = 'release'",
+            "UPDATE events SET told = '{\"format\": 3}' WHERE kind = 'ledger'",
+            "DROP TABLE events",
+        ]
+    ),
 )
 def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office) -> None:
     office.publish()
@@ -254,7 +256,7 @@ def test_what_is_no_database_is_no_ledger(office: Office) -> None:
 # What is kept of it ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", [BUCKETIZE, 'kind = "permute"\nk = 3\ne = 2'])
+@pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, 'kind = "permute"\nk = 3\ne = 2']))
 def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp_path: Path) -> None:
     office = Office(tmp_path, mechanism)
     office.hire(SALARIES[0])
@@ -272,6 +274,7 @@ def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp
     assert "withdrawn" in succeeded("ledger", office.spec()).out
 
 
+@pytest.mark.slow
 def test_a_release_that_never_left_the_house_is_withdrawn(office: Office) -> None:
     office.publish()
     refused(

@@ -12,6 +12,7 @@ import pytest
 import privsql as api
 from privsql.errors import EngineError
 from support.commands import rows
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ DOORS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_release_is_opened_while_it_is_open(ward: Path) -> None:
     """Each answers on its own, whichever is closed first."""
     path = ward / "ill.duckdb"
@@ -37,7 +39,7 @@ def test_a_release_is_opened_while_it_is_open(ward: Path) -> None:
     second.close()
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", rest_slow(DOORS))
 def test_every_door_from_several_threads(ward: Path, name: str) -> None:
     """The first call and the eighth say the same."""
     path, door = ward / "ill.duckdb", DOORS[name]
@@ -55,7 +57,7 @@ def test_threads_share_an_open_release(ward: Path) -> None:
         assert found == [release.query(ASKED.format(age)).rows for age in ages]
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", rest_slow(DOORS))
 def test_beside_a_connection_of_the_user(ward: Path, name: str) -> None:
     """Read-only, with settings of its own, made before and made after; neither disturbs the other."""
     path, door = ward / "ill.duckdb", DOORS[name]

@@ -63,7 +63,7 @@ def bits(value: object) -> object:
     return np.float64(value).tobytes() if math.isnan(value) else (value, math.copysign(1, value))
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", rest_slow(MECHANISMS))
 @pytest.mark.parametrize("kind", rest_slow([kind for kind in WAYS if "COLLATE" not in kind]))
 def test_equal_values_are_published_alike(tmp_path: Path, kind: str, mechanism: str) -> None:
     table = "perturbed" if mechanism == "randomize" else "qit"

@@ -359,6 +359,7 @@ def without(*names: str) -> int:
     return int(found[0])
 
 
+@pytest.mark.slow
 @each("suppressed", [[], ["age"], ["disease"], ["age", "zip"], ["age", "zip", "disease"]], few=2)
 def test_null_is_a_value_or_suppressed_and_counted(tmp_path: Path, suppressed: list[str]) -> None:
     write(tmp_path / "people.parquet", HOLES)
@@ -497,6 +498,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.mark.slow
 @each("kind", ["date", "wide decimal", "text", "double", "boolean", "timestamp with zone", "json"], few=2)
 def test_sensitive_values_of_every_type_come_through(varied: Path, kind: str) -> None:
     release = released_and_compared(
@@ -527,6 +529,7 @@ def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -
     shutil.rmtree(varied.parent / "seen") if form == "parquet" else (varied.parent / "seen").unlink()
 
 
+@pytest.mark.slow
 @each("kind", VALUES, few=8)
 def test_answers_by_values_of_every_type(varied: Path, kind: str) -> None:
     release = varied.parent / "answers.duckdb"
@@ -779,6 +782,7 @@ def three_thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @each(("algorithm", "layout"), CASES, few=2)
 def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout: str) -> None:
     spec = specification(

@@ -56,6 +56,7 @@ def test_compare_measures_every_specification_with_the_same_queries(skewed: Path
     assert not list(skewed.glob("*.duckdb"))
 
 
+@pytest.mark.slow
 def test_compare_prints_one_table_and_draws_a_picture(skewed: Path) -> None:
     done = succeeded(
         "compare", skewed / "anatomy.toml", skewed / "pp.toml", "--queries", "40", "--plot", skewed / "c.png"

@@ -516,6 +516,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
     assert found.iloc[0].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 @each(
     ("join", "message"),
     [

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse
-from support.loops import each
+from support.loops import each, rest_slow
 from support.tampering import fact, failed, parameter, stating
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ WITH_SOURCE: dict[str, tuple[list[Any], str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", WITH_SOURCE)
+@pytest.mark.parametrize("what", rest_slow(WITH_SOURCE))
 def test_verify_tells_from_the_source(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = WITH_SOURCE[what]
     release = changed(ward, tmp_path, *changes)

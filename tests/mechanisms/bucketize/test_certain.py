@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from support.commands import PEOPLE, manifest, refused, run, specification, succeeded, write
+from support.loops import rest_slow
 from support.tampering import failed, parameter
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def test_a_rule_that_reaches_1_is_refused_with_values_and_people_and_a_flag_allo
 
 @pytest.mark.parametrize(
     "threshold",
-    [
-        '{ default = "2*f + 0.02", well = 1, ill = 1 }',
-        "1",
-        "{ query = \"SELECT disease, '1' FROM source GROUP BY disease\" }",
-    ],
+    rest_slow(
+        [
+            '{ default = "2*f + 0.02", well = 1, ill = 1 }',
+            "1",
+            "{ query = \"SELECT disease, '1' FROM source GROUP BY disease\" }",
+        ]
+    ),
 )
 def test_a_threshold_that_is_written_as_1_says_so_itself(tmp_path: Path, threshold: str) -> None:
     file = spec(tmp_path, f'algorithm = "two-size"\nthreshold = {threshold}')

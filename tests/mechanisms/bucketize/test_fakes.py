@@ -208,6 +208,7 @@ def small(folder: Path, query: str, mechanism: str) -> Path:
 FREQUENT = "SELECT range AS a, CASE WHEN range < 200 THEN 0 ELSE 1 + range % 20 END AS x FROM range(1000)"
 
 
+@pytest.mark.slow
 def test_a_value_that_is_too_frequent_is_refused_and_what_is_offered_works(tmp_path: Path) -> None:
     """A fifth of the records: 1,000 are not dealt to buckets of 3, so with two fakes buckets of 2 are offered."""
     spec = small(tmp_path, FREQUENT, 'threshold = "1/4"\nfake_values = 2')
@@ -218,6 +219,7 @@ def test_a_value_that_is_too_frequent_is_refused_and_what_is_offered_works(tmp_p
         assert "uneven" not in facts_of(tmp_path / "t.duckdb")
 
 
+@pytest.mark.slow
 def test_how_certain_a_frequent_value_is_can_be_stated(tmp_path: Path) -> None:
     """It is listed in all 250 buckets, and real in 200."""
     spec = small(tmp_path, FREQUENT, 'threshold = "1/4"\nfake_values = 2\nuneven_fakes = "state"')
@@ -233,7 +235,7 @@ def test_how_certain_a_frequent_value_is_can_be_stated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("query", "mechanism", "code"),
-    [
+    rest_slow([
         ("SELECT range AS a, range % 2 AS x FROM range(100)", 'threshold = "1/2"\nfake_values = 1', 3),
         ("SELECT range AS a, 7 AS x FROM range(100)", 'threshold = "1/2"\nfake_values = 1', 3),
         ("SELECT range AS a, 7 AS x FROM range(0)", 'threshold = "1/2"\nfake_values = 1', 3),
@@ -247,7 +249,7 @@ def test_how_certain_a_frequent_value_is_can_be_stated(tmp_path: Path) -> None:
          'fake_values = 3\nlayout = "round-robin"'), 0),
         ("SELECT range AS a, range % 30 AS x FROM range(997)", ('algorithm = "anatomy"\nthreshold = "1/4"\n'
          "fake_values = 3"), 0),
-    ],
+    ]),
 )  # fmt: skip
 def test_tables_that_leave_little_to_hide_among(tmp_path: Path, query: str, mechanism: str, code: int) -> None:
     """Published and verified, or refused in one line."""

@@ -12,6 +12,7 @@ import pytest
 
 from privsql.mechanisms.bucketize import mechanism
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
+from support.loops import rest_slow
 from support.tampering import failed, stating, with_facts
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ SETS: dict[str, dict[str, tuple[Callable[[str, int], bool], Fraction]]] = {
 }
 
 
-@pytest.mark.parametrize("bounds", SETS, ids=["groups", "one column", "two columns"])
+@pytest.mark.parametrize("bounds", rest_slow(SETS), ids=["groups", "one column", "two columns"])
 def test_bounds_are_kept_told_and_verified(tmp_path: Path, bounds: str) -> None:
     """Against the published tables; a plan says no less than what a release has, and exactly that here."""
     spec, release = asking(tmp_path, bounds), tmp_path / "ill.duckdb"
@@ -241,7 +242,7 @@ def changed(published: tuple[Path, Path], folder: Path, change: Change) -> Path:
     return release
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", rest_slow(FOUND))
 def test_verify_finds_what_was_changed(published: tuple[Path, Path], tmp_path: Path, name: str) -> None:
     change, checks = FOUND[name]
     release = changed(published, tmp_path, change)
@@ -249,7 +250,7 @@ def test_verify_finds_what_was_changed(published: tuple[Path, Path], tmp_path: P
     assert found & {BOUNDS_HOLD, BOUNDS_ASKED, TOLD} == checks
 
 
-@pytest.mark.parametrize("change", [without_bounds, wider])
+@pytest.mark.parametrize("change", rest_slow([without_bounds, wider]))
 def test_a_promise_that_was_taken_back_everywhere_is_found_beside_the_source(
     published: tuple[Path, Path], tmp_path: Path, change: Change
 ) -> None:
@@ -278,18 +279,20 @@ def test_attack_counts_a_broken_bound_as_a_broken_promise(published: tuple[Path,
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        {"codes": [-1]},
-        {"codes": [10**30]},
-        {"codes": []},
-        {"codes": "all"},
-        {"threshold": "1/0"},
-        {"threshold": "nan"},
-        {"threshold": "1/" + "9" * 400},
-        {"threshold": 0.5},
-        {"name": None},
-        {"more": 1},
-    ],
+    rest_slow(
+        [
+            {"codes": [-1]},
+            {"codes": [10**30]},
+            {"codes": []},
+            {"codes": "all"},
+            {"threshold": "1/0"},
+            {"threshold": "nan"},
+            {"threshold": "1/" + "9" * 400},
+            {"threshold": 0.5},
+            {"name": None},
+            {"more": 1},
+        ]
+    ),
     ids=str,
 )
 def test_bounds_of_no_form_are_refused(published: tuple[Path, Path], tmp_path: Path, bad: dict[str, Any]) -> None:
@@ -314,28 +317,30 @@ def test_lists_in_lists_without_end_are_no_traceback(published: tuple[Path, Path
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
-    [
-        ('[mechanism.components]\ndesease = "1/4"', ("'desease' is not a sensitive column", "disease, stage")),
-        ('[mechanism.components]\nage = "1/4"', ("'age' is not a sensitive column",)),
-        ('[mechanism.components]\ndisease = { default = "1/4", HVI = 0.1 }', ("components.disease", "'HVI'")),
-        ('[mechanism.components]\ndisease = "f - 0.2"', ("components.disease", "must be above 0")),
-        ('[mechanism.components]\nstage = { query = "SELECT 1::BIGINT, 0.5" }', ("components.stage", "value 2")),
-        ('[mechanism.components]\nstage = { query = "SELECT 0.5" }', ("components.stage", "yields 1 columns")),
-        (CANCER.replace('"skin"', '"skinn"'), ("groups.cancer", "'skinn' is not a value of column disease")),
-        (CANCER.replace('column = "disease"\n', ""), ("'colon' is not a value of the sensitive columns together",)),
-        (CANCER.replace('"disease"', '"illness"'), ("'illness' is not a sensitive column",)),
-        (CANCER.replace('"colon"', '"lung"'), ("value 'lung' stands twice",)),
-        (CANCER.replace('"colon"', "[]"), ("a group holds at least one value",)),
-        (CANCER.replace('"colon"', "1.5"), ("groups.cancer", "value 1.5: write it as a text")),
-        (CANCER.replace('"colon"', "true"), ("value True: write it as a text",)),
-        (CANCER.replace('[["lung", "skin"], "colon"]', '"colon"'), ("the values are a list, not 'colon'",)),
-        (CANCER.replace('"1.2*f"', "0"), ("lies outside (0, 1]",)),
-        (CANCER.replace('"1.2*f"', '"f - 0.5"'), ("must be above 0",)),
-        (CANCER.replace("threshold", "bound"), ("groups.cancer.",)),
-        ("fake_values = 1" + CANCER, ("groups does not go with fake_values",)),
-        ('excess = "suppress"\nabsence = "unobservable"' + DISEASE, ("components does not go with excess",)),
-        ('layout = "round-robin"' + BOTH, ("'round-robin' does not keep groups that cross", "'well-mixed'")),
-    ],
+    rest_slow(
+        [
+            ('[mechanism.components]\ndesease = "1/4"', ("'desease' is not a sensitive column", "disease, stage")),
+            ('[mechanism.components]\nage = "1/4"', ("'age' is not a sensitive column",)),
+            ('[mechanism.components]\ndisease = { default = "1/4", HVI = 0.1 }', ("components.disease", "'HVI'")),
+            ('[mechanism.components]\ndisease = "f - 0.2"', ("components.disease", "must be above 0")),
+            ('[mechanism.components]\nstage = { query = "SELECT 1::BIGINT, 0.5" }', ("components.stage", "value 2")),
+            ('[mechanism.components]\nstage = { query = "SELECT 0.5" }', ("components.stage", "yields 1 columns")),
+            (CANCER.replace('"skin"', '"skinn"'), ("groups.cancer", "'skinn' is not a value of column disease")),
+            (CANCER.replace('column = "disease"\n', ""), ("'colon' is not a value of the sensitive columns together",)),
+            (CANCER.replace('"disease"', '"illness"'), ("'illness' is not a sensitive column",)),
+            (CANCER.replace('"colon"', '"lung"'), ("value 'lung' stands twice",)),
+            (CANCER.replace('"colon"', "[]"), ("a group holds at least one value",)),
+            (CANCER.replace('"colon"', "1.5"), ("groups.cancer", "value 1.5: write it as a text")),
+            (CANCER.replace('"colon"', "true"), ("value True: write it as a text",)),
+            (CANCER.replace('[["lung", "skin"], "colon"]', '"colon"'), ("the values are a list, not 'colon'",)),
+            (CANCER.replace('"1.2*f"', "0"), ("lies outside (0, 1]",)),
+            (CANCER.replace('"1.2*f"', '"f - 0.5"'), ("must be above 0",)),
+            (CANCER.replace("threshold", "bound"), ("groups.cancer.",)),
+            ("fake_values = 1" + CANCER, ("groups does not go with fake_values",)),
+            ('excess = "suppress"\nabsence = "unobservable"' + DISEASE, ("components does not go with excess",)),
+            ('layout = "round-robin"' + BOTH, ("'round-robin' does not keep groups that cross", "'well-mixed'")),
+        ]
+    ),
 )
 def test_what_is_wrong_is_named(tmp_path: Path, bounds: str, words: tuple[str, ...]) -> None:
     refused(run("plan", asking(tmp_path, bounds)), 2, *words)
@@ -427,6 +432,7 @@ def test_a_text_that_looks_like_null_is_bounded_with_it_by_name_and_apart_as_a_p
     succeeded("verify", tmp_path / "ill.duckdb", "--source", spec)
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_column_from_a_query_and_with_exceptions(tmp_path: Path) -> None:
     table = "SELECT s::BIGINT, CASE WHEN s = 4 THEN 0.3 ELSE 0.5 END FROM range(1, 5) t(s)"
     bounds = f'[mechanism.components]\nstage = {{ query = "{table}" }}\ndisease = {{ default = "1/3", lung = 0.125 }}'

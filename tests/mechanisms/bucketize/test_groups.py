@@ -29,6 +29,7 @@ from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, find
 from privsql.noise import seed_key
 from support.effort import share
 from support.enumeration import Enumerator
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -611,7 +612,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", rest_slow(CASES))
 def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout: str) -> None:
     """Exact Bayes over all tables, for whatever structure was drawn: the key tells nothing of whose a value is.
 

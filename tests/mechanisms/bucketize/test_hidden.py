@@ -115,6 +115,7 @@ def test_values_that_are_too_frequent_are_listed_everywhere() -> None:
 # Every outcome, in fractions ---
 
 
+@pytest.mark.slow
 def test_a_tiny_table_in_every_outcome() -> None:
     """All random choices of layout, numbers and fakes: given the lists, each listed value is real in half of them."""
     noise, joint = Enumerator(), defaultdict(Fraction)
@@ -207,7 +208,7 @@ def deviates(make: Callable[[int], Made], counts: Ints) -> dict[str, float]:
 SETTINGS = [({8: 300}, 2), ({4: 300}, 1), ({4: 240, 5: 60}, 2)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", rest_slow(LAYOUTS))
 @pytest.mark.parametrize(("sizes", "sigma"), rest_slow(SETTINGS))
 def test_nothing_of_the_lists_tells_fakes(layout: str, sizes: dict[int, int], sigma: int) -> None:
     """Neighbours, overlaps, shifts and frequencies; false alarm 1e-6 over all features."""

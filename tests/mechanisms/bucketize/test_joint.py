@@ -16,6 +16,7 @@ from privsql.mechanisms.bucketize import joint as joints
 from privsql.mechanisms.bucketize.joint import Sums, tightened
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
+from support.loops import rest_slow
 from support.tampering import failed
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", rest_slow(LAWS))
 def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, law: str) -> None:
     people = write(
         tmp_path / "people.parquet",
@@ -149,6 +150,7 @@ def test_quasi_identifiers_that_tell_nothing_refuse_nothing_and_that_is_said(tmp
     assert "by flows, too" in compared
 
 
+@pytest.mark.slow
 def test_the_most_frequent_quasi_identifiers_count_as_one_where_there_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

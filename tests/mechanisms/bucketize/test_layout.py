@@ -88,6 +88,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return make(counts, thresholds, smallest, draw(st.integers(smallest + 2, 30)))
 
 
+@pytest.mark.slow
 @each(("algorithm", "layout"), CASES, few=4)
 def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
     """Sizes, thresholds and even spread, for plans of every algorithm."""

@@ -17,6 +17,7 @@ from privsql.mechanisms.bucketize.fakes.chances import Entries
 from privsql.mechanisms.bucketize.fakes.rounding import BITS, ONE, _walked, rounded, weights
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumerator
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,14 +41,17 @@ def half(one: Entries) -> Ints:
 # Every outcome ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "outcomes"),
-    [
-        ([[0, 1], [0, 1]], 2),
-        ([[0, 1], [1, 0], [0, 1], [1, 0]], 6),  # any two of the four rows
-        ([[0, 1], [2, 1], [2, 0]], 2),  # round the triangle, in either direction
-        ([[0, 1], [0, 1], [2, 3], [2, 3]], 4),
-    ],
+    rest_slow(
+        [
+            ([[0, 1], [0, 1]], 2),
+            ([[0, 1], [1, 0], [0, 1], [1, 0]], 6),  # any two of the four rows
+            ([[0, 1], [2, 1], [2, 0]], 2),  # round the triangle, in either direction
+            ([[0, 1], [0, 1], [2, 3], [2, 3]], 4),
+        ]
+    ),
 )
 def test_chances_of_a_half_are_exact_over_all_draws(rows: list[list[int]], outcomes: int) -> None:
     """One bit: every draw of the coins and of who is joined with whom, in fractions; all outcomes equally likely."""
@@ -122,6 +126,7 @@ def test_what_has_no_choice_is_fixed_and_what_is_impossible_is_none() -> None:
 # Chances ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "chosen", "runs"), [(3, 1, 6000), (5, 2, 6000), (6, 1, 4000)])
 def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
     """Every entry against its exact chance, and pairs in a row against uniform choice; false alarm 1e-6 over all."""
@@ -142,6 +147,7 @@ def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
     assert furthest[(chances > 0) & (chances < 1)].max() < norm.isf(FALSE_ALARM / len(found) / 2)
 
 
+@pytest.mark.slow
 def test_what_is_chosen_in_a_row_is_uniform_where_chances_are_equal() -> None:
     """Two of five in each of 20 rows that hold every kind alike: all ten pairs are equally likely in a row."""
     rows = [[(start + step * k) % 10 for k in range(5)] for step in (1, 3) for start in range(10)]

@@ -18,6 +18,7 @@ from privsql.mechanisms.bucketize.unmask import Listed
 from privsql.noise import seed_key
 from support.commands import succeeded
 from support.enumeration import FALSE_ALARM
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +84,7 @@ def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int],
     assert deviates.max() < student.isf(FALSE_ALARM / 2 / len(counts), 199)
 
 
-@pytest.mark.parametrize("name", ["even", "uneven"])
+@pytest.mark.parametrize("name", rest_slow(["even", "uneven"]))
 def test_what_is_stated_is_answered_exactly(ward: Path, name: str) -> None:
     """Counts of values alone follow from how often values are real."""
     succeeded("publish", ward / f"{name}.toml", "--seed", 1, "--replace")

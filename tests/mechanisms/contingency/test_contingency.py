@@ -430,6 +430,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
 DOMAINS = 'kind = "contingency"\nepsilon = 1\n[mechanism.domains]\n'
 
 
+@pytest.mark.slow
 @each(
     ("columns", "mechanism", "words"),
     [
@@ -500,6 +501,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @each("what", DAMAGE, few=4)
 def test_damage_is_found(town: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]

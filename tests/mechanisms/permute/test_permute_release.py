@@ -255,6 +255,7 @@ def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each("estimator", ["baseline", "reconstructed"], few=8)
 @each("sex", ["f", "m"])
 @each(("low", "high"), [(0, 300), (-200, 50), (100, 101), (300, 5000)])
@@ -277,6 +278,7 @@ def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
         assert found["low"] == found["high"]
 
 
+@pytest.mark.slow
 @each("kind", ["SUM", "AVG", "MIN", "MAX"], few=8)
 @each("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
 def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, kind: str, where: str) -> None:

@@ -12,6 +12,7 @@ from privsql.mechanisms.randomize.likelihood import Ratio, ratio
 from privsql.mechanisms.randomize.public import Public
 from support.commands import run, specification, succeeded, write
 from support.hospital import SICK, wanted
+from support.loops import rest_slow
 from support.tampering import failed
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_a_value_that_its_sub_table_does_not_have_is_found() -> None:
 # Releases ---
 
 
-@pytest.mark.parametrize("algorithm", ["up", "pp"])
+@pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, algorithm: str) -> None:
     n = 4200
     write(tmp_path / "people.parquet", f"SELECT * REPLACE (row_number() OVER () AS zip) FROM ({SICK.format(n=n)})")

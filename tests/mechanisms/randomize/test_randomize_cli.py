@@ -133,6 +133,7 @@ def test_inspect(hospital: Path) -> None:
         assert succeeded("inspect", hospital / release, "--json").json["facts"].keys() == FACTS
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_release_and_another_does_not(place: Path) -> None:
     made = []
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
@@ -401,6 +402,7 @@ def test_few_records_and_two_values(place: Path) -> None:
 # Questions ---
 
 
+@pytest.mark.slow
 @each("release", ["up.duckdb", "pp.duckdb", "folder"], few=10)
 @each("condition", CONDITIONS)
 def test_the_baseline_is_the_view(hospital: Path, release: str, condition: str) -> None:
@@ -412,6 +414,7 @@ def test_the_baseline_is_the_view(hospital: Path, release: str, condition: str) 
     assert found["low"] <= found["estimate"] <= found["high"]
 
 
+@pytest.mark.slow
 @each("release", ["up.duckdb", "pp.duckdb", "folder"], few=1)
 @each("estimator", ["reconstructed", "baseline"])
 def test_intervals_cover_the_truth(
@@ -427,7 +430,7 @@ def test_intervals_cover_the_truth(
         assert found["std_error"] is not None
 
 
-@pytest.mark.parametrize("release", ["up.duckdb", "pp.duckdb", "folder"])
+@pytest.mark.parametrize("release", rest_slow(["up.duckdb", "pp.duckdb", "folder"]))
 def test_what_only_asks_about_quasi_identifiers_is_exact(
     hospital: Path, truth: duckdb.DuckDBPyConnection, release: str
 ) -> None:
@@ -544,7 +547,7 @@ def test_explain_shows_the_statement_and_the_formula(hospital: Path) -> None:
     assert "M^T n" in succeeded("query", hospital / "pp.duckdb", sql, "--explain", "--json").json["formula"]
 
 
-@pytest.mark.parametrize("algorithm", ["up", "pp"])
+@pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_evaluate(hospital: Path, algorithm: str) -> None:
     shown = succeeded(
         "evaluate",
@@ -707,6 +710,7 @@ AGAINST: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @each("damage", ALONE, few=5)
 def test_verify_names_what_was_changed(hospital: Path, tmp_path: Path, damage: str) -> None:
     """From the release alone and against the source; a question is answered or refused, and never a traceback."""

@@ -65,6 +65,7 @@ def test_no_exact_number_of_records_leaves(shop: Path) -> None:
     assert "6000" not in json.dumps(stated)
 
 
+@pytest.mark.slow
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     first = rows(place / "shop.duckdb", "SELECT size FROM privsql_tree")
@@ -372,7 +373,7 @@ def supports(folder: Path) -> dict[tuple[str, ...], int]:
     return found
 
 
-@pytest.mark.parametrize("estimator", ["reconstructed", "baseline"])
+@pytest.mark.parametrize("estimator", rest_slow(["reconstructed", "baseline"]))
 def test_frequent_item_sets(shop: Path, estimator: str) -> None:
     shown = succeeded("itemsets", shop / "shop.duckdb", "--top", 12, "--estimator", estimator, "--json").json
     found = {tuple(sorted(one["items"])): one["records"] for one in shown["itemsets"]}
@@ -385,6 +386,7 @@ def test_frequent_item_sets(shop: Path, estimator: str) -> None:
     assert "ale" in succeeded("itemsets", shop / "shop.duckdb", "--top", 1).out
 
 
+@pytest.mark.slow
 def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
     made = tmp_path / "rows.parquet"
     succeeded("itemsets", shop / "shop.duckdb", "--synthetic", made)
@@ -478,6 +480,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @each("what", DAMAGE, few=4)
 def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
