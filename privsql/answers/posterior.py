@@ -45,6 +45,8 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
     outputs, functionals = chosen(asked.db, query, seen, len(through.records))
     if not seen.keys or not outputs:
         return nothing(query)
+    if functionals.ndim > 2 and query.measure.amount is None:
+        seen, functionals = _pooled(query, seen, functionals)
     totals = seen.observed.sum(axis=1)
     noise = asked.noise(totals / through.records.sum())
     counts = Observation(seen.observed, totals, totals, totals, noise)
@@ -52,6 +54,22 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
     parts = _counted(asked, found, functionals, totals)
     level = Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
+
+
+def _pooled(query: CountQuery, seen: Observed, functionals: Floats) -> tuple[Observed, Floats]:
+    """One set for all records of a group that are asked for the same values, however the question puts it.
+
+    Each set would be drawn to the overall shares by itself: ten small ones together by more than their union.
+    """
+    own = sum(group.side == "qi" for group in query.groups)
+    rank: dict[tuple[Any, ...], int] = {}
+    keys = ((*key[:own], asked.tobytes()) for key, asked in zip(seen.keys, functionals, strict=True))
+    member = np.array([rank.setdefault(key, len(rank)) for key in keys])
+    observed = np.zeros((len(rank), seen.observed.shape[1]))
+    np.add.at(observed, member, seen.observed)
+    _, first = np.unique(member, return_index=True)
+    pooled = Observed([key[:-1] for key in rank], observed, np.zeros_like(observed))
+    return pooled, functionals[first]
 
 
 def collected(

@@ -1,0 +1,57 @@
+"""The same question is answered alike, however it is put."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import privsql as api
+from support.commands import specification, succeeded, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Jobs go with age: what pulls an answer to the overall shares shows.
+PEOPLE = """
+SELECT CAST(i % 40 AS INTEGER) AS age, CAST(i // 40 % 2 AS INTEGER) AS sex,
+  CAST(CASE WHEN i // 80 % 3 = 0 THEN i % 40 // 10 ELSE (i * 7919 // 80) % 12 END AS INTEGER) AS job
+FROM range(9600) t(i)
+"""
+MECHANISMS = {
+    "bucketize": 'threshold = "0.2"',
+    "permute": 'kind = "permute"\nk = 5\ne = 4',
+    "randomize": 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/5"\nrho2 = "1/2"',
+}
+TENS = " OR ".join(f"(age = {age} AND job = 2)" for age in range(20, 30))
+SAME = [
+    ("age BETWEEN 20 AND 29 AND job = 2", TENS),
+    ("age BETWEEN 20 AND 29 AND job = 2", "(age IN (20, 21, 22) AND job = 2) OR (age BETWEEN 23 AND 29 AND job = 2)"),
+    ("age < 5 AND job IN (1, 2)", "(age < 5 AND job = 1) OR (age < 5 AND job = 2)"),
+    ("sex = 1 OR job = 3", "NOT (sex <> 1 AND job <> 3)"),
+]
+
+
+@pytest.fixture(scope="module", params=MECHANISMS)
+def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Release]:
+    """A release by every mechanism that reconstructs."""
+    folder = tmp_path_factory.mktemp(request.param)
+    write(folder / "people.parquet", PEOPLE)
+    columns = 'quasi_identifiers = ["age", "sex"]\nsensitive = "job"'
+    asked = {"columns": columns, "release": 'name = "t"\nto = "t.duckdb"', "mechanism": MECHANISMS[request.param]}
+    succeeded("publish", specification(folder, **asked), "--seed", 1)
+    with api.open(folder / "t.duckdb") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_an_answer_does_not_depend_on_phrasing(release: api.Release, one: str, other: str) -> None:
+    """1,706 +- 96 was 1,326 +- 63 when ages were listed one by one; the truth was 1,683."""
+    first, second = (release.query(f"SELECT COUNT(*) FROM t WHERE {condition}").rows[0] for condition in (one, other))
+    assert second == pytest.approx(first, rel=1e-6, abs=1e-6)
+    grouped = [
+        release.query(f"SELECT sex, COUNT(*) FROM t WHERE {condition} GROUP BY sex").rows for condition in (one, other)
+    ]
+    for left, right in zip(*grouped, strict=True):
+        assert left[0] == right[0]
+        assert right[1:] == pytest.approx(left[1:], rel=1e-6, abs=1e-6)
