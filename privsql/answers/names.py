@@ -18,7 +18,7 @@ from sqlglot.schema import MappingSchema
 
 from privsql.answers.conditions import conjuncts
 from privsql.answers.question import Lookup
-from privsql.answers.statement import refuse_others, text
+from privsql.answers.statement import grouped, refuse_others, text
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
@@ -132,6 +132,10 @@ class Names:
         columns = _columns(condition)
         # sqlglot walks from each column up to the query, too far where it stands in a long chain of conditions.
         where.set("this", exp.Tuple(expressions=[item.copy() for item in columns]))
+        for item in _columns(tree.args.get("having")):  # a column that the query groups by comes before an alias
+            holding = self._holding(fold(item.name), list(self._sources.values()))
+            if not item.table and len(holding) == 1 and fold(item.name) in grouped(select):
+                item.set("table", exp.to_identifier(fold(holding[0].alias), quoted=True))
         self._qualify(tree)
         for item, found in zip(columns, where.this.expressions, strict=True):
             item.replace(found.unnest())

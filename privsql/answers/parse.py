@@ -18,6 +18,7 @@ from privsql.answers.conditions import split
 from privsql.answers.names import Names
 from privsql.answers.question import COUNT, CountQuery, Group, Measure
 from privsql.answers.statement import MEASURES, is_measure, text
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
@@ -121,15 +122,18 @@ class _Reader:
             yield None if item is self._measured else self._groups[item.name], name
 
     def _having(self) -> exp.Expr | None:
-        """HAVING over the answer's count."""
+        """HAVING over the answer's count and groups."""
+        places = {name: f"g_{i}" for i, name in enumerate(self._groups)}
         written, clause = self._select.args.get("having"), self._tree.args.get("having")
         for item in written.find_all(exp.Column) if written else ():
-            if self._names.called(item.name) in self._groups:
+            if self._names.called(item.name) in self._groups and fold(item.name) not in statement.grouped(self._select):
                 raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
 
         def rename(node: exp.Expr) -> exp.Expr:
             if node == self._measured:
                 return column(COUNT)
+            if isinstance(node, exp.Column) and node.name in places:
+                return column(places[node.name])
             if isinstance(node, exp.Column | exp.AggFunc | exp.Star):
                 raise UsageError(f"HAVING {text(node)} is not what the query asks for")
             return node

@@ -155,15 +155,24 @@ def _check_groups(select: exp.Select) -> None:
             raise not_grouped(item)
 
 
+def grouped(select: exp.Select) -> set[str]:
+    """The names that stand in GROUP BY, in small letters."""
+    clause = select.args.get("group")
+    return {fold(item.name) for item in clause.expressions if isinstance(item, exp.Column)} if clause else set()
+
+
 def _check_having(select: exp.Select) -> None:
     clause = select.args.get("having")
     _check_kinds(clause, HAVING)
     alias = next(item.alias for item in select.expressions if is_measure(item.unalias()))
+    known = grouped(select)
     for item in clause.find_all(exp.Count, exp.Column) if clause else ():
         if isinstance(item, exp.Count) and not is_count(item):
             raise UsageError(f"HAVING {text(item)} is not what the query asks for")
-        if isinstance(item, exp.Column) and (item.table or fold(item.name) != fold(alias)):
-            raise UsageError(f"HAVING {text(item)}: only COUNT(*) can stand there; use WHERE")
+        if not isinstance(item, exp.Column) or fold(item.name) in known:
+            continue
+        if item.table or fold(item.name) != fold(alias):
+            raise UsageError(f"HAVING {text(item)}: only COUNT(*) and columns of GROUP BY can stand there; use WHERE")
 
 
 def _check_kinds(clause: exp.Where | exp.Having | None, kinds: tuple[type[exp.Expr], ...]) -> None:

@@ -686,7 +686,7 @@ GROUPINGS = [
     ("SELECT age, COUNT(*) FROM survey GROUP BY nothing", "'nothing'"),
 ]
 AFTER = [
-    ("HAVING age > 3", "age"),
+    ("HAVING sex > 3", "sex"),
     ("HAVING job = 'x'", "job"),
     ("HAVING survey.n > 3", "survey.n"),
     ("HAVING nothing > 3", "nothing"),

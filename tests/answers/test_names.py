@@ -147,14 +147,17 @@ ANSWERED = """
     SELECT COUNT(*) AS age FROM people GROUP BY sex HAVING age > 15 ORDER BY age
     SELECT COUNT(*) AS age FROM people JOIN lk USING (age) GROUP BY people.sex HAVING age > 15 ORDER BY age
     SELECT sex, SUM(people.AGE) AS age FROM people GROUP BY 1 HAVING age > 3 ORDER BY SUM("age") DESC, 1
+    SELECT COUNT(*) AS age FROM people GROUP BY age HAVING age > 2 ORDER BY 1
+    SELECT age, COUNT(*) AS n FROM people GROUP BY AGE HAVING n > 1 AND NOT "age" BETWEEN 2 AND 3 ORDER BY age
+    SELECT sex AS s, age, COUNT(*) AS sex FROM people GROUP BY people.sex, age HAVING people.sex = 1 ORDER BY age
+    SELECT lk.sex AS s, COUNT(*) FROM people JOIN lk USING (age) GROUP BY lk.sex HAVING lk.sex > 0 ORDER BY lk.sex
+    SELECT COUNT(*) AS age FROM people JOIN lk USING (age) GROUP BY people.age HAVING age > 2 ORDER BY 1
     SELECT age AS "Ä", COUNT(*) FROM people WHERE Ä > 1 GROUP BY age ORDER BY "Ä"
     SELECT age AS "ä", COUNT(*) FROM people WHERE Ä > 1 AND ä > 2 GROUP BY "ä" ORDER BY "ä"
 """
 REFUSED = {
-    "SELECT COUNT(*) AS age FROM people GROUP BY age HAVING age > 2": "HAVING age",
     "SELECT age AS a, COUNT(*) AS Age FROM people GROUP BY a HAVING AGE > 2": "HAVING AGE",
     "SELECT COUNT(*) AS age FROM people JOIN lk USING (age) GROUP BY 1 HAVING age > 2": "1",
-    "SELECT COUNT(*) AS age FROM people JOIN lk USING (age) GROUP BY people.age HAVING age > 2": "HAVING age",
     "SELECT COUNT(*) AS n FROM people WHERE n > 2": "'n'",
     "SELECT age, COUNT(*) FROM people GROUP BY age HAVING count > 2": "HAVING count",
     "SELECT age, COUNT(*) FROM people GROUP BY age ORDER BY count": "'count'",
