@@ -280,7 +280,7 @@ def plausible(release: Path, source: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", rest_slow(["bucketize", "folder", "randomize", "permute", "setvalued", "contingency"]))
-@pytest.mark.parametrize("number", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_every_change_is_found_or_harmless(
     places: dict[str, Place], tmp_path: Path, name: str, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -774,6 +774,7 @@ def test_rows_without_order_come_in_the_order_of_the_groups(survey: World) -> No
 # Compound and NULL sensitive values -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each(
     "condition",
     [

@@ -894,6 +894,7 @@ def test_a_seed_is_recorded_and_noted(place: Path) -> None:
     assert tables(place / "ill.duckdb") != first
 
 
+@pytest.mark.slow
 def test_a_key_file_is_made_private_and_repeats_a_release(place: Path) -> None:
     key = place / "key"
     succeeded("publish", place / "spec.toml", "--key-file", key)

@@ -31,6 +31,7 @@ def faint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder / "people.duckdb", done.json["warnings"]
 
 
+@pytest.mark.slow
 def test_nothing_kept_is_warned_of(faint: tuple[Path, list[str]], town: Path) -> None:
     """At publication, in words and in JSON; a release with cells says nothing of the kind."""
     release, warnings = faint

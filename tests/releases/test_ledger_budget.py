@@ -57,7 +57,7 @@ def publish(path: Path, *flags: object) -> dict[str, Any]:
 CAP = "[ledger]\nepsilon = 2.5"
 
 
-@pytest.mark.parametrize("source", ['file = "people.parquet"', 'file = "goods.parquet"'])
+@pytest.mark.parametrize("source", rest_slow(['file = "people.parquet"', 'file = "goods.parquet"']))
 @pytest.mark.parametrize("ledger", rest_slow(["", "[ledger]\nepsilon = 100", "[ledger]", "[ledger]\nepsilon = 2.6"]))
 def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spent(
     source: str, ledger: str, place: Path
@@ -70,7 +70,7 @@ def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spen
     assert (done["ledger"]["spent"], done["ledger"]["cap"]) == ("2.5", "2.5")
 
 
-@pytest.mark.parametrize("file", ["people.parquet", "goods.parquet"])
+@pytest.mark.parametrize("file", rest_slow(["people.parquet", "goods.parquet"]))
 @pytest.mark.parametrize("cap", rest_slow(["", CAP]))
 def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) -> None:
     publish(spec(place, 2, ledger=cap, source=f'file = "{file}"'))

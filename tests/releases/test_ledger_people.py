@@ -53,6 +53,7 @@ def spec(folder: Path, file: str, more: str = "", mechanism: str = BUCKETIZE, le
 # Ids ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"]))
 def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, office: Office) -> None:
     """Else D1 alone has the groups 80..82 and 83..85, and with D0's 82, 84, 85 the one who left is known exactly."""
@@ -73,7 +74,7 @@ def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> Non
     assert office.entries()[1]["composes"].startswith("every Boolean combination")
 
 
-@pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
+@pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("ids", [("", ""), *rest_slow([['id = "id"', ""], ["", 'id = "id"']], 0)])
 def test_without_an_id_any_earlier_release_of_the_source_counts(
     mechanism: str, ids: tuple[str, str], tmp_path: Path
@@ -134,7 +135,7 @@ def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
 # The same release again -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", [BUCKETIZE, RANDOMIZE, PERMUTE])
+@pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:
     office = Office(tmp_path, mechanism)
@@ -167,7 +168,7 @@ def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
 # Another name ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+@pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 @pytest.mark.parametrize(
     "copied",
     rest_slow(
@@ -217,7 +218,7 @@ def test_a_name_goes_on_where_the_file_has_moved(office: Office) -> None:
     assert entries[1]["composes"].startswith("every Boolean combination")
 
 
-@pytest.mark.parametrize("identifier", ['id = "id"', ""])
+@pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 @pytest.mark.parametrize(
     ("one", "two"),
     rest_slow(

@@ -128,6 +128,7 @@ privsql.publish(privsql.load(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_leaves_is_private_and_is_kept(office: Office) -> None:
     """Its write-ahead file holds ids and values; what was committed in it counts."""
     path = office.spec(release='name = "pay"\nto = "pay0.duckdb"')
@@ -193,6 +194,7 @@ def test_six_processes_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     assert sorted(process.wait(600) for process in running) == [0, 0, 0, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_two_at_once_of_the_same_people_are_not_both_published(tmp_path: Path) -> None:
     """Whoever comes second is refused, at the latest when it writes down what it has made."""
     write(tmp_path / "people.parquet", "SELECT i AS id, i % 40 AS age, i % 3 AS sex, i % 5 AS zip FROM range(300) t(i)")
@@ -342,7 +344,7 @@ privsql.publish(privsql.load(Path(sys.argv[1])), replace=True)
 MOMENTS = {"Draft.commit = killed": [1], "Publication._write = killed": [2]}  # and what has left the house afterwards
 
 
-@pytest.mark.parametrize(("moment", "live"), MOMENTS.items())
+@pytest.mark.parametrize(("moment", "live"), rest_slow(MOMENTS.items()))
 def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
     office: Office, moment: str, live: list[int]
 ) -> None:

@@ -472,6 +472,7 @@ def test_using_and_groups_of_a_lookup(world: World, attached: list[Path]) -> Non
         assert found.loc[level].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_column_that_a_lookup_has_too(world: World, attached: list[Path]) -> None:
     """Qualified, or made one by USING; FROM may come first; a lookup may be called as a table of the release is."""
     expected = ask(world, "SELECT COUNT(*) FROM census WHERE education > 9 AND occupation LIKE 'law%'")
