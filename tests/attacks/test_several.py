@@ -91,7 +91,7 @@ def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path
         mechanism='threshold = "1/4"',
         name="three.toml",
     )
-    succeeded("publish", spec)
+    succeeded("publish", spec, "--allow-composition")
     refused(run("attack", twice[0], "--against", tmp_path / "three.duckdb"), 2, "other columns")
     with duckdb.connect(str(twice[1])) as db:
         db.execute("CREATE TABLE more (a INTEGER)")

@@ -211,9 +211,10 @@ def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monk
 def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
     arguments = command("publish", place / "spec.toml", "--to", place / "both.duckdb", "--replace")
     processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-    for process in processes:
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
+    told = [process.communicate()[1].decode() for process in processes]
+    codes = sorted(process.returncode for process in processes)
+    assert codes[0] == 0, told
+    assert codes[1] == 0 or any("published these subjects meanwhile" in text for text in told), told
     assert succeeded("verify", place / "both.duckdb", "--json").json["ok"]
     assert left_over(place) == []
 

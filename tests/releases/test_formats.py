@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RELEASES = [(form.name, spec.stem) for form in FORMATS for spec in sorted(form.glob("*.toml"))]
 CLOSE = 1e-6  # relative; an answer may be added up in another order
+WITHOUT_INTERVALS = ("contingency", "setvalued")  # whose baseline had one, which held nothing
 
 
 def same(then: Any, now: Any) -> bool:
@@ -71,5 +72,7 @@ def test_a_release_of_an_earlier_version_answers_as_it_did(shelf: Path, form: st
     for asked in stored:
         options = ["--estimator", asked["estimator"]]
         found = succeeded("query", release_of(shelf / form, name), asked["sql"], *options, "--json").json["rows"]
+        if asked["estimator"] == "baseline" and name in WITHOUT_INTERVALS:
+            asked["rows"] = [row | dict.fromkeys(("std_error", "low", "high")) for row in asked["rows"]]
         wrong += [f"{asked['estimator']}, {asked['sql']}: {what}" for what in differences(asked["rows"], found)]
     assert not wrong, "\n".join(wrong)

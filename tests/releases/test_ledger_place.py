@@ -143,6 +143,17 @@ def test_what_a_killed_process_leaves_is_private_and_is_kept(office: Office) -> 
     assert not log_of(ledger).exists()
 
 
+def test_a_file_in_which_nothing_stands_yet_is_a_new_ledger(office: Office) -> None:
+    """Whoever made it was killed before its tables came."""
+    ledger = Path(os.environ["PRIVSQL_LEDGER"])
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    duckdb.connect(str(ledger)).close()
+    succeeded("plan", office.spec())
+    succeeded("ledger", "--json")
+    office.publish()
+    assert len(office.entries()) == 1
+
+
 @pytest.mark.usefixtures("lax")
 def test_rights_that_others_have_are_taken_away(office: Office) -> None:
     office.publish()

@@ -664,7 +664,7 @@ def test_several_sensitive_columns_are_one_attribute(tmp_path: Path) -> None:
     )
     columns = 'quasi_identifiers = ["age"]\nsensitive = ["disease", "treated"]\nnulls = { treated = "value" }'
     release = released_and_compared(
-        tmp_path, columns=columns, mechanism='threshold = { default = "0.5", "[d1, NULL]" = 0.2 }'
+        tmp_path, columns=columns, mechanism='threshold = { default = "0.5", "[d1, NULL]" = 0.2 }\nallow_certain = true'
     )
     combinations = rows(release, "SELECT disease, treated, sum(count) FROM st GROUP BY ALL ORDER BY ALL")
     with duckdb.connect() as db:
@@ -714,7 +714,8 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
         ("SELECT i AS age, 'flu' AS disease FROM range(0) t(i)", ["--threshold", "0.5"], 3),
         ("SELECT i AS age, 'flu' AS disease FROM range(50) t(i)", ["--threshold", "0.99"], 3),
         ("SELECT i AS age, 'flu' AS disease FROM range(50) t(i)", ["--threshold", "1"], 0),
-        ("SELECT i AS age, 'flu' AS disease FROM range(51) t(i)", ["--threshold", "2*f"], 0),
+        ("SELECT i AS age, 'flu' AS disease FROM range(51) t(i)", ["--threshold", "2*f"], 3),
+        ("SELECT i AS age, 'flu' AS disease FROM range(51) t(i)", ["--threshold", "2*f", "--allow-certain"], 0),
         ("SELECT i AS age, 'd' || i AS disease FROM range(101) t(i)", ["--threshold", "1/101"], 3),
         (
             "SELECT i AS age, 'd' || i AS disease FROM range(101) t(i)",

@@ -49,7 +49,7 @@ def reading(db: Container, path: Path) -> Iterator[Book]:
     with held(path, alone=False):
         db.attach(path, LEDGER, read_only=True)
         try:
-            yield book(db, path)
+            yield Book() if _is_empty(db) else book(db, path)
         finally:
             db.detach(LEDGER)
 
@@ -80,7 +80,7 @@ def settle(path: Path) -> None:
                 pass
 
 
-def _is_empty(db: Workshop) -> bool:
+def _is_empty(db: Container) -> bool:
     """Whether there is nothing in the attached file: it is new, or a process was killed that had just made it."""
     try:
         db.fields(EVENTS)

@@ -82,7 +82,7 @@ def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
 def test_a_seed_repeats_a_release(place: Path) -> None:
     tables = ["itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"]
     before = {name: rows(place / "shop.duckdb", f"FROM {name}") for name in tables}
-    write(place / "again.parquet", f"SELECT id, list_reverse(goods) || goods AS goods FROM ({LISTS}) ORDER BY id DESC")
+    write(place / "again.parquet", f"SELECT id, list_reverse(goods) AS goods FROM ({LISTS}) ORDER BY id DESC")
     again = spec(
         place, source='file = "again.parquet"', name="again.toml", release='name = "shop"\nto = "again.duckdb"'
     )
