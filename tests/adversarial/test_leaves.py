@@ -136,6 +136,7 @@ def test_a_change_of_every_leaf_is_found(request: pytest.FixtureRequest, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_walk_sees_what_passes(ward: Path, tmp_path: Path) -> None:
     other = manifest(ward / "ill.duckdb") | {"duckdb": "99.0.0"}
     assert passes(written(ward / "ill.duckdb", tmp_path / "other.duckdb", other), ward / "spec.toml")

@@ -133,6 +133,7 @@ def test_names_of_the_session_are_no_files(release: Path, tmp_path: Path) -> Non
 # Files ---
 
 
+@pytest.mark.slow
 def test_a_view_reads_no_file(release: Path, tmp_path: Path) -> None:
     """Whatever function it calls: it is evaluated after the lock."""
     secret = tmp_path / "secret.csv"
@@ -181,6 +182,7 @@ def test_only_what_a_query_names_is_read(release: Path, tmp_path: Path) -> None:
         assert [sql for sql in opened._db.connection.trace if '"attached0"' in sql and "CREATE TABLE" in sql] == read
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_ended(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locked, "SECONDS", 0.5)
     doubled = [f"CREATE VIEW v{i} AS SELECT sex FROM v{i - 1}" for i in range(1, 26)]

@@ -147,6 +147,7 @@ def test_a_stored_view_is_compared_and_never_evaluated(shelf: Path, tmp_path: Pa
             assert "evaluated" not in done.out + done.err
 
 
+@pytest.mark.slow
 def test_views_upon_views_are_no_bomb(shelf: Path, tmp_path: Path) -> None:
     """Thirty views, each twice the one before: whoever binds the last one binds 2^30."""
     views = [f"CREATE VIEW v{i} AS SELECT a FROM v{i - 1}" for i in range(1, 30)]
@@ -259,6 +260,7 @@ def test_a_manifest_that_is_a_pipe_or_a_link(folder: Path, shelf: Path) -> None:
         manifest.rmdir() if manifest.is_dir() else manifest.unlink()
 
 
+@pytest.mark.slow
 def test_a_link_that_a_person_names_is_followed(shelf: Path, tmp_path: Path) -> None:
     for name in ("bucketize", "folder"):
         link = tmp_path / f"latest-{name}"

@@ -72,6 +72,7 @@ def test_where_nothing_is_hidden_answers_are_the_truth(tmp_path: Path, name: str
                     assert found[group][0] == expected, (sql, group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(NOISY))
 def test_where_something_is_hidden(tmp_path: Path, name: str) -> None:
     """NULL where SQL says NULL, never NaN, within the range of the column, and intervals that cover nine of ten."""

@@ -559,6 +559,7 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     return np.array(gaps), np.array(covered, dtype=float), true, np.array(estimates).mean(axis=0)
 
 
+@pytest.mark.slow
 def test_what_is_seen_has_its_mean(simulated: tuple[Floats, Floats, Floats, Floats]) -> None:
     """Mean of e - M^T n over 200 releases within 5 standard errors of 0.
 

@@ -911,6 +911,7 @@ def test_a_refusal_logs_nothing(caplog: pytest.LogCaptureFixture, sql: str) -> N
     assert not [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.slow
 @each(
     "sql",
     [

@@ -55,6 +55,7 @@ def truth(folder: Path, sql: str) -> dict[tuple[Any, ...], Any]:
         return {row[:-1]: row[-1] for row in db.execute(sql).fetchall()}
 
 
+@pytest.mark.slow
 def test_bounds_that_are_certain_are_the_source_s(excess: Path) -> None:
     """By brute force: 33 was said to be exact where 75 was true."""
     with api.open(excess / "t.duckdb") as release:

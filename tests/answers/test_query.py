@@ -397,6 +397,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.slow
 @each("condition", ON_QI, few=35)
 def test_a_condition_on_quasi_identifiers_is_answered_exactly(survey: World, condition: str) -> None:
     """QIT holds the truth."""
@@ -415,6 +416,7 @@ def test_a_condition_on_both_sides_is_answered_as_the_view_does(survey: World, c
     survey.check(condition)
 
 
+@pytest.mark.slow
 def test_the_view_in_the_file_gives_the_same(survey: World, tmp_path: Path) -> None:
     """Not only its copy in memory."""
     copy = shutil.copy(survey.path, tmp_path / "copy.duckdb")
@@ -775,6 +777,7 @@ def test_rows_without_order_come_in_the_order_of_the_groups(survey: World) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @each(
     "condition",
     [
@@ -854,6 +857,7 @@ def test_null_is_a_group_of_its_own(hidden: World) -> None:
         assert [row[0] for row in rows].index(None) == place % len(rows)
 
 
+@pytest.mark.slow
 def test_suppressed_records_are_in_the_bounds(tmp_path: Path) -> None:
     """Bounds are around the count of the source, wherever a record that was left out could meet the condition."""
     with duckdb.connect(str(tmp_path / "part.duckdb")) as con:
@@ -945,6 +949,7 @@ def test_columns_whose_names_differ_only_beyond_ascii_are_not_confused(tmp_path:
 # Types ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each("condition", ["TRUE", "s <> 'v1'"], few=12)
 @each("name", KINDS)
 def test_every_type_can_be_grouped(kinds: World, name: str, condition: str) -> None:
@@ -1164,6 +1169,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
     """Neither an answer nor a refusal nor a mistake touches the file or leaves one beside it."""
     path = tmp_path / "release.duckdb"
@@ -1179,6 +1185,7 @@ def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["release.duckdb"]
 
 
+@pytest.mark.slow
 @each(
     "name",
     [
@@ -1230,6 +1237,7 @@ def test_a_folder_of_parquet_files_answers_the_same(survey: World, folder_releas
     assert digest(moved) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql", rest_slow(["SELECT COUNT(*) FROM 'qit.parquet'", "SELECT COUNT(*) FROM read_parquet('qit.parquet')"])
 )

@@ -337,6 +337,7 @@ def replaced(db: duckdb.DuckDBPyConnection, table: str, query: str) -> None:
     db.execute("DROP TABLE other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "order_"), rest_slow([("qit", "bid, sex DESC, age"), ("qit", "age, bid"), ("st", "bid, disease DESC")])
 )
@@ -347,6 +348,7 @@ def test_rows_in_another_order_are_found(plain: Path, tmp_path: Path, table: str
     assert f"rows of {table} lie out of canonical order" in found["row order"]["notes"][0]
 
 
+@pytest.mark.slow
 def test_rows_that_lie_like_their_values_are_measured(plain: Path, tmp_path: Path) -> None:
     """QIT in the order of the values that ST lists: with the source, the pairing is right far more often."""
 
@@ -693,6 +695,7 @@ def test_theorem_two() -> None:
     assert differential.variance(100, 50, 10) == pytest.approx(2 * 100 / 10_000 * 1.25)
 
 
+@pytest.mark.slow
 def test_theorem_two_is_what_opendp_gives() -> None:
     """20,000 draws, 5 standard errors, from x = 20 b on, where what the theorem leaves out is small beside these."""
     drawn = laplace(10, 20_000), laplace(10, 20_000)

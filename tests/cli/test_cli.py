@@ -79,6 +79,7 @@ def test_publish_from_a_specification(place: Path) -> None:
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_publish_from_flags_alone(place: Path) -> None:
     shown = succeeded(
         "publish", place / "people.parquet", *FLAGS, "--mechanism", "one-size", "--name", "ill",
@@ -352,6 +353,7 @@ def test_json_has_no_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     assert len(answer["rows"]) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", rest_slow(["[/b]", "[red]", "[link=x]"]))
 def test_brackets_in_data_and_paths_are_shown_as_they_are(tmp_path: Path, text: str) -> None:
     folder = tmp_path / text
@@ -599,6 +601,7 @@ def asked_by_query(folder: Path, query: str) -> Path:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "thresholds",
     rest_slow(
@@ -814,6 +817,7 @@ def test_what_is_no_release_is_said_to_be_none(tmp_path: Path, kind: str) -> Non
         refused(run(*arguments), code, str(path))
 
 
+@pytest.mark.slow
 def test_verify_against_another_source(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     other = specification(place, columns='quasi_identifiers = ["age"]\nsensitive = "disease"', name="other.toml")
@@ -895,6 +899,7 @@ def test_a_seed_is_recorded_and_noted(place: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_key_file_is_made_private_and_repeats_a_release(place: Path) -> None:
     key = place / "key"
     succeeded("publish", place / "spec.toml", "--key-file", key)
@@ -921,6 +926,7 @@ def test_a_key_file_repeats_parquet_byte_by_byte(place: Path) -> None:
         assert (place / "first" / name).read_bytes() == (place / "second" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_the_release_does_not_depend_on_threads_or_memory(place: Path) -> None:
     for target, more in (("a", ["--threads", "1"]), ("b", ["--threads", "4", "--memory-limit", "500MB"])):
         succeeded("publish", place / "spec.toml", "--key-file", place / "key", "--to", place / target, *more)
@@ -994,6 +1000,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(SOURCES))
 def test_the_order_of_the_source_leaves_no_trace(tmp_path: Path, name: str) -> None:
     found = []

@@ -157,6 +157,7 @@ def test_an_output_that_is_not_utf_8(ward: Path) -> None:
     assert [row["mal"] for row in json.loads(done.stdout)["rows"]] == ["è", "é", "ê"]
 
 
+@pytest.mark.slow
 def test_what_a_release_holds_does_not_steer_a_terminal(tmp_path: Path) -> None:
     names = f"SELECT i % 5 AS \"age{HOSTILE}\", '{HOSTILE}' || i % 4 AS disease FROM range(80) t(i)"
     source = write(tmp_path / "ward.parquet", names)

@@ -51,6 +51,7 @@ def test_there_is_one_of_each_mechanism() -> None:
         assert json.loads((form / "answers.json").read_text(encoding="utf-8")).keys() == kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "name"), rest_slow(RELEASES))
 def test_a_release_of_an_earlier_version_is_read_and_verified(shelf: Path, form: str, name: str) -> None:
     release = release_of(shelf / form, name)

@@ -70,6 +70,7 @@ def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spen
     assert (done["ledger"]["spent"], done["ledger"]["cap"]) == ("2.5", "2.5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", rest_slow(["people.parquet", "goods.parquet"]))
 @pytest.mark.parametrize("cap", rest_slow(["", CAP]))
 def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) -> None:
@@ -150,6 +151,7 @@ def test_neither_withdrawing_nor_replacing_gives_a_budget_back(place: Path) -> N
     assert listed["spent"] == "2"
 
 
+@pytest.mark.slow
 def test_what_is_refused_spends_nothing_and_what_fails_after_drawing_does(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

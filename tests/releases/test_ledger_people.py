@@ -54,6 +54,7 @@ def spec(folder: Path, file: str, more: str = "", mechanism: str = BUCKETIZE, le
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"]))
 def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, office: Office) -> None:
     """Else D1 alone has the groups 80..82 and 83..85, and with D0's 82, 84, 85 the one who left is known exactly."""
@@ -67,6 +68,7 @@ def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, offi
     assert succeeded("verify", office.made[1], "--against", office.made[0], "--json").json["ok"]
 
 
+@pytest.mark.slow
 def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> None:
     office.hire(SALARIES[1])
     query = "WITH those AS (SELECT CAST(id AS VARCHAR) AS nr, age, gender, salary FROM main.People) FROM those"
@@ -91,6 +93,7 @@ def test_without_an_id_any_earlier_release_of_the_source_counts(
     assert len(office.entries()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     rest_slow([(BUCKETIZE, RANDOMIZE), (RANDOMIZE, PERMUTE), (PERMUTE, BUCKETIZE), (BUCKETIZE, BUCKETIZE)]),
@@ -152,6 +155,7 @@ def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str
     refused(done, 1, "--allow-composition")
 
 
+@pytest.mark.slow
 def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
     """Thresholds from a query may change, and with them the release, while request, records and key are the same."""
     office = Office(tmp_path, 'kind = "bucketize"\nthreshold = { query = "SELECT salary, bound FROM bounds" }')

@@ -129,6 +129,7 @@ privsql.publish(privsql.load(Path(sys.argv[1])))
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_what_a_killed_process_leaves_is_private_and_is_kept(office: Office) -> None:
     """Its write-ahead file holds ids and values; what was committed in it counts."""
     path = office.spec(release='name = "pay"\nto = "pay0.duckdb"')
@@ -206,6 +207,7 @@ def test_six_processes_at_once_stay_under_one_cap(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_two_at_once_of_the_same_people_are_not_both_published(tmp_path: Path) -> None:
     """Whoever comes second is refused, at the latest when it writes down what it has made."""
     write(tmp_path / "people.parquet", "SELECT i AS id, i % 40 AS age, i % 3 AS sex, i % 5 AS zip FROM range(300) t(i)")
@@ -269,6 +271,7 @@ def test_what_is_no_database_is_no_ledger(office: Office) -> None:
 # What is kept of it ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, 'kind = "permute"\nk = 3\ne = 2']))
 def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp_path: Path) -> None:
     office = Office(tmp_path, mechanism)
@@ -319,6 +322,7 @@ def test_what_fails_to_come_into_place_is_withdrawn(office: Office, monkeypatch:
     assert [entry["composes"] for entry in office.entries()] == ["the first release"] * 2
 
 
+@pytest.mark.slow
 def test_trials_are_in_no_ledger(office: Office) -> None:
     path, other = office.spec(mechanism=BUCKETIZE), office.spec(mechanism=BUCKETIZE.replace("5", "75"), name="b.toml")
     succeeded("compare", path, other, "--queries", 4)
@@ -327,6 +331,7 @@ def test_trials_are_in_no_ledger(office: Office) -> None:
     assert not list(Path(os.environ["PRIVSQL_LEDGER"]).parent.glob("*.key"))
 
 
+@pytest.mark.slow
 def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Path) -> None:
     office.publish()
     privsql.publish(cells(tmp_path, 1))
@@ -355,6 +360,7 @@ privsql.publish(privsql.load(Path(sys.argv[1])), replace=True)
 MOMENTS = {"Draft.commit = killed": [1], "Publication._write = killed": [2]}  # and what has left the house afterwards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "live"), rest_slow(MOMENTS.items()))
 def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
     office: Office, moment: str, live: list[int]

@@ -81,6 +81,7 @@ def killed(number: int, *arguments: object) -> int:
 # Rights of a release --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", rest_slow(["duckdb", "parquet"]))
 def test_a_release_has_the_rights_that_umask_and_0644_allow(place: Path, form: str, umask: int) -> None:
     target = place / "new"

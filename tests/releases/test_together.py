@@ -40,6 +40,7 @@ def test_a_release_is_opened_while_it_is_open(ward: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(DOORS))
 def test_every_door_from_several_threads(ward: Path, name: str) -> None:
     """The first call and the eighth say the same."""
@@ -49,6 +50,7 @@ def test_every_door_from_several_threads(ward: Path, name: str) -> None:
     assert found == [door(path)] * 8
 
 
+@pytest.mark.slow
 def test_threads_share_an_open_release(ward: Path) -> None:
     """They take turns: three of four were told that the connection is busy."""
     path = ward / "ill.duckdb"
@@ -58,6 +60,7 @@ def test_threads_share_an_open_release(ward: Path) -> None:
         assert found == [release.query(ASKED.format(age)).rows for age in ages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(DOORS))
 def test_beside_a_connection_of_the_user(ward: Path, name: str) -> None:
     """Read-only, with settings of its own, made before and made after; neither disturbs the other."""

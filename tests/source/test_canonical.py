@@ -63,6 +63,7 @@ def bits(value: object) -> object:
     return np.float64(value).tobytes() if math.isnan(value) else (value, math.copysign(1, value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", rest_slow(MECHANISMS))
 @pytest.mark.parametrize("kind", rest_slow([kind for kind in WAYS if "COLLATE" not in kind]))
 def test_equal_values_are_published_alike(tmp_path: Path, kind: str, mechanism: str) -> None:
@@ -72,6 +73,7 @@ def test_equal_values_are_published_alike(tmp_path: Path, kind: str, mechanism: 
     assert len(set(map(str, stored))) <= 2, set(map(str, stored))
 
 
+@pytest.mark.slow
 def test_a_collation_merges_nothing_and_orders_nothing(tmp_path: Path) -> None:
     """'a' and 'A' are different text: they are published as they are, in an order of their own."""
     with duckdb.connect(str(published(tmp_path, "VARCHAR COLLATE NOCASE", "bucketize")), read_only=True) as db:

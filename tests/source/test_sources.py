@@ -90,6 +90,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @each(
     ("table", "records"),
     [
@@ -166,6 +167,7 @@ def test_a_file(tmp_path: Path, name: str) -> None:
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(20,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["it's b.parquet", 'ï";b.parquet', "%41.parquet"]))
 def test_a_file_of_any_name(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, SMALL)
@@ -314,6 +316,7 @@ def test_a_sensitive_column_of_any_name(tmp_path: Path, name: str) -> None:
     assert [next(iter(row.values())) for row in shown] == ["d0", "d1", "d2", "d3"]
 
 
+@pytest.mark.slow
 def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", SMALL.replace("AS disease", 'AS "Disease"').replace("AS age", 'AS "aGe"'))
     release = released_and_compared(
@@ -426,6 +429,7 @@ def test_null_that_is_suppressed_elsewhere_is_not_refused(tmp_path: Path) -> Non
     assert (shown["published"], shown["suppressed"]) == (150, 50)
 
 
+@pytest.mark.slow
 def test_verify_tells_another_null_policy(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", HOLES)
     columns = 'quasi_identifiers = ["age", "zip"]\nsensitive = "disease"\nnulls = {{ disease = "{}" }}'
@@ -515,6 +519,7 @@ def test_sensitive_values_of_every_type_come_through(varied: Path, kind: str) ->
     assert sum(float(row["estimate"]) for row in csv.DictReader(io.StringIO(answer))) == 250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", rest_slow(["duckdb", "parquet"]))
 def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -> None:
     kinds = ", ".join(f'"{kind}"' for kind in VALUES)
@@ -642,6 +647,7 @@ def test_nothing_of_what_is_not_published_is_in_the_release(tmp_path: Path, form
     assert str(tmp_path).encode() not in content
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_an_enumeration_is_ordered_by_its_text(tmp_path: Path) -> None:
     source = warehouse(

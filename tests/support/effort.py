@@ -16,5 +16,5 @@ def configure(config: pytest.Config) -> None:
 
 
 def share(number: int) -> int:
-    """How many examples hypothesis makes of a property for which ``number`` are worth their time: at least a tenth."""
-    return number if _WANTED["slow"] else max(number // 10, min(number, 15))
+    """How many examples hypothesis makes of a property worth ``number`` of them: a fifteenth or more."""
+    return number if _WANTED["slow"] else max(number // 15, min(number, 12))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Test = Callable[..., None]
 
-FEW = 6  # cases of a test that are not slow, where it does not say how many
+FEW = 4  # cases of a test that are not slow, where it does not say how many
 
 
 def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW) -> Callable[[Test], Test]:

@@ -122,6 +122,7 @@ def test_another_key_leaves_out_other_records(skewed: Path) -> None:
     assert ages[0] == ages[2] != ages[1]
 
 
+@pytest.mark.slow
 def test_an_invented_record_is_found_against_the_source(skewed: Path) -> None:
     succeeded("publish", skewed / "anatomy.toml", "--seed", "1")
     with duckdb.connect(str(skewed / "anatomy.duckdb")) as db:

@@ -242,6 +242,7 @@ def test_command_writes_a_picture(world: World, tmp_path: Path, ending: str, mag
     assert picture.stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_command_prints_a_table(world: World) -> None:
     """With both estimators, from a file of SQL."""
     arguments = ("--source", world.folder / "spec.toml", "--workload", world.folder / "workload.sql")
@@ -251,6 +252,7 @@ def test_command_prints_a_table(world: World) -> None:
     assert "baseline" in out
 
 
+@pytest.mark.slow
 def test_command_refuses(world: World, tmp_path: Path) -> None:
     """A picture of another kind, an unknown workload, a folder that is not there."""
     source = ("--source", world.folder / "spec.toml", "--queries", 4)
@@ -472,6 +474,7 @@ def test_using_and_groups_of_a_lookup(world: World, attached: list[Path]) -> Non
         assert found.loc[level].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_column_that_a_lookup_has_too(world: World, attached: list[Path]) -> None:
     """Qualified, or made one by USING; FROM may come first; a lookup may be called as a table of the release is."""

@@ -39,6 +39,7 @@ SELECT i % 40 AS age, i % 7 AS zip,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "other"),
     rest_slow([(60, "'v' || (i % 9)"), (300, "'v' || (i % 9)"), (400, "'v' || (i % 9)"), (430, "'v' || (i % 3)")]),
@@ -49,6 +50,7 @@ def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, sh
     assert highest(tmp_path, text) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", rest_slow([520, 760, 940]))
 def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_path: Path, share: int) -> None:
     """Two values, as a census's income above or below a line: nobody's value is certain."""
@@ -111,6 +113,7 @@ SELECT i % 40 AS age, i % 3 AS disease,
 """
 
 
+@pytest.mark.slow
 def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) -> None:
     """The middle half of the salaries spans 25,000; groups are such that the best exact guess is mostly wrong."""
     text, spec = proposed(tmp_path, SALARIES.format(zeros=0), "--kind", "permute")

@@ -81,6 +81,7 @@ FROM range(240) t(i)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "threshold"),
     rest_slow([("disease", "0.6"), ("disease", "1"), ("disease, stage", "1/4"), ("stage", "1")]),
@@ -195,6 +196,7 @@ def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
     return Problem(counts, thresholds, draw(st.integers(1, 3)), 12), columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "layout"),
     rest_slow(

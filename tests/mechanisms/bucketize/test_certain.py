@@ -45,6 +45,7 @@ def test_a_rule_that_reaches_1_is_refused_with_values_and_people_and_a_flag_allo
     assert "values that are certain were allowed" in failed(run("verify", release, "--json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "threshold",
     rest_slow(

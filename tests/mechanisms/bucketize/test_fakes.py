@@ -171,6 +171,7 @@ def test_what_is_stated_of_fakes_is_checked(ward: Path, tmp_path: Path, name: st
     assert done.code == (4 if name == "a law that there is not" else 1), done.out
 
 
+@pytest.mark.slow
 def test_real_counts_that_are_the_sources_in_another_order_are_found(ward: Path, tmp_path: Path) -> None:
     """Two values' counts exchanged: the lists follow from the counts."""
     succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")

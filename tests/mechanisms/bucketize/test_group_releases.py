@@ -128,6 +128,7 @@ def test_bounds_are_kept_told_and_verified(tmp_path: Path, bounds: str) -> None:
         assert "bounded" in printed.out
 
 
+@pytest.mark.slow
 def test_without_bounds_nothing_is_told_of_any(tmp_path: Path) -> None:
     """And a group makes the difference: without it a bucket holds more cancers than the bound."""
     spec = asking(tmp_path, "")
@@ -242,6 +243,7 @@ def changed(published: tuple[Path, Path], folder: Path, change: Change) -> Path:
     return release
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(FOUND))
 def test_verify_finds_what_was_changed(published: tuple[Path, Path], tmp_path: Path, name: str) -> None:
     change, checks = FOUND[name]
@@ -250,6 +252,7 @@ def test_verify_finds_what_was_changed(published: tuple[Path, Path], tmp_path: P
     assert found & {BOUNDS_HOLD, BOUNDS_ASKED, TOLD} == checks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", rest_slow([without_bounds, wider]))
 def test_a_promise_that_was_taken_back_everywhere_is_found_beside_the_source(
     published: tuple[Path, Path], tmp_path: Path, change: Change
@@ -386,6 +389,7 @@ def test_what_cannot_be_met_names_the_nearest_bound_that_can(tmp_path: Path) -> 
 # Values as texts
 
 
+@pytest.mark.slow
 def test_values_are_written_as_sql_prints_them(tmp_path: Path) -> None:
     """Whole numbers with or without quotes, combinations in brackets, NULL by that name."""
     group = '[mechanism.groups.{}]\nthreshold = "{}"\nvalues = [{}]\n{}'
@@ -410,6 +414,7 @@ def test_values_are_written_as_sql_prints_them(tmp_path: Path) -> None:
     assert found["codes"] == [code for (code,) in of_null]
 
 
+@pytest.mark.slow
 def test_a_text_that_looks_like_null_is_bounded_with_it_by_name_and_apart_as_a_part(tmp_path: Path) -> None:
     """A group by that name holds both; bounds on the column's values are two, of one name."""
     people = "SELECT i AS age, CASE i % 6 WHEN 0 THEN 'NULL' WHEN 2 THEN 'flu' WHEN 3 THEN 'cold' WHEN 4 THEN 'gout' "

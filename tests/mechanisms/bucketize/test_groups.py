@@ -313,6 +313,7 @@ def test_room_is_the_most_that_a_bucket_may_hold_of_some_values(problem: Problem
 # Settings
 
 
+@pytest.mark.slow
 @often(120)
 @given(nested_problems())
 def test_settings_under_nested_bounds(problem: Problem) -> None:

@@ -208,6 +208,7 @@ def deviates(make: Callable[[int], Made], counts: Ints) -> dict[str, float]:
 SETTINGS = [({8: 300}, 2), ({4: 300}, 1), ({4: 240, 5: 60}, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", rest_slow(LAYOUTS))
 @pytest.mark.parametrize(("sizes", "sigma"), rest_slow(SETTINGS))
 def test_nothing_of_the_lists_tells_fakes(layout: str, sizes: dict[int, int], sigma: int) -> None:

@@ -124,6 +124,7 @@ def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, law: s
     assert [name for name in found if CHECK in name]
 
 
+@pytest.mark.slow
 def test_two_people_who_swap_values_are_found(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     spec = specification(tmp_path)
@@ -141,6 +142,7 @@ def test_two_people_who_swap_values_are_found(tmp_path: Path) -> None:
     assert [name for name in found if CHECK in name]
 
 
+@pytest.mark.slow
 def test_quasi_identifiers_that_tell_nothing_refuse_nothing_and_that_is_said(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     spec = specification(tmp_path, columns='quasi_identifiers = ["sex"]\nsensitive = "disease"')

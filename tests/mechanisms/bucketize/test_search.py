@@ -654,6 +654,7 @@ def raised(problem: Problem, shift: Fraction) -> Problem:
     return replace(problem, thresholds=tuple(min(Fraction(1), f + shift) for f in problem.thresholds))
 
 
+@pytest.mark.slow
 @often(120)
 @given(tiny(12), st.sampled_from(["one-size", "two-size", "multi-size", "optimal"]))
 def test_infeasible_details_hold(problem: Problem, algorithm: str) -> None:

@@ -337,6 +337,7 @@ def test_a_seed_repeats_a_release_and_parquet_holds_the_same(place: Path) -> Non
     assert succeeded("query", place / "again", "SELECT COUNT(*) FROM people", "--json").json["rows"]
 
 
+@pytest.mark.slow
 @each("estimator", ["reconstructed", "baseline"])
 @each(
     "condition",
@@ -404,6 +405,7 @@ def test_evaluation(town: Path) -> None:
     refused(run("evaluate", release, "--source", path), 2, "--workload random")
 
 
+@pytest.mark.slow
 def test_plan_init_and_data_domains(place: Path) -> None:
     leaky = spec(
         place, mechanism='kind = "contingency"\nepsilon = 1\ndomains = { sex = "data" }', columns='categories = ["sex"]'
@@ -517,6 +519,7 @@ def test_damage_is_found(town: Path, tmp_path: Path, what: str) -> None:
         assert other.crash is None, (what, arguments[0], repr(other.crash))
 
 
+@pytest.mark.slow
 def test_another_specification(place: Path) -> None:
     other = spec(place, mechanism=ASKED.format(epsilon=2), name="other.toml")
     assert run("verify", place / "people.duckdb", "--source", other).code == 1

@@ -63,6 +63,7 @@ def release_in(folder: Path) -> Path:
     return next(folder.glob("*.duckdb"))
 
 
+@pytest.mark.slow
 def test_guesses_are_those_of_the_tables(paid: Path) -> None:
     release = release_in(paid)
     with duckdb.connect(str(release), read_only=True) as db:

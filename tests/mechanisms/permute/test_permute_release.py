@@ -201,6 +201,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @each("damage", DAMAGE, few=4)
 def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     changes, check = DAMAGE[damage]
@@ -231,6 +232,7 @@ def test_records_in_other_groups_are_found_against_the_source(firm: Path, tmp_pa
     assert succeeded("verify", release, "--json").json["ok"]
 
 
+@pytest.mark.slow
 def test_parquet_and_inspect_and_plan(firm: Path) -> None:
     done = succeeded("publish", asked(firm), "--format", "parquet", "--to", firm / "folder", "--json").json
     assert succeeded("verify", firm / "folder", "--json").json["ok"]
@@ -290,6 +292,7 @@ def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, k
         assert found["low"] - 1e-9 <= true <= found["high"] + 1e-9
 
 
+@pytest.mark.slow
 def test_amounts_by_group_and_of_quasi_identifiers(firm: Path) -> None:
     release = firm / "ill.duckdb"
     shown = succeeded("query", release, "SELECT sex, AVG(salary) FROM ill GROUP BY sex ORDER BY sex", "--json").json[

@@ -146,6 +146,7 @@ def test_a_seed_repeats_the_release_and_another_does_not(place: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_order_of_the_source_leaves_no_trace(place: Path) -> None:
     write(
         place / "shuffled.parquet", f"SELECT * FROM '{place / 'people.parquet'}' ORDER BY zip, hash(age), disease DESC"
@@ -162,6 +163,7 @@ def test_the_order_of_the_source_leaves_no_trace(place: Path) -> None:
     assert tables(place / "a.duckdb") == tables(place / "b.duckdb")
 
 
+@pytest.mark.slow
 def test_a_key_file_repeats_the_release_and_is_not_in_it(place: Path) -> None:
     for name in ("a", "b"):
         succeeded("publish", place / "pp.toml", "--key-file", place / "key", "--to", place / f"{name}.duckdb")
@@ -199,6 +201,7 @@ def test_one_key_gives_other_choices_for_another_amplification(place: Path) -> N
     assert abs(len(kept[0] & kept[1]) - expected) < 6 * math.sqrt(n) / 2
 
 
+@pytest.mark.slow
 def test_a_release_is_replaced_only_if_asked(place: Path) -> None:
     succeeded("publish", place / "pp.toml")
     refused(run("publish", place / "pp.toml"), 2, "exists", "--replace")
@@ -526,6 +529,7 @@ def test_a_lookup_of_the_analysts_own(
     assert len(answers(hospital / "pp.duckdb", by, "--attach", tmp_path / "areas.parquet")) == 2
 
 
+@pytest.mark.slow
 def test_what_a_release_does_not_hold_is_not_answered(hospital: Path) -> None:
     for sql in (
         "SELECT COUNT(*) FROM ill WHERE sub_table = 0", "SELECT weight, COUNT(*) FROM ill GROUP BY weight",
@@ -547,6 +551,7 @@ def test_explain_shows_the_statement_and_the_formula(hospital: Path) -> None:
     assert "M^T n" in succeeded("query", hospital / "pp.duckdb", sql, "--explain", "--json").json["formula"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_evaluate(hospital: Path, algorithm: str) -> None:
     shown = succeeded(
@@ -745,6 +750,7 @@ def test_a_changed_release_is_asked_without_a_traceback(hospital: Path, tmp_path
     assert run("inspect", release).crash is None
 
 
+@pytest.mark.slow
 @each("damage", NONE_AT_ALL, few=6)
 def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_path: Path, damage: str) -> None:
     release = changed(hospital, tmp_path, NONE_AT_ALL[damage])
@@ -756,6 +762,7 @@ def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_p
         refused(run(*command), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @each("damage", AGAINST, few=2)
 def test_verify_against_the_source_names_what_was_changed(hospital: Path, tmp_path: Path, damage: str) -> None:

@@ -411,6 +411,7 @@ def test_nor_with_larger_sizes_and_thresholds_of_several_kinds() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_enumeration_would_find_a_leak() -> None:
     # budgets counted twice over: noise as if each count might spend all of epsilon
     request = asked("1.5", fan_out=2, c1="0.001", c2="0.001")
@@ -538,6 +539,7 @@ def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> N
     assert np.mean(covered) > 0.93
 
 
+@pytest.mark.slow
 def test_imputed_sets_never_stand_for_what_was_kept() -> None:
     tree, taxonomy = small_tree(3)
     found = impute(tree, taxonomy, estimator(tree, taxonomy).fit, np.random.default_rng(1))

@@ -116,6 +116,7 @@ def test_a_folder_of_parquet_files(place: Path) -> None:
     assert estimated(place / "folder", condition) == estimated(place / "shop.duckdb", condition)
 
 
+@pytest.mark.slow
 def test_the_basic_algorithm(place: Path) -> None:
     basic = ASKED.replace("fan_out = 4", 'algorithm = "basic"')
     succeeded("publish", spec(place, mechanism=basic), "--replace")
@@ -125,6 +126,7 @@ def test_the_basic_algorithm(place: Path) -> None:
     assert abs(with_ale["estimate"] - truth(place, "list_contains(goods, 'ale')")) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("universe", "public"),
     rest_slow(
@@ -173,6 +175,7 @@ def test_a_wrong_specification_is_refused_in_one_line(
     assert (place / "shop.duckdb").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_lists_that_hold_an_item_twice(place: Path) -> None:
     """A set counts it once: len(goods) = 3 was answered with 0 where 300 lists are so long."""
@@ -266,6 +269,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     assert default().stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_plan_and_init(place: Path) -> None:
     shown = succeeded("plan", place / "spec.toml", "--json").json
     assert (shown["items"], shown["inner_nodes"], shown["first_budget"]) == (7, 3, "1/3")
@@ -408,6 +412,7 @@ def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     refused(run("itemsets", tmp_path / "r.duckdb"), 2, "no item sets", "bucketize")
 
 
+@pytest.mark.slow
 def test_evaluation_by_length_and_top(shop: Path) -> None:
     flags = ["--source", shop / "spec.toml", "--queries", 200]
     shown = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json").json
