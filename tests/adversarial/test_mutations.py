@@ -284,7 +284,9 @@ def plausible(release: Path, source: Path) -> bool:
 def test_every_change_is_found_or_harmless(
     places: dict[str, Place], tmp_path: Path, name: str, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """600 in all, 100 a mechanism."""
+    """520 in all: 100 a mechanism, 60 where a release holds many stand-ins."""
+    if name in {"setvalued", "contingency"}:
+        number = min(number, 60)
     place, counted, missed = places[name], Counter[str](), []
     before, draw = content(place.release), random.Random(f"{SEED} {name}")  # noqa: S311 (no secret)
     for i in range(number):
