@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,43 +15,33 @@ from privsql.attacks.suite import Suite
 from privsql.engine.names import label
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
-from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import linear
 from privsql.mechanisms.bucketize import beliefs, certain, corruption, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.checks import SQL, bounds, checks, long_checks, measured, read, source_checks
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
-from privsql.mechanisms.bucketize.fakes.even import even
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
 from privsql.mechanisms.bucketize.layout import arrange
-from privsql.mechanisms.bucketize.model import Plan, Problem
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
-from privsql.mechanisms.bucketize.planning.search import find
-from privsql.mechanisms.bucketize.planning.suppress import kept, refuse_observed, spread
+from privsql.mechanisms.bucketize.planning.request import search
+from privsql.mechanisms.bucketize.planning.suppress import spread
+from privsql.mechanisms.bucketize.proposal import propose
 from privsql.mechanisms.bucketize.reconstruct import listed
 from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.tables import tables, view
-from privsql.mechanisms.bucketize.thresholds import bounds_of, thresholds
 from privsql.mechanisms.bucketize.through import through
-from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
+from privsql.mechanisms.contract import Alone, Mechanism, Table
 
 if TYPE_CHECKING:
     from privsql.attacks.suite import Learnt
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout import Bids
-    from privsql.mechanisms.bucketize.model import Ints, Setting
-    from privsql.mechanisms.contract import Profiled
+    from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
-
-RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
-    "2*f + 0.02", "4*f + 0.02", "8*f + 0.02", "16*f + 0.02", "32*f + 0.02", "1.5*f + 0.05", "f + 0.1",
-    "f + 0.05", "f + 0.02",
-)  # fmt: skip
 
 
 def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
@@ -84,35 +72,6 @@ def _texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
     rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
     names = enumerate(field.name for field in roles.sensitive)
     return {name: [label([row[k]]) for row in rows] for k, name in names}
-
-
-def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Problem]:
-    """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
-    values = thresholds(db, domain, asked.threshold) if domain.counts else ()
-    counts = np.array(domain.counts, dtype=np.int64)
-    left = kept(counts, values[0]) if asked.excess == "suppress" and values else counts
-    if asked.absence == "observable" and values:
-        refuse_observed(counts, left, domain.labels, values[0])
-    problem = Problem(
-        counts=left,
-        thresholds=values,
-        smallest=asked.min_bucket_size,
-        largest=_largest(asked, len(counts)),
-        labels=tuple(domain.labels),
-        bounds=bounds_of(db, domain, asked) if domain.counts else (),
-    )
-    if len(problem.trees) > 1 and asked.composition != "well-mixed":
-        raise UsageError(f"mechanism.layout: {asked.composition!r} does not keep groups that cross; take 'well-mixed'")
-
-    def plan_of(problem: Problem) -> Plan:
-        return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds)
-
-    if not asked.fake_values or asked.uneven_fakes == "state":
-        return plan_of(problem), problem
-    found = even(problem, asked.fake_values, plan_of)
-    listed_ = times_listed(problem.counts, found.setting.items, asked.fake_values).sum(axis=1)
-    certainty.refuse_certain(problem.counts, listed_, problem.labels)
-    return found, problem
 
 
 def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
@@ -182,22 +141,6 @@ def _counted(bids: Bids, counts: Ints, setting: Setting) -> tuple[Composition, p
     return composition, composition.meetings(setting)
 
 
-def _largest(asked: Bucketize, values: int) -> int:
-    """The largest bucket that may be used: with fakes each value at most once."""
-    if not asked.fake_values or asked.threshold.default is None:
-        return asked.max_bucket_size
-    twice = ceil(2 / asked.threshold.default.intercept)  # from this size on a value may stand twice
-    largest = min(asked.max_bucket_size, twice - 1, values - asked.fake_values)
-    smallest = max(asked.min_bucket_size, ceil(1 / asked.threshold.default.intercept))
-    if largest < smallest:
-        raise InfeasibleError(
-            f"with {asked.fake_values} fake values and each value at most once, buckets can hold {max(0, largest)} "
-            f"records, fewer than the {smallest} that are asked for; ask for fewer fakes",
-            {"largest_bucket": largest},
-        )
-    return largest
-
-
 def _laid(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> tuple[Bids, fakes.Hidden | None]:
     """Buckets of all records, value by value, and the fakes beside them."""
     if not asked.fake_values:
@@ -243,40 +186,6 @@ def _fractions(composition: Composition, problem: Problem) -> pa.Table:
             "numerator": [str(value.numerator) for value in values],
             "denominator": [str(value.denominator) for value in values],
         }
-    )
-
-
-def propose(db: Relations, source: Profiled) -> Proposal:
-    """The first rule of ``RULES`` that two sizes can meet and that bounds every belief by 1/2.
-
-    Where there is none, the rule that bounds the highest belief lowest, with a remark that says which value it is.
-    """
-    records = source.records()
-    share = Fraction(max(records.counts), sum(records.counts)) if records.counts else Fraction(0)
-    feasible = [rule for rule in RULES if _can_be_met(db, records, rule)]
-    if not feasible:
-        raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
-    modest = [rule for rule in feasible if linear(rule).at(share) <= Fraction(1, 2)]
-    chosen = modest[0] if modest else min(feasible, key=lambda rule: linear(rule).at(share))
-    remarks = () if modest else (_immodest(records, chosen, share),)
-    known = {"allow_certain": True} if linear(chosen).at(share) == 1 else {}
-    return Proposal({"kind": "bucketize", "algorithm": "optimal", "threshold": chosen, **known}, remarks)
-
-
-def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
-    try:
-        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
-    except InfeasibleError:
-        return False
-    return True
-
-
-def _immodest(records: Records, rule: str, share: Fraction) -> str:
-    worst = records.labels[int(np.argmax(records.counts))]
-    bound = min(Fraction(1), linear(rule).at(share))
-    return (
-        f"Mind: {worst} is the value of {float(share):.1%} of the records, so no release can keep the belief in it at "
-        f"1/2; this one lets it reach {float(bound):.1%}."
     )
 
 
