@@ -6,6 +6,7 @@ Every test and every shared fixture has a ledger of its own, which is thrown awa
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from support import effort, ledgers, sqllogic
 from support import shelf as shelves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from support.office import Office
 
@@ -84,3 +85,11 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The releases of every format, unpacked beside their sources and specifications; read only."""
     return shelves.unpack(tmp_path_factory.mktemp("shelf"))
+
+
+@pytest.fixture
+def lax() -> Iterator[None]:
+    """A umask that takes nothing away."""
+    before = os.umask(0)
+    yield
+    assert os.umask(before) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -13,24 +12,12 @@ import pytest
 from privsql.engine import folders
 from privsql.engine.folders import LOCK, ROOM, Folder, private, sweep, temporary
 from privsql.errors import EngineError
+from support.rights import mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PREFIX = ".r.draft-"
-
-
-@pytest.fixture
-def lax() -> Iterator[None]:
-    """A umask that takes nothing away."""
-    before = os.umask(0)
-    yield
-    assert os.umask(before) == 0
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def of_the_dead(parent: Path, name: str = "x") -> Path:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
@@ -24,9 +22,7 @@ from support.commands import manifest, refused, run, specification, succeeded, w
 from support.ledgers import FOLDER
 from support.loops import each, rest_slow
 from support.office import COLUMNS, SALARIES, Office
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from support.rights import mode
 
 BUCKETIZE = 'kind = "bucketize"\nthreshold = 0.5'
 CELLS = 'kind = "contingency"\nepsilon = 1\ndomains = { age = "data" }'
@@ -39,18 +35,6 @@ def office(tmp_path: Path) -> Office:
     made = Office(tmp_path / "office")
     made.hire(SALARIES[0])
     return made
-
-
-@pytest.fixture
-def lax() -> Iterator[None]:
-    """A umask that takes nothing away."""
-    before = os.umask(0)
-    yield
-    assert os.umask(before) == 0
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 # Where ----------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from privsql.releases.draft import OLD, Draft
 from privsql.releases.ledger import place as ledgers
 from support.commands import left_over, run, succeeded
 from support.loops import each, rest_slow
+from support.rights import mode
 from support.statements import command, counted
 
 if TYPE_CHECKING:
@@ -58,10 +58,6 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
     yield request.param
     assert os.umask(before) == request.param
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def exposed(*folders: Path) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ from privsql.noise import seed_key
 from support.effort import share
 from support.enumeration import Enumerator
 from support.loops import rest_slow
+from support.settings import every_setting, loss_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,21 +99,6 @@ def holds(problem: Problem, buckets: Sequence[int]) -> bool:
         )
 
     return fits(tuple(problem.counts.tolist()), 0)
-
-
-def every_setting(n: int, sizes: Sequence[int]) -> Iterator[dict[int, int]]:
-    """All ways to write n as a sum of the sizes, as {size: number of buckets}."""
-    if not sizes:
-        if n == 0:
-            yield {}
-        return
-    for number in range(n // sizes[0] + 1):
-        for rest in every_setting(n - number * sizes[0], sizes[1:]):
-            yield ({sizes[0]: number} | rest) if number else rest
-
-
-def loss_of(setting: dict[int, int]) -> int:
-    return sum(b * (size - 1) ** 2 for size, b in setting.items())
 
 
 def valid(problem: Problem, setting: dict[int, int]) -> bool:

@@ -24,9 +24,10 @@ from privsql.mechanisms.bucketize.planning.hall import allocate, transport, viol
 from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, checked, find
 from support.effort import share
 from support.loops import each, rest_slow
+from support.settings import every_setting, loss_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 Thresholds = tuple[Fraction, ...]
 WHATEVER_IT_TAKES = 3600.0  # seconds; a proof over a few records takes none
@@ -97,22 +98,6 @@ def exhaustive(counts: Sequence[int], thresholds: Thresholds, buckets: Sequence[
         if all(Fraction(c, buckets[g]) <= thresholds[value] for (g, value), c in tally.items()):
             return True
     return False
-
-
-def every_setting(n: int, sizes: Sequence[int]) -> Iterator[dict[int, int]]:
-    """All ways to write n as a sum of the sizes, as {size: number of buckets}."""
-    if not sizes:
-        if n == 0:
-            yield {}
-        return
-    for number in range(n // sizes[0] + 1):
-        for rest in every_setting(n - number * sizes[0], sizes[1:]):
-            yield ({sizes[0]: number} | rest) if number else rest
-
-
-def loss_of(setting: dict[int, int]) -> int:
-    """Equation 6."""
-    return sum(b * (size - 1) ** 2 for size, b in setting.items())
 
 
 def valid(problem: Problem, setting: dict[int, int]) -> bool:
