@@ -118,15 +118,27 @@ def counting(observed: Floats, total: Floats, records: float) -> Observation:
     return Observation(observed, total, total, total, share * (1 - share))
 
 
+def singular(channel: Channel) -> dict[str, float]:
+    """``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
+
+    The largest is 1: totals are known. The others say how much of a direction gets through; 0 tells nothing of it.
+    """
+    scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.seen, TINY))
+    values = np.linalg.svd(channel.mean * scale, compute_uv=False)
+    return {
+        "second": float(values[min(1, len(values) - 1)]),
+        "median": float(np.median(values)),
+        "smallest": float(values[-1]),
+    }
+
+
 def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dict[str, float]:
     """What a channel can tell: to compare layouts.
 
-    ``smallest``, ``median``: singular values of M in the metric of the records (1 is the largest; 0 tells nothing).
+    ``second``, ``median``, ``smallest``: see ``singular``.
     ``left``: what an answer leaves open of a question about ``share`` of the records, associated with ``strength``: the
     sum of posterior over the sum of prior variances (0 all told, 1 nothing).
     """
-    scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.seen, TINY))
-    singular = np.linalg.svd(channel.mean * scale, compute_uv=False)
     records = channel.records.sum()
     total = np.array([share * records])
     seen = Observation(
@@ -137,8 +149,4 @@ def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dic
     prior = drive * channel.spread + total[0] * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
     told = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]
-    return {
-        "smallest": float(singular[-1]),
-        "median": float(np.median(singular)),
-        "left": float(1 - told / prior.sum()),
-    }
+    return {**singular(channel), "left": float(1 - told / prior.sum())}

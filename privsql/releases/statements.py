@@ -51,7 +51,7 @@ class Told:
         wrong = [
             f"{key}: stated {stated.get(key)}"
             for key, found in self.facts.items()
-            if stated.get(key) != found and (ours or stated.get(key) is not None)
+            if not _same(stated.get(key), found) and (ours or stated.get(key) is not None)
         ]
         if ours and not _near(manifest.learning_risk, self.learning_risk):
             wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
@@ -142,6 +142,15 @@ def _suppressed(manifest: Manifest, source: Records) -> list[str]:
 def _policies(manifest: Manifest, spec: Spec) -> list[str]:
     asked = {name: spec.columns.policy(name) for name in manifest.nulls}
     return [f"{name}: stated {policy}" for name, policy in manifest.nulls.items() if policy != asked[name]]
+
+
+def _same(stated: object, found: object) -> bool:
+    """Whether two facts are the same, floats but for ``NEAR``."""
+    if isinstance(stated, dict) and isinstance(found, dict):
+        return stated.keys() == found.keys() and all(_same(stated[key], found[key]) for key in found)
+    if isinstance(stated, float) and isinstance(found, float):
+        return abs(stated - found) <= NEAR
+    return stated == found
 
 
 def _near(stated: dict[str, float] | None, found: dict[str, float] | None) -> bool:

@@ -14,8 +14,8 @@ from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
 from privsql.answers.interval import interval, within
 from privsql.answers.reconstruct import Posterior, reconstruct
-from privsql.mechanisms.bucketize.arrays import Composition
-from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
+from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
+from privsql.mechanisms.bucketize.layout.runs import of_entries
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.planning.search import find
 from privsql.noise import seed_key
@@ -48,7 +48,7 @@ def compositions(bids: NDArray[np.int32], counts: list[int], setting: Setting) -
 
 def released_channel(bids: NDArray[np.int32], counts: list[int], setting: Setting) -> Channel:
     """The channel as a release holds it: from ``meetings``."""
-    met = Composition(bids, np.array(counts, dtype=np.int64)).meetings(setting)
+    met = of_entries(bids, np.repeat(np.arange(len(counts)), counts), len(counts), setting.items).meetings()
     size, first, second, pairs = (met[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     moment = np.zeros((len(counts), len(counts)))
     np.add.at(moment, (first, second), pairs / size)
@@ -84,7 +84,7 @@ def test_mean_and_covariance_by_enumeration(world: str, chosen: tuple[int, ...] 
     """Every order of each value's records over its slots: E[e] = M^T n, Cov[e] = sum n(1-n/o) o/(o-1) C."""
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = arrange(plan, "well-mixed", seed_key(seed).stream("enumerate"))
+    bids = placed(plan, "blocks", seed_key(seed).stream("enumerate"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     starts = np.cumsum([0, *counts])
     members = range(sum(counts)) if chosen == "all" else [int(i) for i in chosen]
@@ -114,7 +114,7 @@ def test_amounts_by_enumeration(world: str, chosen: tuple[int, ...] | str) -> No
     """
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = arrange(plan, "well-mixed", seed_key(4).stream("amounts"))
+    bids = placed(plan, "blocks", seed_key(4).stream("amounts"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     starts = np.cumsum([0, *counts])
     members = range(sum(counts)) if chosen == "all" else [int(i) for i in chosen]
@@ -145,7 +145,7 @@ def test_channel_of_meetings_is_that_of_the_slots(world: str, selected: int) -> 
     """M and S from ``meetings`` are the slots' means; weight (S - M^T diag(o) M) = sum_i o_i weight C_i."""
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = arrange(plan, "well-mixed", seed_key(3).stream("slots"))
+    bids = placed(plan, "blocks", seed_key(3).stream("slots"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     slots = np.split(weights[bids], np.cumsum(counts)[:-1])
     through = released_channel(bids, counts, plan.setting)
@@ -166,7 +166,7 @@ def test_channel_of_a_layout_on_a_larger_plan(layout: str) -> None:
     counts = [70, 60, 55, 50, 40, 30, 20, 12, 8, 5]
     thresholds = tuple(Fraction(2 * count, 350) + Fraction(1, 8) for count in counts)
     plan = find(Problem(np.array(counts, dtype=np.int64), thresholds, 4, 12), "two-size")
-    bids = arrange(plan, layout, seed_key(4).stream("larger"))
+    bids = placed(plan, layout, seed_key(4).stream("larger"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     slots = np.split(weights[bids], np.cumsum(counts)[:-1])
     through = released_channel(bids, counts, plan.setting)
@@ -546,7 +546,7 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     sizes = bucket_sizes(plan.setting)
     gaps, covered, estimates = [], [], []
     for run in range(runs):
-        bids = arrange(plan, "well-mixed", seed_key(run).stream("simulate"))
+        bids = placed(plan, "blocks", seed_key(run).stream("simulate"))
         through = released_channel(bids, counts.tolist(), plan.setting)
         weights = compositions(bids, counts.tolist(), plan.setting) / sizes[:, None]
         observed = weights[bids[member]].sum(axis=0)

@@ -766,8 +766,9 @@ def test_a_table_without_rows_is_infeasible_in_every_command(tmp_path: Path) -> 
 # Algorithms ---
 
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal")
-CASES = [(name, layout) for name in ALGORITHMS for layout in ("well-mixed", "round-robin")] + [
-    ("anatomy", "largest-first")
+CASES = [(name, layout) for name in ALGORITHMS for layout in ("blocks", "round-robin")] + [
+    ("anatomy", "largest-first"),
+    ("two-size", "well-mixed"),  # as 0.1 called what now are blocks
 ]
 THRESHOLD = "0.4"
 
@@ -804,7 +805,7 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
     against_source = ["--source", spec] if algorithm == "optimal" else []
     assert succeeded("verify", release, *against_source, "--json").json["ok"]
     stated = manifest(release)
-    assert (stated["algorithm"], stated["facts"]["layout"]) == (algorithm, layout)
+    assert (stated["algorithm"], stated["facts"]["layout"]) == (algorithm, layout.replace("well-mixed", "blocks"))
     assert worst_excess(release, three_thousand / "w.duckdb") <= 0
     found = rows(release, "SELECT size, count(*) FROM (SELECT count(*) AS size FROM qit GROUP BY bid) GROUP BY size")
     assert {str(size): buckets for size, buckets in found} == stated["facts"]["setting"]

@@ -14,15 +14,14 @@ from sqlglot import exp
 
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
-from privsql.exact import text
-from privsql.mechanisms.bucketize import beliefs, certain
+from privsql.mechanisms.bucketize import certain
 from privsql.mechanisms.bucketize.fakes.checks import fake_checks, fake_source_checks, fakes
 from privsql.mechanisms.bucketize.groups import checks as groupchecks
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
-from privsql.model.checks import Check, Promised, as_asked, differ, exceed, in_order, tally, values_true
+from privsql.model.checks import Check, as_asked, differ, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,30 +100,6 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": fakes(manifest)}))
     db.put("v_claimed", _claimed(manifest.facts))
-
-
-def measured(db: Relations, manifest: Manifest) -> dict[str, Any]:
-    """How far beliefs go, from ST."""
-    return beliefs.measured(db, temp("v_st"), temp("v_values"), manifest.facts, manifest.roles).as_facts()
-
-
-def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
-    """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
-    keys = manifest.roles.sa_keys
-    holes: Holes = {
-        "st": temp("v_st"),
-        "sizes": temp("v_sizes"),
-        "values": temp("v_values"),
-        "sa": manifest.roles.sa("st"),
-        "labels": [named(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
-        "same_value": same("v", "w", keys),
-    }
-    found: dict[int, Promised] = {}
-    most: dict[int, Fraction] = {}
-    for code, *shown, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
-        most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
-        found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]))
-    return [*groupchecks.promised(db, manifest), *found.values()]
 
 
 def long_checks(manifest: Manifest) -> list[Check]:
@@ -268,7 +243,8 @@ def _claims(manifest: Manifest) -> list[str]:
         f"bucket sizes {min(setting)}..{max(setting)} lie outside what was asked": (
             asked.min_bucket_size <= min(setting) and max(setting) <= max(asked.max_bucket_size, asked.min_bucket_size)
         ),
-        f"layout {facts['layout']}": facts["layout"] == asked.composition,
+        f"layout {facts['layout']}": facts["layout"] == asked.composition
+        or (facts["layout"], asked.composition) == ("well-mixed", "blocks"),  # as releases of 0.1 say
         f"left out {facts.get('left_out', 0)}": facts.get("left_out", 0) <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
         f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == asked.fake_values,

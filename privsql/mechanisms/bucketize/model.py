@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.groups.bounds import Bound
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Bids = np.ndarray[tuple[int, ...], np.dtype[np.int32]]  # the buckets of records
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class Bucketize(Parameters):
     groups: dict[str, Group] = Field(default_factory=dict, description="Values that are bounded together, by name.")
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
-    layout: Literal["well-mixed", "round-robin", "largest-first"] | None = Field(
-        default=None, description="How values are dealt to buckets."
+    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first"] | None = Field(
+        default=None, description="How values are dealt to buckets; 'well-mixed' is an earlier name of 'blocks'."
     )
     excess: Literal["refuse", "suppress"] = Field(
         default="refuse", description="What happens to records of values that are too frequent for the threshold."
@@ -115,7 +115,9 @@ class Bucketize(Parameters):
     @property
     def composition(self) -> str:
         """The layout that is used."""
-        return self.layout or ("largest-first" if self.algorithm == "anatomy" else "well-mixed")
+        if self.layout not in (None, "well-mixed"):
+            return self.layout
+        return "largest-first" if self.layout is None and self.algorithm == "anatomy" else "blocks"
 
 
 class Stated(BaseModel):
@@ -147,6 +149,14 @@ class SureOf(Sure):
     components: dict[str, Sure]
 
 
+class Directions(Stated):
+    """How much of a direction gets through the release: singular values of its channel, of which the first is 1."""
+
+    second: float = Field(ge=0)
+    median: float = Field(ge=0)
+    smallest: float = Field(ge=0)
+
+
 class Certainty(Stated):
     """How certain it is that a listed value is real: exact texts, and the highest in one bucket, rounded up."""
 
@@ -173,7 +183,7 @@ class Facts(Stated):
     gap: float = Field(ge=0)
     proof: Literal["certificate", "solver", "none"]
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    layout: Literal["well-mixed", "round-robin", "largest-first"]
+    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first"]
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
@@ -185,6 +195,7 @@ class Facts(Stated):
     uneven: dict[str, str] = Field(default_factory=dict)
     excluded_real: int | None = Field(default=None, ge=0)
     bounds: list[Bounded] = Field(default_factory=list)
+    channel: Directions | None = None
 
 
 PARAMETERS = Bucketize

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
+from privsql.answers.channel import singular
 from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.answers.reconstruct import LARGE
 from privsql.answers.seen import Observed, QuestionOn, added, sets
 from privsql.engine.sqlfiles import Holes, all_rows, column, every, fill, named, same, table
 from privsql.errors import EngineError
@@ -48,6 +50,12 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
         square[first[rows], second[rows]] = pairs[rows]
         found.append(Listed(int(own), buckets, np.triu(square) + np.triu(square, 1).T, fakes))
     return found
+
+
+def directions(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
+    """The fact ``channel``, from ``privsql_channel``; none where there are very many values."""
+    seen = through(listed(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
+    return {"channel": singular(seen)} if len(seen.records) <= LARGE else {}
 
 
 def read(db: Relations, facts: dict[str, Any]) -> Through:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 TINY = 1e-30  # no division by 0
+WHOLE, GOLDEN = 2**32, 2654435769  # buckets whose number times the second, modulo the first, is small lie everywhere
 DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
@@ -56,10 +58,13 @@ class Buckets(Scene):
 
     @property
     def numbered(self) -> list[Ints]:
-        """Records by bucket, where the numbers of the buckets are drawn within a size: by the layout or with fakes."""
+        """Records by bucket, unless the layout runs with the numbers of the buckets.
+
+        These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each.
+        """
         facts = self.given.manifest.facts
-        drawn = facts.get("layout") in DRAWN or facts.get("fake_law") == LAW
-        return [rows for rows, _ in self.classes] if drawn else []
+        running = facts.get("layout") == "round-robin" and facts.get("fake_law") != LAW
+        return [] if running else [rows for rows, _ in self.classes]
 
     @property
     def paired(self) -> bool:
@@ -70,8 +75,13 @@ class Buckets(Scene):
         share, part = self._share, column("part")
         if share >= 1:
             return exp.true()
-        if self.given.manifest.facts.get("layout") not in DRAWN:  # neighbours are alike: every k-th bucket
-            return exp.EQ(this=exp.Mod(this=part, expression=_number(round(1 / share))), expression=_number(0))
+        layout = self.given.manifest.facts.get("layout")
+        if layout not in DRAWN:  # neighbours are alike: every k-th bucket, or buckets of all blocks
+            whole, step = (WHOLE, GOLDEN) if layout != "round-robin" else (round(1 / share), 1)
+            place = exp.Mod(
+                this=exp.Mul(this=exp.cast(part, "BIGINT"), expression=_number(step)), expression=_number(whole)
+            )
+            return exp.LT(this=place, expression=_number(ceil(share * whole) if step > 1 else 1))
         setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]

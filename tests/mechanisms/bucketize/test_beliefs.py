@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.layout import arrange
+from privsql.mechanisms.bucketize.layout.arrange import placed
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
 from privsql.mechanisms.bucketize.planning.search import find
@@ -201,9 +201,9 @@ def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
     ("algorithm", "layout"),
     rest_slow(
         [
-            ("optimal", "well-mixed"),
+            ("optimal", "blocks"),
             ("two-size", "round-robin"),
-            ("one-size", "well-mixed"),
+            ("one-size", "blocks"),
             ("anatomy", "largest-first"),
         ]
     ),
@@ -222,7 +222,7 @@ def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str
             plan = find(problem, algorithm, seconds=0.1)
         except InfeasibleError:
             return
-        bids = arrange(plan, layout, seed_key(seed).stream("layout"))
+        bids = placed(plan, layout, seed_key(seed).stream("layout"))
         codes = np.repeat(np.arange(len(problem.counts)), problem.counts)
         buckets: dict[int, Counter[tuple[str, ...]]] = defaultdict(Counter)
         for bid, code in zip(bids.tolist(), codes.tolist(), strict=True):

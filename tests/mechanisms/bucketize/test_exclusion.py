@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.arrays import Composition
 from privsql.mechanisms.bucketize.fakes import exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
+from privsql.mechanisms.bucketize.layout.runs import Runs, of_entries
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.noise import seed_key
 
 
-def drawn(buckets: int = 420) -> tuple[Composition, fakes.Hidden]:
+def drawn(buckets: int = 420) -> tuple[Runs, fakes.Hidden]:
     """Twelve values in buckets of four with two fakes."""
     setting, counts = Setting.of({4: buckets}), np.full(12, buckets // 3)
     plan = Plan("one", setting, counts[:, None])
-    found = fakes.hidden(plan, counts, 2, "well-mixed", seed_key(1).stream("fakes"))
-    return Composition(found.bids, counts), found
+    found = fakes.hidden(plan, counts, 2, "blocks", seed_key(1).stream("fakes"))
+    return of_entries(found.bids, np.repeat(np.arange(12), counts), 12, setting.items), found
 
 
 def test_no_excluded_fake_is_left_where_others_can_take_it() -> None:

@@ -18,10 +18,11 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.bucketize.groups import crossing
 from privsql.mechanisms.bucketize.groups.bounds import Bound
 from privsql.mechanisms.bucketize.groups.crossing import Cut, Pair
-from privsql.mechanisms.bucketize.groups.dealing import across, along_lines
+from privsql.mechanisms.bucketize.groups.dealing import across
 from privsql.mechanisms.bucketize.groups.families import families
 from privsql.mechanisms.bucketize.groups.flow import Network
-from privsql.mechanisms.bucketize.layout import arrange
+from privsql.mechanisms.bucketize.layout import blocks
+from privsql.mechanisms.bucketize.layout.arrange import placed
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.planning.hall import allocate, violation
 from privsql.mechanisms.bucketize.planning.relaxation import Relaxation
@@ -385,7 +386,7 @@ def test_two_columns_by_hand() -> None:
     problem = make([4, 4, 4, 4], [HALF] * 4, by_columns(2, 2, (HALF, HALF)), 2, 10)
     plan = find(problem, "two-size")
     assert plan.setting == Setting.of({2: 8})
-    bids = arrange(plan, "well-mixed", seed_key(1).stream("layout"), problem.trees)
+    bids = placed(plan, "blocks", seed_key(1).stream("layout"), problem.trees)
     buckets = defaultdict(set)
     for bid, code in zip(bids.tolist(), np.repeat(np.arange(4), 4).tolist(), strict=True):
         buckets[bid].add(code)
@@ -488,7 +489,7 @@ def layouts(draw: st.DrawFn) -> tuple[Setting, Ints, list[Bound]]:
 
 
 @often(250)
-@given(layouts(), st.integers(0, 2**32), st.sampled_from(["well-mixed", "round-robin"]))
+@given(layouts(), st.integers(0, 2**32), st.sampled_from(["blocks", "round-robin"]))
 def test_layouts_give_every_set_the_floor_or_ceiling_of_its_mean(
     made: tuple[Setting, Ints, list[Bound]], seed: int, layout: str
 ) -> None:
@@ -496,7 +497,7 @@ def test_layouts_give_every_set_the_floor_or_ceiling_of_its_mean(
     counts = allocation.sum(axis=1)
     problem = Problem(counts, (ONE,) * len(counts), bounds=tuple(bounds))
     plan = Plan("two-size", setting, allocation)
-    bids = arrange(plan, layout, seed_key(seed).stream("layout"), problem.trees)
+    bids = placed(plan, layout, seed_key(seed).stream("layout"), problem.trees)
     sizes = [size for size, b in setting.items for _ in range(b)]
     table = tallied(bids, counts, len(sizes))
     assert bids.dtype == np.int32
@@ -513,14 +514,15 @@ def test_layouts_give_every_set_the_floor_or_ceiling_of_its_mean(
 
 @often(100)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 50), st.integers(0, 2**32))
-def test_blocks_of_any_number(buckets: int, size: int, blocks: int, seed: int) -> None:
+def test_blocks_of_any_number(buckets: int, size: int, number: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     records = rng.multinomial(buckets * size, rng.dirichlet(np.ones(7))).astype(np.int64)
     sets = [bound("x", range(5), HALF), bound("y", range(2), HALF), bound("z", [5, 6], HALF)]
     (tree,) = families(sets, 7)
-    slots = along_lines(records, buckets, tree, seed_key(seed).stream("lines"), blocks)
-    table = np.zeros((7, buckets), dtype=np.int64)
-    np.add.at(table, (slots.values, slots.buckets), 1)
+    plan, noise = Plan("two-size", Setting.of({size: buckets}), records[:, None]), seed_key(seed).stream("lines")
+    widths = [buckets // min(number, buckets)] * min(number, buckets)
+    widths[-1] += buckets - sum(widths)
+    table = tallied(blocks.even(plan, [widths], noise, lambda: tree.line(noise)).ranked(), records, buckets)
     assert table.sum(axis=0).tolist() == [size] * buckets
     assert table.sum(axis=1).tolist() == records.tolist()
     for members in ([0], [1], [2], [3], [4], [5], [6], *(one.members for one in sets)):
@@ -544,11 +546,11 @@ def test_more_pairs_of_values_meet_than_on_one_line() -> None:
     problem = make([60] * 12, [QUARTER] * 12, bounds, 4, 4)
     plan = find(problem, "one-size")
     met = {}
-    for layout in ("well-mixed", "round-robin"):
-        table = tallied(arrange(plan, layout, seed_key(3).stream("x"), problem.trees), problem.counts, 180)
+    for layout in ("blocks", "round-robin"):
+        table = tallied(placed(plan, layout, seed_key(3).stream("x"), problem.trees), problem.counts, 180)
         met[layout] = int(((table @ table.T) > 0).sum())
-    assert met["well-mixed"] == 12 + 12 * 9
-    assert met["round-robin"] < met["well-mixed"]
+    assert met["blocks"] == 12 + 12 * 9
+    assert met["round-robin"] < met["blocks"]
     table = tallied(across_plan(problem), problem.counts, 180)
     assert int(((table @ table.T) > 0).sum()) == 12 + 12 * 9
 
@@ -598,7 +600,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
+@pytest.mark.parametrize("layout", ["blocks", "round-robin"])
 @pytest.mark.parametrize("name", rest_slow(CASES))
 def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout: str) -> None:
     """Exact Bayes over all tables, for whatever structure was drawn: the key tells nothing of whose a value is.
@@ -615,7 +617,7 @@ def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout:
 
         def drawn(noise: Fixed = noise) -> tuple[int, ...]:
             noise.begin()
-            return tuple(arrange(plan, layout, noise, problem.trees).tolist())
+            return tuple(placed(plan, layout, noise, problem.trees).tolist())
 
         outcomes = list(noise.every.runs(drawn))
         table = tallied(np.array(outcomes[0][0]), problem.counts, sum(setting.buckets))

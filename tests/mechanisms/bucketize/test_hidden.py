@@ -18,7 +18,7 @@ from privsql.mechanisms.bucketize.fakes import rounding
 from privsql.mechanisms.bucketize.fakes.chances import Entries
 from privsql.mechanisms.bucketize.fakes.even import crowded
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
-from privsql.mechanisms.bucketize.layout import LAYOUTS, arrange
+from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumerator
@@ -98,7 +98,7 @@ def test_every_bucket_and_every_value_has_its_fakes(
 def test_all_counts_equal_and_all_values_listed() -> None:
     """S + sigma of S + sigma values: every bucket lists everything, and each is as likely to be fake."""
     setting, counts = Setting.of({3: 50}), np.full(5, 30)
-    table, found = made(counts, setting, 2, "well-mixed", seed_key(1).stream("fakes"))
+    table, found = made(counts, setting, 2, "blocks", seed_key(1).stream("fakes"))
     assert table.listed.all()
     assert found.highest == pytest.approx(3 / 5, abs=1e-6)
 
@@ -106,7 +106,7 @@ def test_all_counts_equal_and_all_values_listed() -> None:
 def test_values_that_are_too_frequent_are_listed_everywhere() -> None:
     """Asked for all the same: 9 of 10 buckets have the value, and every one lists it."""
     setting, counts = Setting.of({3: 100}), np.array([90, *[30] * 7])
-    table, found = made(counts, setting, 1, "well-mixed", seed_key(1).stream("fakes"))
+    table, found = made(counts, setting, 1, "blocks", seed_key(1).stream("fakes"))
     assert table.listed[:, 0].all()
     assert table.real[:, 0].sum() == 90
     assert found.highest >= 0.9 - 1e-6
@@ -121,7 +121,7 @@ def test_a_tiny_table_in_every_outcome() -> None:
     noise, joint = Enumerator(), defaultdict(Fraction)
 
     def run() -> tuple[int, ...]:
-        table, _ = made(np.array([1, 1]), Setting.of({1: 2}), 1, "well-mixed", noise)
+        table, _ = made(np.array([1, 1]), Setting.of({1: 2}), 1, "blocks", noise)
         return (*table.listed.ravel().tolist(), *table.real.ravel().tolist())
 
     for outcome, chance in noise.runs(run):
@@ -152,7 +152,7 @@ def test_chances_of_a_quarter_are_kept_over_all_draws(monkeypatch: pytest.Monkey
 def test_what_leaves_no_choice_is_refused() -> None:
     """One bucket, and two values that nobody has: they can't be listed as often as others."""
     with pytest.raises(InfeasibleError, match="leave no choice"):
-        made(np.array([1, 1, 0, 0]), Setting.of({2: 1}), 2, "well-mixed", seed_key(1).stream("fakes"))
+        made(np.array([1, 1, 0, 0]), Setting.of({2: 1}), 2, "blocks", seed_key(1).stream("fakes"))
 
 
 # What the lists tell ---
@@ -231,7 +231,7 @@ def test_fakes_beside_buckets_that_are_laid_out_are_told() -> None:
 
     def make(draw: int) -> Made:
         noise = seed_key(draw).stream("fakes")
-        bids = arrange(plan(counts, setting), "round-robin", noise)
+        bids = placed(plan(counts, setting), "round-robin", noise)
         codes = np.repeat(np.arange(24), counts)
         table = Made.of(300, 24, bids, codes, bids[:0], codes[:0])
         lacking = [noise.permutation(np.flatnonzero(~row))[:sigma] for row in table.real]
@@ -265,7 +265,7 @@ def test_certainty_by_value_with_zipf_counts(sizes: dict[int, int], sigma: int, 
     counts = zipf(50, setting, power)
     assert crowded(counts, setting, sigma) == []
     size = setting.sizes[0]
-    table, found = made(counts, setting, sigma, "well-mixed", noise)
+    table, found = made(counts, setting, sigma, "blocks", noise)
     real, listed = table.real.sum(axis=0), table.listed.sum(axis=0)
     assert (real > size / (size + sigma) * (listed - 1)).all()
     assert (real / listed <= size / (size + sigma) / (1 - size / (size + sigma) * 50 / setting.records)).all()
@@ -278,7 +278,7 @@ def test_certainty_after_corruption(known: int) -> None:
     setting, sigma = Setting.of({4: 5000}), 2
     noise = seed_key(4).stream("corruption")
     counts = zipf(20, setting, 0.5)
-    table, _ = made(counts, setting, sigma, "well-mixed", noise)
+    table, _ = made(counts, setting, sigma, "blocks", noise)
     theory = (4 - known) / (4 - known + sigma)
     left, real = Counter[int](), Counter[int]()
     for lists, own in zip(table.listed, table.real, strict=True):

@@ -23,7 +23,7 @@ FROM range(4000) t(i)
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("layout", ["well-mixed", "round-robin"])
+@pytest.mark.parametrize("layout", ["blocks", "round-robin"])
 def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     monkeypatch.setattr(statements, "SAMPLE", 200)
     source, release = write(tmp_path / "people.parquet", QUARTERS), tmp_path / "ill.duckdb"

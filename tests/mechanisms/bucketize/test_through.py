@@ -72,7 +72,7 @@ def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int],
     truth = np.bincount(np.repeat(np.arange(len(counts)), counts)[chosen], minlength=len(counts))
     more = []
     for draw in range(200):
-        found = fakes.hidden(Plan("one", setting, each[:, None]), each, sigma, "well-mixed", seed_key(draw).stream("x"))
+        found = fakes.hidden(Plan("one", setting, each[:, None]), each, sigma, "blocks", seed_key(draw).stream("x"))
         listed = np.zeros((60, len(counts)))
         listed[found.bids, np.repeat(np.arange(len(counts)), counts)] = 1
         listed[found.fake_bids, found.fake_codes] = 1

@@ -29,7 +29,7 @@ from privsql.mechanisms.bucketize.tables import size_of_bucket
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.bucketize.arrays import Composition
+    from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.noise import Shuffler
 
@@ -48,7 +48,7 @@ class Avoided:
     certain: int
 
 
-def avoided(real: Composition, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> Avoided:
+def avoided(real: Runs, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> Avoided:
     """Fakes ``codes`` in buckets ``bids`` (N,), exchanged until none is among ``excluded`` (e, 2), or nothing helps.
 
     In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random;

@@ -26,13 +26,12 @@ from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize.fakes.chances import Entries
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
 from privsql.mechanisms.bucketize.fakes.rounding import ONE, rounded, weights
-from privsql.mechanisms.bucketize.layout import arrange
+from privsql.mechanisms.bucketize.layout.arrange import placed
 from privsql.mechanisms.bucketize.model import Plan, Setting
 
 if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.fakes.chances import Floats
-    from privsql.mechanisms.bucketize.layout import Bids
-    from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.model import Bids, Ints
     from privsql.noise import Shuffler
 
 TRIES, OWN = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
@@ -51,18 +50,23 @@ class Hidden:
     highest: float
 
 
+def lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
+    """What is to be listed, as a plan of its own: buckets of |g| + sigma values, and how often each is in them."""
+    setting = Setting.of({size + sigma: buckets for size, buckets in plan.setting.items})
+    return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
+
+
 def hidden(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> Hidden:
     """Lists of |g| + sigma values for the buckets of ``plan``, and which of these are fake.
 
     Raises ``InfeasibleError`` where no choice of fakes leaves every bucket and every value what it must have, which can
     only be in tiny tables.
     """
-    times = times_listed(counts, plan.setting.items, sigma)
-    lists = Plan(plan.algorithm, Setting.of({s + sigma: b for s, b in plan.setting.items}), times)
-    codes = np.repeat(np.arange(len(counts)), times.sum(axis=1))
+    listed = lists(plan, counts, sigma)
+    codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
     for attempt in range(TRIES):
-        tried = layout if attempt < OWN else "well-mixed"
-        bids = _renumbered(arrange(lists, tried, noise), plan.setting, noise)
+        tried = layout if attempt < OWN else "blocks"
+        bids = _renumbered(placed(listed, tried, noise), plan.setting, noise)
         found = _fakes(bids, codes, counts, plan.setting, sigma, noise)
         if found is not None:
             fake, highest = found

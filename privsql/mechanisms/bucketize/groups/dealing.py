@@ -1,11 +1,7 @@
-"""Layouts that keep bounds on sets of values: in every bucket each set has the floor or the ceiling of its mean.
+"""Layouts that keep bounds on two families of sets that cross: in every bucket each set has the floor or the ceiling of
+its mean. (One family of nested or disjoint sets lies along lines, ``layout.blocks``.)
 
-One family of nested or disjoint sets: the values lie on a line in the order of the tree, and slot s of a line is bucket
-s mod w: the slots of every set stand together, so they are dealt evenly. A size class is cut into blocks of w buckets
-with a line each, in a random order of its own, so that many values meet; blocks share the values by rounding along the
-line.
-
-Two families that cross: blocks of 2^k buckets are halved k times. What is odd in number is paired, within the smallest
+Blocks of 2^k buckets are halved k times. What is odd in number is paired, within the smallest
 set of each family in which two are left over; partners go to different halves. Every record has at most one partner in
 each family, so they form paths and cycles that alternate between the families and can be told in two; every set is
 halved to within one. (A balanced edge colouring of a bipartite multigraph, de Werra 1971, of which buckets are the
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.noise import Shuffler
 
-BLOCKS = 1024  # of a size class, at most
-
 
 @dataclass(frozen=True)
 class Slots:
@@ -39,32 +33,6 @@ class Slots:
 
     values: Ints
     buckets: Ints
-
-
-def along_lines(records: Ints, buckets: int, tree: Tree, noise: Shuffler, blocks: int = BLOCKS) -> Slots:
-    """``records`` (m,) dealt evenly to ``buckets``, block by block, each along a line of its own."""
-    widths = _widths(buckets, min(blocks, buckets))
-    left, values, bids, start = records.copy(), [], [], 0
-    for width in widths:
-        order = tree.line(noise)
-        share = np.zeros_like(left)
-        share[order] = _rounded(left[order] * width, buckets - start, int(noise.integers(0, buckets - start, 1)[0]))
-        left -= share
-        dealt = np.repeat(order, share[order])
-        values.append(dealt)
-        bids.append(start + np.arange(len(dealt)) % width)
-        start += width
-    return Slots(np.concatenate(values), np.concatenate(bids))
-
-
-def _widths(buckets: int, blocks: int) -> list[int]:
-    each, over = divmod(buckets, blocks)
-    return [each + (k < over) for k in range(blocks)]
-
-
-def _rounded(amounts: Ints, whole: int, offset: int) -> Ints:
-    """Integers whose sums over neighbours are the floor or the ceiling of those of ``amounts`` / ``whole``."""
-    return np.diff((np.cumsum(amounts) + offset) // whole, prepend=0)
 
 
 def across(records: Ints, buckets: int, pair: Pair, noise: Shuffler) -> Slots:

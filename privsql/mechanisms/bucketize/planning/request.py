@@ -37,8 +37,8 @@ def search(db: Relations, domain: Records, asked: Bucketize) -> tuple[Plan, Prob
         labels=tuple(domain.labels),
         bounds=bounds_of(db, domain, asked) if domain.counts else (),
     )
-    if len(problem.trees) > 1 and asked.composition != "well-mixed":
-        raise UsageError(f"mechanism.layout: {asked.composition!r} does not keep groups that cross; take 'well-mixed'")
+    if len(problem.trees) > 1 and asked.composition != "blocks":
+        raise UsageError(f"mechanism.layout: {asked.composition!r} does not keep groups that cross; take 'blocks'")
 
     def plan_of(problem: Problem) -> Plan:
         return find(problem, asked.algorithm, prune=asked.prune, seconds=asked.proof_seconds)

@@ -15,8 +15,7 @@ from privsql.exact import text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.bucketize.layout import Bids
-    from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.model import Bids, Ints
     from privsql.noise import Shuffler
 
 LEFT_OUT = -1  # the bucket of a record that is left out

@@ -1,0 +1,1 @@
+"""Layouts: which values meet in which bucket."""

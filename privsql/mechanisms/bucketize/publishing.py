@@ -1,0 +1,196 @@
+"""From a plan to the tables of a release: places are drawn, records and values written through SQL."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.engine.positions import positions
+from privsql.engine.sqlfiles import Holes, column, fill, table, temp
+from privsql.mechanisms.bucketize import beliefs, certain
+from privsql.mechanisms.bucketize.fakes import certainty, exclusion
+from privsql.mechanisms.bucketize.fakes import law as fakes
+from privsql.mechanisms.bucketize.fakes.lists import times_listed
+from privsql.mechanisms.bucketize.layout.arrange import arrange
+from privsql.mechanisms.bucketize.layout.pieces import Singles
+from privsql.mechanisms.bucketize.layout.runs import of_entries
+from privsql.mechanisms.bucketize.planning.request import search
+from privsql.mechanisms.bucketize.planning.suppress import spread
+from privsql.mechanisms.bucketize.reconstruct import directions, listed
+from privsql.mechanisms.bucketize.through import through
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.layout.pieces import Layout
+    from privsql.mechanisms.bucketize.layout.runs import Runs
+    from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem, Setting
+    from privsql.mechanisms.bucketize.parameters import Bucketize
+    from privsql.model.records import Records
+    from privsql.noise import Key, Shuffler
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Buckets of all records, value by value (``bids``), what these list, and which fakes are listed beside them."""
+
+    bids: Bids
+    layout: Layout
+    hidden: fakes.Hidden | None
+
+    def listed(self, setting: Setting) -> Listing:
+        """What the buckets list without fakes."""
+        runs = self.layout.runs(setting)
+        return Listing(runs, runs.meetings())
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the buckets list, and how values meet in them."""
+
+    runs: Runs
+    meetings: pa.Table
+
+
+def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[str, Any]:
+    """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
+    found, problem = search(db, source, asked)
+    together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
+    noise = key.stream("bucketize", found.setting.items, tuple(source.counts), tuple(source.labels), *together)
+    roles = source.roles
+    facts = (
+        summary(found, problem, sum(source.counts))
+        | {"layout": asked.composition}
+        | stated_fakes(found, problem, asked)
+    )
+    with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
+        drawn = beside.submit(dealt, found, problem, asked, noise)
+        source.sort()
+        made = drawn.result()
+        counted = beside.submit(made.listed, found.setting)
+        _write_records(db, source, spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise))
+        source.history.groups = made.bids
+        source.done()
+        listing = counted.result()
+    if made.hidden is not None:
+        listing, more = _with_fakes(db, source, asked, (found, made.hidden, listing), noise)
+        facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
+    _write_values(db, roles, listing, problem)
+    facts |= directions(listing.meetings, facts)
+    db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
+    facts |= beliefs.measured(db, temp("published"), temp("domain"), facts, roles).as_facts()
+    if certain.reached(facts) and not certain.free(asked):
+        excused = certain.written(asked, problem.labels, problem.thresholds)
+        values = certain.listed(roles, table("privsql_values", "release"))
+        certain.refuse(certain.certain(db, temp("published"), values, facts["setting"], roles, excused))
+    return facts
+
+
+def dealt(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> Dealt:
+    """Draw the buckets of all records, and the fakes."""
+    if not asked.fake_values:
+        layout = arrange(found, asked.composition, noise, problem.trees)
+        return Dealt(layout.places(noise), layout, None)
+    hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
+    return Dealt(hidden.bids, Singles(hidden.bids, problem.counts), hidden)
+
+
+def _write_records(db: Relations, source: Records, bids: Bids) -> None:
+    """QIT, from the sorted records and their buckets."""
+    roles = source.roles
+    db.put("positions", positions(bids))
+    assigned = db.matched(temp("records"), temp("positions")).subquery()
+    holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
+    db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
+    db.drop("positions")
+
+
+def _write_values(db: Relations, roles: Roles, listing: Listing, problem: Problem) -> None:
+    """ST, the values and the channel."""
+    db.put("composition", listing.runs.table())
+    holes: Holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
+    db.put("fractions", _fractions(listing.runs, problem))
+    holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    db.make("privsql_values", fill("bucketize/values", holes), into="release")
+    db.put("meetings", listing.meetings)
+    db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
+    db.drop("composition", "fractions", "meetings")
+
+
+def _with_fakes(
+    db: Relations,
+    source: Records,
+    asked: Bucketize,
+    made: tuple[Plan, fakes.Hidden, Listing],
+    noise: Shuffler,
+) -> tuple[Listing, dict[str, Any]]:
+    """What buckets list with their fakes, and what is stated of these."""
+    found, hidden, real = made
+    codes, stated = _admissible(db, source, asked, made, noise)
+    bids, values = real.runs.pairs
+    every = np.concatenate((bids, hidden.fake_bids)), np.concatenate((values, codes))
+    runs = of_entries(*every, real.runs.values, found.setting.items, asked.fake_values)
+    return Listing(runs, runs.meetings()), stated
+
+
+def _admissible(
+    db: Relations,
+    source: Records,
+    asked: Bucketize,
+    made: tuple[Plan, fakes.Hidden, Listing],
+    noise: Shuffler,
+) -> tuple[Ints, dict[str, Any]]:
+    """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
+    found, hidden, real = made
+    if not asked.exclude_negative:
+        anywhere = certainty.rounded_up(hidden.highest)
+        return hidden.fake_codes, {"weak_fakes": 0, "certainty": {"anywhere": anywhere}}
+    setting = {str(size): buckets for size, buckets in found.setting.items}
+    plainly = through(listed(real.meetings, setting), {})
+    db.put("composition", real.runs.table().read_all())
+    known = exclusion.excluded(db, source.roles, setting, plainly.channel)
+    db.drop("composition")
+    after = exclusion.avoided(real.runs, hidden.fake_bids, hidden.fake_codes, known, noise)
+    exclusion.refuse_weak(after.weak, asked.no_admissible_fake)
+    return after.codes, {"weak_fakes": after.weak, "excluded_real": after.certain, "certainty": {}}
+
+
+def summary(found: Plan, problem: Problem, records: int) -> dict[str, Any]:
+    """The facts of a plan for manifest and output; ``records`` of the source."""
+    left_out = records - problem.records
+    return {
+        "loss": found.loss,
+        "mse": found.mse,
+        "lower_bound": found.lower_bound,
+        "gap": found.gap,
+        "proof": found.proof,
+        "setting": {str(size): buckets for size, buckets in found.setting.items},
+        **({"left_out": left_out} if left_out else {}),
+        **({"bounds": [one.as_fact() for one in problem.bounds]} if problem.bounds else {}),
+    }
+
+
+def stated_fakes(found: Plan, problem: Problem, asked: Bucketize) -> dict[str, Any]:
+    """What is stated of the fakes before they are drawn."""
+    if not asked.fake_values:
+        return {}
+    times = times_listed(problem.counts, found.setting.items, asked.fake_values).sum(axis=1)
+    return certainty.stated(problem.counts, times, problem.labels, found.setting, asked.fake_values)
+
+
+def _fractions(runs: Runs, problem: Problem) -> pa.Table:
+    values = problem.thresholds
+    return pa.table(
+        {
+            "code": np.arange(len(values)),
+            "records": runs.listed,
+            "numerator": [str(value.numerator) for value in values],
+            "denominator": [str(value.denominator) for value in values],
+        }
+    )
