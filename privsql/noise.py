@@ -48,10 +48,14 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True)
 class Key:
-    """A secret key and where it came from; its bytes do not show in ``repr``."""
+    """A secret key and where it came from; its bytes do not show in ``repr``.
+
+    ``fresh``: drawn for one use and kept nowhere, so that nothing else was or will be made with it.
+    """
 
     origin: Origin
     secret: bytes = field(repr=False)
+    fresh: bool = False
 
     @property
     def reference(self) -> str:
@@ -83,7 +87,7 @@ def _text(purpose: tuple[object, ...]) -> bytes:
 
 def system_key() -> Key:
     """Fresh key from the operating system."""
-    return Key("system", secrets.token_bytes(KEY_BYTES))
+    return Key("system", secrets.token_bytes(KEY_BYTES), fresh=True)
 
 
 def seed_key(seed: int) -> Key:

@@ -59,6 +59,12 @@ class Relations(Protocol):
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
 
+    def streamed(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The rows of a query, so many at a time and in its order; meanwhile only sessions ``beside`` can be asked."""
+
+    def beside(self) -> AbstractContextManager[Relations]:
+        """A session with temporary relations of its own over the same attached databases."""
+
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import column, named
+from privsql.engine.sqlfiles import DIALECT, column, named
 
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
@@ -86,6 +86,14 @@ class Roles:
         """s0 AS "occupation", .."""
         return [named(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
+    def qi_typed(self, table: str | None = None) -> list[exp.Expr]:
+        """The same with their own types: CAST(q0 AS UUID) AS "id", .."""
+        return [_typed(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+
+    def sa_typed(self, table: str | None = None) -> list[exp.Expr]:
+        """CAST(s0 AS DATE) AS "since", .."""
+        return [_typed(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+
     def qi_in(self, table: str | None = None) -> list[exp.Expr]:
         """Quasi-identifiers under internal names: "age" AS q0, .."""
         return [named(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
@@ -93,6 +101,10 @@ class Roles:
     def sa_in(self, table: str | None = None) -> list[exp.Expr]:
         """Sensitive columns under internal names: "occupation" AS s0, .."""
         return [named(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+
+
+def _typed(value: exp.Expr, field: Field) -> exp.Expr:
+    return named(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
 
 
 def canonical(value: exp.Expr, kind: str) -> exp.Expr:

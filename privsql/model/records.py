@@ -87,6 +87,12 @@ class Records(Protocol):
     def sort(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""
 
+    def coded(self, *, ordered: bool) -> exp.Query:
+        """Quasi-identifiers (q0..) and rank of the sensitive value (``code``) of every record that can be published.
+
+        ``ordered``: value by value, each in canonical order; else in any. Tables only.
+        """
+
     def done(self) -> None:
         """Forget these relations."""
 

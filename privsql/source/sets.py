@@ -62,6 +62,10 @@ class SetRecords:
         self.db.make("contents", fill("sets/contents", holes), title="Sorting the sets")
         self._made.add("contents")
 
+    def coded(self, *, ordered: bool) -> exp.Query:  # noqa: ARG002
+        """Sets have no value each; ``TypeError``."""
+        raise TypeError("sets are not records with a value each")
+
     def traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
         """What the sets are known by in other releases."""
         text = exp.cast(column("items", "b"), "VARCHAR")

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
-from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, some, temp
+from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, same, some, temp
 from privsql.errors import GuaranteeError, UsageError
 from privsql.model.records import History
 
@@ -67,6 +67,24 @@ class TableRecords:
         if [tuple(map(int, block)) for block in blocks] != expected:
             raise GuaranteeError("the source changed while it was read; nothing written")
         self._made.add("records")
+
+    def coded(self, *, ordered: bool) -> exp.Query:
+        """Quasi-identifiers and rank of the sensitive value of every record, in canonical order if it is asked for."""
+        roles = self.roles
+        holes: Holes = {
+            "source": temp("source"),
+            "domain": temp("domain"),
+            "sa": self.reading.sa,
+            "qi": self.reading.qi,
+            "keep": self.reading.keep,
+            "columns": roles.qi("r"),
+            "same_value": same("r", "d", roles.sa_keys),
+        }
+        coded = fill("core/coded", holes)
+        if not ordered:
+            return coded
+        order = [exp.Ordered(this=item, nulls_first=False) for item in (column("code"), *roles.qi())]
+        return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def traces(self, *, values: bool) -> exp.Query:
         """What the records are known by in other releases: their id and a digest of what is published of them."""

@@ -40,13 +40,28 @@ VERSION = duckdb.__version__
 class Connection:
     """A connection of its own to an instance of its own, in memory. ``trace`` holds every statement that ran."""
 
-    def __init__(self, settings: Settings | None = None, report: Reporter | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        report: Reporter | None = None,
+        *,
+        ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
+    ) -> None:
+        """``ducks``: DuckDB's own connection, if there is one already, and others that are interrupted with it."""
         self._report = report or Silent()
         self.trace: list[str] = []
         with translated():
-            self._duck = duckdb.connect(config=HARDENED | (settings or {}))
+            self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
+        self._duck = self._ducks[0]
         # Text of a timestamp must not depend on where it is written.
         self.run("SET TimeZone = 'UTC'")
+
+    def beside(self) -> Connection:
+        """A further one to the same instance; what interrupts it interrupts this one as well."""
+        with translated():
+            other = Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
+        other.trace = self.trace
+        return other
 
     def close(self) -> None:
         """Close the connection and forget all that is temporary."""
@@ -60,7 +75,7 @@ class Connection:
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, traced, with progress and translated errors."""
         self.trace.append(sql)
-        with translated(), interruptible(self._duck):
+        with translated(), interruptible(*self._ducks):
             if self._report.watched:
                 self._watched(sql, values)
             else:
@@ -69,14 +84,23 @@ class Connection:
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and fetch its rows."""
         self.run(sql, values)
-        with translated(), interruptible(self._duck):
+        with translated(), interruptible(*self._ducks):
             return self._duck.fetchall()
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
         self.trace.append(sql)
-        with translated(), interruptible(self._duck):
+        with translated(), interruptible(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
+
+    @contextmanager
+    def streamed(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """Run one query and hand its rows over so many at a time, in order; nothing else can run here meanwhile."""
+        self.trace.append(sql)
+        with translated(), interruptible(*self._ducks):
+            reader = self._duck.sql(sql).to_arrow_reader(rows)
+        with reader:
+            yield reader
 
     def register(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under a name, without a copy."""
@@ -138,8 +162,8 @@ def one_select(query: str) -> str:
 
 
 @contextmanager
-def interruptible(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """What unwinds the main thread ends its statement too.
+def interruptible(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """What unwinds the main thread ends its statements too.
 
     DuckDB's binding looks for signals in between, but then waits, without telling the engine, for what other threads
     have begun: a task that takes for ever was waited for that long. Handlers that raise nothing let the statement run.
@@ -155,7 +179,8 @@ def interruptible(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
             if callable(handler):
                 handler(number, frame)
         except BaseException:
-            duck.interrupt()
+            for duck in ducks:
+                duck.interrupt()
             raise
 
     heard = {number: handler for number, handler in former.items() if callable(handler)}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.duck.connection import one_select
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
+from privsql.errors import PrivsqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from privsql.engine.duck.connection import Connection
 
@@ -29,6 +29,7 @@ class DuckRelations:
         self.connection = connection
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
+        self._fault: PrivsqlError | None = None  # of a stream of ours while a statement read it
 
     def close(self) -> None:
         """End the session and forget all that is temporary."""
@@ -49,6 +50,21 @@ class DuckRelations:
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
         return self.connection.arrow(self._sql(query), values)
+
+    @contextmanager
+    def streamed(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """The rows of a query, so many at a time and in its order; meanwhile only sessions ``beside`` can be asked."""
+        with self.connection.streamed(self._sql(query), rows) as reader:
+            yield reader
+
+    @contextmanager
+    def beside(self) -> Iterator[DuckRelations]:
+        """A session with temporary relations of its own over the same attached databases."""
+        other = DuckRelations(self.connection.beside())
+        try:
+            yield other
+        finally:
+            other.close()
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
@@ -80,7 +96,11 @@ class DuckRelations:
         if title:
             self.connection.step(title)
         kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp(name))
-        self.connection.run(f"CREATE {kind} {render(target)} AS {self._sql(query)}")
+        try:
+            self.connection.run(f"CREATE {kind} {render(target)} AS {self._sql(query)}")
+        except PrivsqlError as error:
+            fault, self._fault = self._fault, None
+            raise fault or error from None
 
     def append(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
@@ -101,8 +121,18 @@ class DuckRelations:
 
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
+        if isinstance(data, pa.RecordBatchReader):
+            data = pa.RecordBatchReader.from_batches(data.schema, self._heard(data))
         self.connection.register(PREFIX + name, data)
         self._registered.add(name)
+
+    def _heard(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """The batches; what the engine would tell of our own errors is their text in a line of its own."""
+        try:
+            yield from stream
+        except PrivsqlError as error:
+            self._fault = error
+            raise
 
     def drop(self, *names: str) -> None:
         """Forget temporary relations."""

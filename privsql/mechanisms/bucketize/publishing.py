@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.mechanisms.bucketize import beliefs, certain
+from privsql.mechanisms.bucketize.assigning import write_records, write_values
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
@@ -26,7 +26,6 @@ from privsql.mechanisms.bucketize.through import through
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout.pieces import Layout
     from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem, Setting
@@ -70,17 +69,16 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     )
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         drawn = beside.submit(dealt, found, problem, asked, noise)
-        source.sort()
         made = drawn.result()
         counted = beside.submit(made.listed, found.setting)
-        _write_records(db, source, spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise))
-        source.history.groups = made.bids
-        source.done()
+        bids = spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise)
+        write_records(db, source, bids, ordered=not key.fresh)
+        source.history.groups = bids
         listing = counted.result()
     if made.hidden is not None:
         listing, more = _with_fakes(db, source, asked, (found, made.hidden, listing), noise)
         facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
-    _write_values(db, roles, listing, problem)
+    _write_values(db, source, listing, problem)
     facts |= directions(listing.meetings, facts)
     db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
     facts |= beliefs.measured(db, temp("published"), temp("domain"), facts, roles).as_facts()
@@ -100,27 +98,16 @@ def dealt(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> D
     return Dealt(hidden.bids, Singles(hidden.bids, problem.counts), hidden)
 
 
-def _write_records(db: Relations, source: Records, bids: Bids) -> None:
-    """QIT, from the sorted records and their buckets."""
-    roles = source.roles
-    db.put("positions", positions(bids))
-    assigned = db.matched(temp("records"), temp("positions")).subquery()
-    holes: Holes = {"assigned": assigned, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
-    db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
-    db.drop("positions")
-
-
-def _write_values(db: Relations, roles: Roles, listing: Listing, problem: Problem) -> None:
+def _write_values(db: Relations, source: Records, listing: Listing, problem: Problem) -> None:
     """ST, the values and the channel."""
-    db.put("composition", listing.runs.table())
-    holes: Holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
+    roles = source.roles
+    write_values(db, source, listing.runs)
     db.put("fractions", _fractions(listing.runs, problem))
-    holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes: Holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("bucketize/values", holes), into="release")
     db.put("meetings", listing.meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")
-    db.drop("composition", "fractions", "meetings")
+    db.drop("fractions", "meetings")
 
 
 def _with_fakes(

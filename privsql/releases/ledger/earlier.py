@@ -21,6 +21,7 @@ from privsql.mechanisms.registry import of
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import Book, Entry, Rows
 from privsql.releases.ledger.place import held
+from privsql.releases.ledger.subjects import summary
 from privsql.source.names import known_as
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _take(db: Workshop, database: str, file: Path, book: Book, spec: Spec, found
         rows = None
         if records is not None:
             db.append(storage.SUBJECTS.name, records, into=storage.LEDGER)
-            rows = Rows.of(db.rows(fill("ledger/summary", {"traces": records.subquery()}))[0])
+            rows = Rows.of(db.rows(summary(records.subquery()))[0])
         events.append(_entry(one, number, spec, rows).as_event())
     events.append(("taken over", {"file": name, "last": max(one["number"] for one in found)}))
     storage.write(db, book, *events)

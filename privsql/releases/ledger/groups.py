@@ -14,11 +14,12 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.engine.positions import positions
-from privsql.engine.sqlfiles import Holes, column, fill, table, temp
+from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.contract import Groups
 from privsql.mechanisms.registry import of
 from privsql.releases.ledger import storage
+from privsql.releases.ledger.content import contents
 from privsql.releases.ledger.place import key_of, secret
 from privsql.releases.ledger.publication import Publication, numbered
 from privsql.releases.ledger.subjects import TRACES, Subjects
@@ -178,14 +179,7 @@ class GroupLedger(Publication):
 
     def read(self, tables: Columns) -> None:
         """A fingerprint of every table: the same release again has the same."""
-        for name, columns in tables.items():
-            nothing = exp.Literal.string("\x00")
-            texts = [
-                exp.Coalesce(this=exp.cast(column(key, "r"), "VARCHAR"), expressions=[nothing]) for key, _ in columns
-            ]
-            holes: Holes = {"table": table(name, "release"), "trace": self.db.digest(texts)}
-            records, fingerprint = self.db.rows(fill("ledger/content", holes))[0]
-            self.content[name] = f"{records}:{int(fingerprint)}"
+        self.content = contents(self.db, tables, "release")
 
     def record(self, made: Path, facts: dict[str, Any]) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""

@@ -53,7 +53,7 @@ class Subjects:
         self._db, self._source, self._columns = db, source, [fold(name) for name in columns]
         self.named = source.names is not None
         db.make("traces", source.traces(values=values), title="Reading who the records are")
-        self.rows = _summary(db, TRACES)
+        self.rows = Rows.of(db.rows(summary(TRACES, once=not self.named))[0])
 
     def ids(self, entries: Sequence[Entry]) -> dict[int, Known]:
         """By the number of each release with ids how many of them are here."""
@@ -98,7 +98,7 @@ class Subjects:
             return self._coinciding(entries, TRACES, self.rows)
         self._db.make("other_traces", seen)
         try:
-            return self._coinciding(entries, OTHERS, _summary(self._db, OTHERS))
+            return self._coinciding(entries, OTHERS, Rows.of(self._db.rows(summary(OTHERS, once=True))[0]))
         finally:
             self._db.drop("other_traces")
 
@@ -128,8 +128,10 @@ def coincide(ours: Rows, theirs: Rows, met: Met) -> bool:
     return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
 
 
-def _summary(db: Workshop, traces: exp.Table) -> Rows:
-    return Rows.of(db.rows(fill("ledger/summary", {"traces": traces}))[0])
+def summary(traces: exp.Table | exp.Subquery, *, once: bool = False) -> exp.Query:
+    """``Rows`` of a relation of traces; ``once``: each of them is there once only."""
+    counted = traces if once else fill("ledger/counted", {"traces": traces}).subquery("counted")
+    return fill("ledger/summary", {"counted": counted})
 
 
 def _by_columns(entries: Sequence[Entry]) -> dict[tuple[str, ...], list[Entry]]:

@@ -1,0 +1,109 @@
+"""Records and values as they are written: streams in which every record gets its bucket, and every bucket its list.
+
+The places of a layout are in uniformly random order within each value, whatever the records are. So the j-th record of
+a value takes the j-th of its places, and the order in which records come can't matter; but with a key that may serve
+again it must be the same order whenever the table is (``Records.coded``): two releases of one table by one key that
+differ by the order of rows would tell more together than each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.engine.positions import BATCH
+from privsql.engine.sqlfiles import Holes, all_rows, fill, temp
+from privsql.errors import GuaranteeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.bucketize.layout.runs import Runs
+    from privsql.mechanisms.bucketize.model import Bids, Ints
+    from privsql.model.records import Records
+
+BID = pa.field("bid", pa.int32())
+
+
+def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) -> None:
+    """QIT; ``bids`` (n,): for each value in turn, the places of its records, negative for those that are left out.
+
+    ``ordered``: records in canonical order. Raises ``GuaranteeError`` unless the records are those that were counted.
+    """
+    roles = source.roles
+    with db.beside() as writer, db.streamed(source.coded(ordered=ordered), BATCH) as coded:
+        given = Given(coded, bids, np.array(source.counts, dtype=np.int64))
+        writer.put("assigned", given.stream())
+        holes: Holes = {"assigned": temp("assigned"), "qi": roles.qi_typed("r"), "qi_order": roles.qi("r")}
+        writer.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
+    given.check()
+
+
+def write_values(db: Relations, source: Records, runs: Runs) -> None:
+    """ST, in its order."""
+    roles = source.roles
+    values = db.arrow(all_rows(temp("domain")).order_by("code")).select(list(roles.sa_keys))
+    with db.beside() as writer:
+        writer.put("listed", listed(runs, values))
+        holes: Holes = {"listed": temp("listed"), "sa": roles.sa_typed("l")}
+        writer.make("st", fill("duckdb/st", holes), into="release", title="Writing the sensitive table")
+
+
+class Given:
+    """The records of a stream (q0.., code) with the bucket of each in place of its value."""
+
+    def __init__(self, coded: pa.RecordBatchReader, bids: Bids, counts: Ints) -> None:
+        self._coded, self._bids = coded, bids
+        self._ends = np.cumsum(counts)
+        self._next = self._ends - counts  # of each value, the first of the places that are free
+
+    def stream(self) -> pa.RecordBatchReader:
+        """(q0.., bid), in the order of the records."""
+        schema = pa.schema([*list(self._coded.schema)[:-1], BID])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(schema))
+
+    def check(self) -> None:
+        """``GuaranteeError`` unless every place is taken."""
+        if (self._next != self._ends).any():
+            raise GuaranteeError("the source changed while it was read; nothing written")
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in self._coded:
+            *columns, codes = batch.columns
+            yield pa.RecordBatch.from_arrays([*columns, pa.array(self._taken(codes.to_numpy()))], schema=schema)
+
+    def _taken(self, codes: NDArray[np.int32]) -> Bids:
+        """The next places of these values."""
+        number = np.bincount(codes, minlength=len(self._ends))
+        if (self._next + number > self._ends).any():
+            raise GuaranteeError("the source changed while it was read; nothing written")
+        small = codes.astype(np.uint16) if len(self._ends) <= 2**16 else codes  # of which numpy sorts digits
+        order = np.argsort(small, kind="stable")
+        ahead = self._next - np.cumsum(number) + number
+        found = np.empty(len(codes), dtype=np.int32)
+        found[order] = self._bids[np.arange(len(codes)) + np.repeat(ahead, number)]
+        self._next += number
+        return found
+
+
+def listed(runs: Runs, values: pa.Table) -> pa.RecordBatchReader:
+    """(bid, s0.., records), in that order; ``values`` (s0..) by code."""
+    words = [values[name].combine_chunks() for name in values.column_names]
+    fields = [
+        pa.field(name, pa.dictionary(pa.int32(), column.type))
+        for name, column in zip(values.column_names, words, strict=True)
+    ]
+    schema = pa.schema([BID, *fields, pa.field("records", pa.int32())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in runs.table():
+            bid, code, records = batch.columns
+            named = [pa.DictionaryArray.from_arrays(code, column) for column in words]
+            yield pa.RecordBatch.from_arrays([bid, *named, records], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
