@@ -147,7 +147,7 @@ def test_no_imports_in_circles() -> None:
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
     law = ("fakes.chances", "fakes.lists")  # what fakes are drawn by is defined once
-    own = ("parameters", "thresholds", "beliefs", "groups.bounds", "certain", *law)
+    own = ("parameters", "thresholds", "beliefs", "groups.bounds", "certain", "tables", *law)
     shared = {f"mechanisms.bucketize.{name}" for name in own}
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
     checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "fakes.checks", "groups.checks", "joint")}

@@ -1,11 +1,11 @@
 -- check: the rows of a published table lie in canonical order, so their order tells nothing. Rows: those out of place.
---   columns   the row's key, that of the row before it
---   reads     __table__ (window without ORDER BY: the stored order is what is checked)
---   holes     __key__: the row as one value; NULL compares as the largest, as in the order of publication;
---             __strict__: TRUE where equal rows are a fault too
-SELECT this_key, previous_key
+--   columns   c_0, p_0, c_1, ..: the row's key, and that of the row before it
+--   reads     __table__ (windows without ORDER BY: the stored order is what is checked)
+--   holes     __columns__: the key's columns as c_0, ..;  __previous__: those of the row before as p_0, ..;  __keys__: all of these;
+--             __behind__: whether c_0, .. should come before p_0, .., NULL being the largest, as in the order of publication
+SELECT __keys__
 FROM (
-  SELECT __key__ AS this_key, lag(__key__) OVER () AS previous_key
+  SELECT __columns__, __previous__, lag(1) OVER () AS follows
   FROM __table__
 ) AS steps
-WHERE this_key < previous_key OR (__strict__ AND this_key = previous_key)
+WHERE follows = 1 AND __behind__

@@ -101,17 +101,21 @@ def test_verify_for_people_names_check_and_rows(ward: Path, tmp_path: Path) -> N
     assert done.code == 1
     assert "NOT verified" in done.out
     assert "QIT and ST agree" in done.out
-    assert "bid=0" in done.out
+    assert "bid=1, place=0" in done.out
 
 
 ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
     "a row in another bucket": (
         ["UPDATE qit SET bid = 1 WHERE rowid = 0"],
         "agree on every bucket",
-        ["bid=0", "bid=1"],
+        ["bid=1", "place=0"],
     ),
-    "a raised count": (["UPDATE st SET count = count + 1 WHERE rowid = 0"], "agree on every bucket", ["bid=0"]),
-    "a missing row of st": (["DELETE FROM st WHERE rowid = 0"], "agree on every bucket", ["bid=0"]),
+    "a raised count": (
+        ["UPDATE st SET count = count + 1 WHERE rowid = 0"],
+        "setting is as stated",
+        ["claimed_buckets"],
+    ),
+    "a missing row of st": (["DELETE FROM st WHERE rowid = 0"], "setting is as stated", ["claimed_buckets"]),
     "values that gather in a bucket": ([composition(gather)], "obeys every threshold", ["HIV", "count=2"]),
     "a missing bucket": (
         [
@@ -474,14 +478,14 @@ FOLDER: dict[str, tuple[str, str, str, list[str]]] = {
     "a raised count": (
         "st",
         "SELECT * REPLACE (CASE WHEN rowid = 0 THEN count + 1 ELSE count END::INTEGER AS count) FROM {table}",
-        "agree on every bucket",
-        ["bid=0"],
+        "setting is as stated",
+        ["claimed_buckets"],
     ),
     "a row in another bucket": (
         "qit",
         "SELECT * REPLACE (CASE WHEN rowid = 0 THEN 1 ELSE bid END::INTEGER AS bid) FROM {table}",
         "agree on every bucket",
-        ["bid=0"],
+        ["bid=1", "place=0"],
     ),
     "another order": ("qit", "SELECT * FROM {table} ORDER BY age", "canonical order", []),
     "an id column": ("qit", "SELECT rowid AS person, * FROM {table}", CONTENTS, ["'person'"]),

@@ -29,7 +29,7 @@ class DuckRelations:
         self.connection = connection
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
-        self._fault: PrivsqlError | None = None  # of a stream of ours while a statement read it
+        self._fault: BaseException | None = None  # of a stream of ours while a statement read it
 
     def close(self) -> None:
         """End the session and forget all that is temporary."""
@@ -127,10 +127,12 @@ class DuckRelations:
         self._registered.add(name)
 
     def _heard(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The batches; what the engine would tell of our own errors is their text in a line of its own."""
+        """The batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
         try:
             yield from stream
-        except PrivsqlError as error:
+        except GeneratorExit:  # nobody reads on
+            raise
+        except BaseException as error:
             self._fault = error
             raise
 

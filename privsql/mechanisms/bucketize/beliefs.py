@@ -70,12 +70,15 @@ def measured(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, A
     size = size_of_bucket(facts["setting"], column("bid", "h"))
     listed = exp.select("bid", *roles.sa(), named(column("count"), "held")).from_(st).subquery()
     tallies = {key: _held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
-    columns, sure_of, parts = {}, {}, []
+    columns, sure_of, parts, peaks = {}, {}, [], []
     for (key, held), own in zip(tallies.items(), roles.sensitive, strict=True):
         columns[own.name] = _highest(db, held, key, size)
-        sure_of[own.name] = _sure(_peaks(db, held, size))
+        peaks = _peaks(db, held, size)
+        sure_of[own.name] = _sure(peaks)
         parts.append(exp.select("bid", "held").from_(held))
-    overall = max(_share(records, most) for records, most, _ in _peaks(db, listed, size))
+    if len(parts) > 1:
+        peaks = _peaks(db, listed, size)
+    overall = max(_share(records, most) for records, most, _ in peaks)
     sure = (
         _sure(_peaks(db, exp.union(*parts, distinct=False).subquery(), size)) if len(parts) > 1 else sure_of[own.name]
     )

@@ -19,6 +19,7 @@ from privsql.mechanisms.bucketize.fakes.checks import fake_checks, fake_source_c
 from privsql.mechanisms.bucketize.groups import checks as groupchecks
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
 from privsql.model.checks import Check, as_asked, differ, exceed, in_order, tally, values_true
@@ -39,8 +40,9 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     _name_tables(db, manifest, database)
     sizes, st, qit, values = temp("v_sizes"), temp("v_st"), temp("v_qit"), temp("v_values")
     channel = temp("v_channel")
+    alike, counted = temp("v_kinds"), _as_one(roles.sa())
     threshold_holes: Holes = {
-        "st": st,
+        "st": alike,
         "sizes": sizes,
         "thresholds": values,
         "sa": roles.sa(),
@@ -50,7 +52,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         "same_value": same("st", "b", roles.sa_keys),
     }
     channel_holes: Holes = {
-        "st": st,
+        "st": counted,
         "sizes": sizes,
         "channel": channel,
         "values": values,
@@ -68,7 +70,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         ),
         Check("thresholds follow the stated rule", lambda: _rule(db, manifest), lambda: _said_of_rule(manifest)),
         Check("values that are certain were allowed", lambda: _certain(db, manifest)),
-        Check("values and their records are those of ST", values_true(st, values, roles)),
+        Check("values and their records are those of ST", values_true(counted, values, roles)),
         Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
         Check(
             "the channel lists meetings of values",
@@ -79,7 +81,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         ),
         Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
-        Check("QIT and ST agree on every bucket", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
+        Check("QIT and ST agree on every bucket", _bucket_by_bucket(manifest.facts["setting"], qit)),
         Check(
             "setting is as stated",
             fill("verify/setting_true", {"sizes": sizes, "claimed": temp("v_claimed")}),
@@ -90,6 +92,35 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     ]
 
 
+def _as_one(sensitive: list[exp.Expr]) -> exp.Subquery:
+    """ST by ``v_kinds``: all records of a kind as if they were in one bucket of its size, where only sums matter."""
+    listed = exp.select("bid", *sensitive, named(column("records"), "count"))
+    return listed.from_(temp("v_kinds")).subquery("counted")
+
+
+def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
+    """Rows of QIT in another bucket than the setting, which ST has, has there."""
+    bid, case, bucket, place = column("bid", "r"), exp.Case(), 0, 0
+    for size, buckets in sorted((int(size), buckets) for size, buckets in setting.items()):
+        within = exp.Mul(this=exp.paren(exp.Sub(this=bid.copy(), expression=_number(bucket))), expression=_number(size))
+        bucket, begin = bucket + buckets, place
+        place += size * buckets
+        case = case.when(
+            exp.LT(this=bid.copy(), expression=_number(bucket)), exp.Add(this=within, expression=_number(begin))
+        )
+    holes: Holes = {
+        "qit": qit,
+        "first": case,
+        "size": size_of_bucket(dict(setting), bid),
+        "records": _number(place),
+    }
+    return fill("verify/bucket_by_bucket", holes)
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.cast(exp.Literal.number(value), "BIGINT")
+
+
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, v_channel, with v_sizes and v_claimed."""
     roles = manifest.roles
@@ -98,6 +129,8 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
     db.view("v_values", listed.from_(table("privsql_values", database)))
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
+    size = size_of_bucket(manifest.facts["setting"], column("bid", "st"))
+    db.make("v_kinds", fill("verify/kinds", {"st": temp("v_st"), "sa": roles.sa("st"), "size": size}))
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": fakes(manifest)}))
     db.put("v_claimed", _claimed(manifest.facts))
 
@@ -198,7 +231,7 @@ def _rule(db: Relations, manifest: Manifest) -> list[str]:
     roles = manifest.roles
     labels = [named(exp.cast(item, "VARCHAR"), key) for item, key in zip(roles.sa("st"), roles.sa_keys, strict=True)]
     holes: Holes = {
-        "st": temp("v_st"),
+        "st": _as_one(roles.sa()),
         "thresholds": temp("v_values"),
         "labels": labels,
         "sa": roles.sa("st"),

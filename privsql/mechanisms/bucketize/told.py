@@ -30,7 +30,7 @@ def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
     """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
     keys = manifest.roles.sa_keys
     holes: Holes = {
-        "st": temp("v_st"),
+        "st": temp("v_kinds"),
         "sizes": temp("v_sizes"),
         "values": temp("v_values"),
         "sa": manifest.roles.sa("st"),

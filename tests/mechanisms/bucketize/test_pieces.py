@@ -100,18 +100,6 @@ def test_ranks_by_hand() -> None:
     assert pieces.counts.tolist() == [0, 4]
 
 
-def test_many_values_meet_as_few_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above so many pairs of values only those are counted that meet."""
-    rng = np.random.default_rng(1)
-    for number in range(20):
-        plan = random_plan(rng)
-        pieces = arrange(plan, "blocks", seed_key(number).stream("layout"))
-        dense = pieces.runs(plan.setting).meetings()
-        with monkeypatch.context() as few:
-            few.setattr(runs, "DENSE", 0)
-            assert pieces.runs(plan.setting).meetings().equals(dense)
-
-
 def test_long_runs_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed over at a time does not change what is listed, nor where places are written in parts."""
     plan, noise = random_plan(np.random.default_rng(3)), seed_key(1).stream("layout")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Bids, Ints, Setting
 
 COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", pa.int32())])
-DENSE = 2**21  # pairs of values of which all are counted, whether they meet or not
 Codes = NDArray[np.int32]
 
 
@@ -131,38 +130,16 @@ def _rows(one: Class, entries: tuple[Ints, Codes, NDArray[np.int32]], begin: int
 
 
 def _met(one: Class, values: int) -> tuple[Ints, Ints, Ints]:
-    """First, second and pairs, sorted, of the values that meet in the buckets of a class.
-
-    With c_x places of x in a bucket, c_x c_y pairs of places are of x and y, and c_x (c_x - 1)/2 of x alone.
+    """First, second and pairs, sorted, of the values that meet in the buckets of a class: C^T diag(length) C, C the
+    counts of the runs.
     """
-    alone = np.bincount(one.codes.ravel(), np.repeat(one.length, one.listed), values).astype(np.int64)
-    if values * values <= DENSE:
-        line = np.zeros(values * values)
-        for first, second, weight in _together(one):
-            line += np.bincount(first * values + second, weight, len(line))
-        square = line.reshape(values, values)
-        square[np.diag_indices(values)] = 2 * square.diagonal() + alone
-        first, second = np.nonzero(square)
-        return first, second, square[first, second].astype(np.int64)
-    total = scipy.sparse.diags_array(alone, dtype=np.int64).tocsr()
-    for first, second, weight in _together(one):
-        doubled = np.where(first == second, 2 * weight, weight)
-        total = total + scipy.sparse.coo_array((doubled, (first, second)), shape=total.shape).tocsr()
-    total.sum_duplicates()
-    found = total.tocoo()
-    kept = found.data > 0
-    first, second = (axis[kept].astype(np.int64) for axis in found.coords)
-    return first, second, found.data[kept].astype(np.int64)
-
-
-def _together(one: Class) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pairs of places of one bucket, the first value not above the second, and of how many buckets; some at a time."""
-    left, right = np.triu_indices(one.listed, 1)
-    step = max(1, 2 * BATCH // max(1, len(left)))
-    for begin in range(0, len(one.codes), step):
-        part = one.codes[begin : begin + step].astype(np.int64)
-        weight = np.repeat(one.length[begin : begin + step], len(left))
-        yield part[:, left].ravel(), part[:, right].ravel(), weight
+    run, code, times = one.entries
+    counts = scipy.sparse.csr_array((times.astype(np.int64), (run, code)), shape=(len(one.first), values))
+    weighted = scipy.sparse.csr_array((times * one.length[run], (run, code)), shape=counts.shape)
+    found = scipy.sparse.triu(counts.T @ weighted, format="csr")
+    found.sort_indices()
+    first, second = found.tocoo().coords
+    return first.astype(np.int64), second.astype(np.int64), found.data
 
 
 @dataclass(frozen=True)
