@@ -17,7 +17,7 @@ that are rare deviate more in proportion, hence 1.5.
 
 A = M^T P M + Cov[e] = second (B + rho C) with B = M^T diag(f) M + (weight N / second) (S/N - M^T diag(f) M),
 C = M^T diag(f^1.5 F) M and rho = (c scale)^2 / second. One generalized eigenproblem C v = lambda B v therefore serves
-all c and all sets with the same weight N / second.
+all c and all sets with the same weight N / second. A full covariance K may stand in the place of diag(f^1.5 F).
 """
 
 from __future__ import annotations
@@ -67,28 +67,58 @@ class Channel:
         return np.asarray(self.mean.T @ (self.shares[:, None] * self.mean))
 
     @cached_property
+    def default(self) -> Form:
+        """The form where nothing else is known: values deviate independently of each other."""
+        return Form(self, self.spread)
+
+    def noise(self, level: float) -> Floats:
+        """B (k, k); ``level`` = weight N / second."""
+        own = self.sampled * (1 - level) + self.moment * (level / self.records.sum())
+        own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
+        return np.asarray(own)
+
+
+@dataclass(frozen=True)
+class Form:
+    """K, the form of the prior's covariance: (m, m), or its diagonal (m,) where it has no more."""
+
+    channel: Channel
+    covariance: Floats
+
+    def times(self, vectors: Floats) -> Floats:
+        """K times vectors (m, ..)."""
+        if self.covariance.ndim > 1:
+            return np.asarray(self.covariance @ vectors)
+        return np.asarray(self.covariance.reshape(-1, *[1] * (vectors.ndim - 1)) * vectors)
+
+    @property
+    def diagonal(self) -> Floats:
+        """The variances (m,)."""
+        return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
+
+    @property
+    def whole(self) -> float:
+        """Variance of the sum over all values."""
+        return float(self.covariance.sum())
+
+    @cached_property
     def driven(self) -> Floats:
-        """C = M^T diag(f^1.5 F) M (k, k)."""
-        return np.asarray(self.mean.T @ (self.spread[:, None] * self.mean))
+        """C = M^T K M (k, k)."""
+        return np.asarray(self.channel.mean.T @ self.times(self.channel.mean))
 
     def basis(self, level: float) -> tuple[Floats, Floats]:
         """Eigenvalues (k,) of C v = lambda B v and vectors (k, k) with v^T B v = 1; ``level`` = weight N / second."""
         if level not in self._bases:
             if len(self._bases) >= KEPT:
                 self._bases.clear()
-            self._bases[level] = self._basis(level)
+            values, vectors = scipy.linalg.eigh(self.driven, self.channel.noise(level))
+            self._bases[level] = values.clip(0), vectors
         return self._bases[level]
 
     @cached_property
     def _bases(self) -> dict[float, tuple[Floats, Floats]]:
         """The latest bases by level: many questions share one."""
         return {}
-
-    def _basis(self, level: float) -> tuple[Floats, Floats]:
-        own = self.sampled * (1 - level) + self.moment * (level / self.records.sum())
-        own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
-        values, vectors = scipy.linalg.eigh(self.driven, own)
-        return values.clip(0), vectors
 
 
 @dataclass(frozen=True)
@@ -145,7 +175,7 @@ def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dic
         (total[:, None] * channel.shares) @ channel.mean, total, total, total, total / records * (1 - share)
     )
     drive = (strength * total[0]) ** 2
-    eigenvalues, vectors = channel.basis(float(seen.weight[0] * records / total[0]))
+    eigenvalues, vectors = channel.default.basis(float(seen.weight[0] * records / total[0]))
     prior = drive * channel.spread + total[0] * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
     told = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.channel import Channel, Observation
+    from privsql.answers.channel import Channel, Form, Observation
 
 STRENGTHS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
 LEVEL = 1.02  # many sets share an eigenproblem where their noise agrees within this factor; it is rounded up
@@ -41,14 +41,29 @@ class Posterior:
     std_error: Floats
 
 
-def reconstruct(channel: Channel, seen: Observation, functionals: Floats) -> Posterior:
+@dataclass(frozen=True)
+class Prior:
+    """How the sets that questions select differ: a form, and how often a strength c (s,) is met, ``weights`` (s,)."""
+
+    form: Form
+    strengths: Floats
+    weights: Floats
+
+    @staticmethod
+    def default(channel: Channel) -> Prior:
+        """Where nothing is known of the release: values deviate independently, every strength of the grid alike."""
+        return Prior(channel.default, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
+
+
+def reconstruct(channel: Channel, seen: Observation, functionals: Floats, prior: Prior | None = None) -> Posterior:
     """Posterior of n for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
+    prior = prior or Prior.default(channel)
     sets, m = seen.observed.shape[0], len(channel.records)
     values, errors = np.zeros((sets, m)), np.zeros((sets, functionals.shape[-1]))
     for members in _batches(channel, seen, functionals.shape[-1]):
-        solve = _large if m > LARGE else _small
-        asked = functionals if functionals.ndim == 2 else functionals[members]
-        values[members], errors[members] = solve(channel, seen.rows(members), asked)
+        part, asked = seen.rows(members), functionals if functionals.ndim == 2 else functionals[members]
+        found = _large(channel, part, asked) if m > LARGE else _small(prior, part, asked)
+        values[members], errors[members] = found
     return Posterior(values, errors)
 
 
@@ -72,36 +87,86 @@ def _batches(channel: Channel, seen: Observation, functionals: int) -> Iterator[
             yield members[start : start + step]
 
 
-def _small(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """All strengths of the grid, weighted by likelihood, in the basis in which everything is diagonal."""
-    second = np.maximum(seen.second, TINY**0.5)
-    level = float((_levels(channel, seen)).max(initial=0.0))
-    eigenvalues, vectors = channel.basis(level)
-    through = channel.mean @ vectors  # (m, k)
+def likelihoods(form: Form, seen: Observation, strengths: Floats) -> Floats:
+    """Log-likelihood of every strength for every set (c, G), up to a constant of the set."""
+    found = np.zeros((len(strengths), len(seen.total)))
+    for members in _batches(form.channel, seen, 1):
+        found[:, members] = _likely(_Rotated.of(form, seen.rows(members)), strengths)
+    return found
+
+
+@dataclass(frozen=True)
+class _Rotated:
+    """Sets of one level in the basis in which everything is diagonal: what was seen beyond the prior's mean (G, k)."""
+
+    form: Form
+    eigenvalues: Floats
+    vectors: Floats
+    data: Floats
+    scale: Floats
+    second: Floats
+
+    @staticmethod
+    def of(form: Form, seen: Observation) -> _Rotated:
+        channel = form.channel
+        level = float((_levels(channel, seen)).max(initial=0.0))
+        eigenvalues, vectors = form.basis(level)
+        data = (seen.observed - (seen.total[:, None] * channel.shares) @ channel.mean) @ vectors
+        return _Rotated(form, eigenvalues, vectors, data, seen.scale, np.maximum(seen.second, TINY**0.5))
+
+    def drive(self, strength: float) -> Floats:
+        """(c scale)^2 (G, 1)."""
+        return np.asarray(((strength * self.scale) ** 2)[:, None])
+
+    def damped(self, strength: float) -> Floats:
+        """1 / (1 + rho lambda) (G, k)."""
+        return np.asarray(1 / (1 + self.drive(strength) / self.second[:, None] * self.eigenvalues))
+
+
+def _likely(seen: _Rotated, strengths: Floats) -> Floats:
+    """(c, G); the total is known, so that its direction is no evidence."""
+    logs = []
+    for strength in strengths:
+        damped = seen.damped(strength)
+        fit = (np.log(damped) - seen.data**2 * damped / seen.second[:, None]).sum(axis=1)
+        whole = seen.drive(strength)[:, 0] * seen.form.whole + seen.second
+        logs.append((fit + np.log(np.maximum(whole, TINY))) / 2)
+    return np.array(logs)
+
+
+def _small(prior: Prior, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
+    """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal."""
+    form, channel = prior.form, prior.form.channel
+    rotated = _Rotated.of(form, seen)
+    second = rotated.second[:, None]
+    through = channel.mean @ rotated.vectors  # (m, k)
+    driven, sampled = form.times(through), channel.shares[:, None] * through
     mean = seen.total[:, None] * channel.shares
-    data = (seen.observed - mean @ channel.mean) @ vectors  # (G, k)
-    wide = _seen_by(through, channel.spread, functionals)
-    narrow = _seen_by(through, channel.shares, functionals)
-    square_wide, square_narrow = ((functionals**2).swapaxes(-1, -2) @ v for v in (channel.spread, channel.shares))
-    logs, means, variances = [], [], []
-    for strength in STRENGTHS:
-        drive = ((strength * seen.scale) ** 2)[:, None]
-        damped = 1 / (1 + drive / second[:, None] * eigenvalues)  # (G, k)
-        prior = drive * channel.spread + second[:, None] * channel.shares
-        fit = (np.log(damped) - data**2 * damped / second[:, None]).sum(axis=1)
-        logs.append((fit + np.log(np.maximum(prior.sum(axis=1), TINY))) / 2)
-        means.append(mean + prior * ((data * damped / second[:, None]) @ through.T))
-        gains = drive[:, :, None] * wide + second[:, None, None] * narrow  # (G, k, f)
-        told = np.einsum("gkf,gk->gf", gains**2, damped / second[:, None])
-        variances.append(drive * square_wide + second[:, None] * square_narrow - told)
-    return _mixture(np.array(logs), np.array(means), np.array(variances), functionals)
+    wide, narrow = _seen_by(driven, functionals), _seen_by(sampled, functionals)
+    square_wide, square_narrow = _squares(form, functionals), (functionals**2).swapaxes(-1, -2) @ channel.shares
+    means, variances = [], []
+    for strength in prior.strengths:
+        drive, damped = rotated.drive(strength), rotated.damped(strength)
+        told = rotated.data * damped / second
+        means.append(mean + drive * (told @ driven.T) + second * (told @ sampled.T))
+        gains = drive[:, :, None] * wide + second[:, :, None] * narrow  # (G, k, f)
+        known = np.einsum("gkf,gk->gf", gains**2, damped / second)
+        variances.append(drive * square_wide + second * square_narrow - known)
+    logs = _likely(rotated, prior.strengths) + np.log(np.maximum(prior.weights, TINY))[:, None]
+    return _mixture(logs, np.array(means), np.array(variances), functionals)
 
 
-def _seen_by(through: Floats, variances: Floats, functionals: Floats) -> Floats:
-    """V^T M^T diag(variances) x: (1, k, f), or (G, k, f) where each set has its own functionals."""
-    weighted = variances[:, None] * functionals
-    product = through.T @ weighted
+def _seen_by(through: Floats, functionals: Floats) -> Floats:
+    """V^T M^T P x, given P M V: (1, k, f), or (G, k, f) where each set has its own functionals."""
+    product = through.T @ functionals
     return np.asarray(product[None] if product.ndim == 2 else product)
+
+
+def _squares(form: Form, functionals: Floats) -> Floats:
+    """x^T K x, (f,) or (G, f)."""
+    if form.covariance.ndim == 1:
+        return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
+    return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
 
 
 def _mixture(logs: Floats, means: Floats, variances: Floats, functionals: Floats) -> tuple[Floats, Floats]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
 from privsql.answers.interval import interval, within
-from privsql.answers.reconstruct import Posterior, reconstruct
+from privsql.answers.reconstruct import reconstruct
 from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.layout.runs import of_entries
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.planning.search import find
 from privsql.noise import seed_key
+from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 
 Floats = NDArray[np.float64]
@@ -176,65 +177,6 @@ def test_channel_of_a_layout_on_a_larger_plan(layout: str) -> None:
 
 
 # Algebra against the textbook ---
-
-
-def random_channel(rng: np.random.Generator, values: int, buckets: int = 400) -> Channel:
-    """The channel of random buckets of two sizes."""
-    shares = rng.dirichlet(np.full(values, 2.0))
-    sizes = rng.choice([4, 7], buckets)
-    table = np.array([rng.multinomial(size, shares) for size in sizes], dtype=float)
-    table[rng.integers(0, buckets, values), np.arange(values)] += 1
-    moment = (table / table.sum(axis=1)[:, None]).T @ table
-    records = table.sum(axis=0)
-    return Channel(moment / records[:, None], moment, records)
-
-
-def questions(rng: np.random.Generator, through: Channel, sets: int, total: float | None = None) -> Observation:
-    """e of sets that lean on some values, with noise."""
-    totals = np.full(sets, total) if total else rng.integers(50, int(through.records.sum() // 3), sets).astype(float)
-    lean = through.shares * np.exp(0.7 * rng.standard_normal((sets, len(through.records))))
-    true = totals[:, None] * lean / lean.sum(axis=1)[:, None]
-    observed = true @ through.mean
-    observed *= 1 + 0.02 * rng.standard_normal(observed.shape)
-    observed *= (totals / observed.sum(axis=1))[:, None]
-    return counting(observed, totals, float(through.records.sum()))
-
-
-def textbook(through: Channel, seen: Observation, functionals: Floats) -> Posterior:
-    """The mixture over strengths, one set at a time, with inverses in the original coordinates."""
-    mean, moment, records = through.mean, through.moment, through.records
-    shares = records / records.sum()
-    shape = shares**1.5 * (shares**2).sum() / (shares**1.5).sum()
-    values, errors = [], []
-    for g in range(len(seen.total)):
-        asked = functionals if functionals.ndim == 2 else functionals[g]
-        noise = seen.weight[g] * (moment - mean.T @ np.diag(records) @ mean)
-        centre = seen.total[g] * shares
-        residual = seen.observed[g] - centre @ mean
-        logs, posteriors, covariances = [], [], []
-        for strength in algebra.STRENGTHS:
-            prior = np.diag((strength * seen.scale[g]) ** 2 * shape + seen.second[g] * shares)
-            # The entries of e sum to the total: the one direction without noise keeps the inverse proper.
-            spread = mean.T @ prior @ mean + noise
-            inverse = np.linalg.inv(spread)
-            gain = prior @ mean @ inverse
-            # The total is known, so its variance, the trace, is no part of the likelihood.
-            logs.append((-np.linalg.slogdet(spread)[1] - residual @ inverse @ residual + np.log(np.trace(prior))) / 2)
-            posteriors.append(centre + gain @ residual)
-            covariances.append(prior - gain @ mean.T @ prior)
-        weights = np.exp(np.array(logs) - max(logs))
-        weights /= weights.sum()
-        values.append(weights @ np.array(posteriors))
-        between = [asked.T @ (posterior - values[-1]) for posterior in posteriors]
-        variances = [np.einsum("mf,mk,kf->f", asked, covariance, asked) for covariance in covariances]
-        errors.append(np.sqrt(weights @ (np.array(variances).clip(0) + np.array(between) ** 2)))
-    return Posterior(np.array(values), np.array(errors))
-
-
-def assert_same(found: Posterior, expected: Posterior, total: float, rtol: float = 1e-6) -> None:
-    """Values to ``rtol`` of the total, errors relatively (those of a total are zero)."""
-    np.testing.assert_allclose(found.values, expected.values, rtol=rtol, atol=rtol * total)
-    np.testing.assert_allclose(found.std_error, expected.std_error, rtol=10 * rtol, atol=1e-4 * np.sqrt(total))
 
 
 @each("values", [2, 5, 12])
