@@ -1,6 +1,6 @@
 """Collects ``tests/sql/**/*.test``, each file one test; makes a release of every mechanism once, read only.
 
-Every test and every shared fixture has a ledger of its own, which is thrown away.
+Every test and every shared fixture has a ledger of its own, which is thrown away, as is what releases taught.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import support.hospital
 import support.office
 import support.shop
 import support.town
+from privsql.answers.learnt import store
 from support import effort, ledgers, sqllogic
 from support import shelf as shelves
 
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say how much is wanted before the test files are imported."""
     effort.configure(config)
     config.pluginmanager.register(ledgers.Ledgers())
+    os.environ[store.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
 

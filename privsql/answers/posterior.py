@@ -18,7 +18,6 @@ from sqlglot import exp
 from privsql.answers.channel import Observation
 from privsql.answers.interval import interval, widened, within
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.answers.reconstruct import Posterior, reconstruct
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
 from privsql.errors import UsageError
@@ -26,9 +25,9 @@ from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
+    from privsql.answers.reconstruct import Posterior
 
 SURELY = 5  # standard errors
-FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,17 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
         return nothing(query)
     if functionals.ndim > 2 and query.measure.amount is None:
         seen, functionals = _pooled(query, seen, functionals)
-    totals = seen.observed.sum(axis=1)
-    noise = asked.noise(totals / through.records.sum())
-    counts = Observation(seen.observed, totals, totals, totals, noise)
-    found = _within(asked, counts, reconstruct(through, counts, functionals))
-    parts = _counted(asked, found, functionals, totals)
-    level = Level(confidence, max(len(through.records) - 1, FEWEST_DEGREES))
+    counts, found = _reconstructed(asked, seen.observed, functionals)
+    parts = _counted(asked, found, functionals, counts.total)
+    level = Level(confidence, asked.degrees)
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
+
+
+def _reconstructed(asked: QuestionOn, observed: Floats, functionals: Floats) -> tuple[Observation, Posterior]:
+    """The sets as they were seen, and their posterior where counts can be."""
+    totals = observed.sum(axis=1)
+    counts = Observation(observed, totals, totals, totals, asked.noise(totals / asked.through.records.sum()))
+    return counts, _within(asked, counts, asked.reconstruct(counts, functionals))
 
 
 def _pooled(query: CountQuery, seen: Observed, functionals: Floats) -> tuple[Observed, Floats]:
@@ -158,7 +161,7 @@ def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> _Amounts
     weight = second / through.records.sum()
     deviations = seen.amounts - centre[:, None] * seen.observed * (size > 0)[:, None]
     sums = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
-    found = reconstruct(through, sums, functionals)
+    found = asked.reconstruct(sums, functionals)
     return _Amounts(size > 0, centre, dotted(found.values, functionals), found.std_error**2, least, most)
 
 

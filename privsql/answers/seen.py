@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
+from privsql.answers.learnt.prior import DEGREES
 from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.answers.reconstruct import reconstruct
 from privsql.engine.sqlfiles import Holes, every, fill, table, temp
 from privsql.model.estimate import same_nan
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
-    from privsql.answers.channel import Channel, Floats
+    from privsql.answers.channel import Channel, Floats, Observation
+    from privsql.answers.learnt.prior import Taught
+    from privsql.answers.reconstruct import Posterior
     from privsql.engine.database import Relations
+
+FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class QuestionOn:
 
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
     independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
-    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates.
+    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates;
+    ``taught``: the prior that the release teaches, if any.
     """
 
     db: Relations
@@ -48,6 +54,27 @@ class QuestionOn:
     independent: bool = False
     most: Floats | None = None
     uncertain: Floats | None = None
+    taught: Taught | None = None
+
+    @property
+    def columns(self) -> set[str]:
+        """The release's own columns by which the question selects and groups records."""
+        query = self.query
+        parts = [*query.filters["qi"], *(term for _, term in query.terms["qi"])]
+        names = {node.name for part in parts for node in part.find_all(exp.Column)}
+        names |= {group.column for group in query.groups if group.side == "qi"}
+        return names | {own for lookup in query.lookups for _, own in lookup.keys}
+
+    def reconstruct(self, seen: Observation, functionals: Floats) -> Posterior:
+        """The posterior by the prior that the release teaches, or else by the default one."""
+        if self.taught is None:
+            return reconstruct(self.through, seen, functionals)
+        return self.taught.reconstruct(seen, functionals, self.columns)
+
+    @property
+    def degrees(self) -> float:
+        """Of freedom behind a standard error: a strength is estimated from as many deviations as there are values."""
+        return max(len(self.through.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
     def ceiling(self) -> Floats:

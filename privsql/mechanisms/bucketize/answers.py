@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from privsql.answers import base, posterior
+from privsql.answers.learnt.prior import taught
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.engine.sqlfiles import table
 from privsql.mechanisms.bucketize import baseline, reconstruct
+from privsql.mechanisms.bucketize.sample import sample
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
+    from privsql.answers.learnt.prior import Taught
     from privsql.mechanisms.bucketize.through import Through
     from privsql.model.estimate import Estimate
 
@@ -34,6 +38,13 @@ class Answers(base.Answers):
     def _through(self) -> Through:
         return reconstruct.read(self._db, self._facts)
 
+    @cached_property
+    def _taught(self) -> Taught | None:
+        """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
+        if any(self._through.less.values()):
+            return None
+        return taught(self.channel, sample(self._db, self._roles, self._facts["setting"], self._through))
+
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         self.known(estimator)
@@ -50,6 +61,8 @@ class Answers(base.Answers):
         if estimator == "baseline" and not self._facts.get("fake_values"):
             return baseline.estimate(self._db, query, self._facts)
         asked = reconstruct.asked_of(self._db, query, self._through)
+        if estimator != "baseline":
+            asked = replace(asked, taught=self._taught)
         seen = reconstruct.observe(asked, self._roles, self._facts, self._through)
         if estimator == "baseline":
             return baseline.corrected(asked, seen, self._facts, self._through.ratio)

@@ -1,0 +1,64 @@
+"""The records of some buckets of an open release as arrays, to learn from (``privsql.answers.learnt``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+from sqlglot import exp
+
+from privsql.answers.learnt.sample import Sample, encoded
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, table
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Field, Roles
+    from privsql.mechanisms.bucketize.through import Through
+
+MOST = 500_000  # records
+GOLDEN, TURN = 2654435761, 2**32  # bid * GOLDEN mod TURN spreads any run of bucket numbers evenly
+PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
+
+
+def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Through) -> Sample:
+    """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
+    sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
+    share = min(1.0, MOST / float(sizes @ buckets))
+    qi = [named(_comparable(field), key) for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True)]
+    rows = db.arrow(fill("query/placed", {"qit": table("qit"), "columns": qi, "filter": _some(share)}))
+    holes: Holes = {
+        "st": exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery(),
+        "values": exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery(),
+        "same_value": same("s", "v", roles.sa_keys),
+        "filter": _some(share, "s"),
+    }
+    listed = db.arrow(fill("query/composed", holes))
+    bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
+    known = np.unique(bids)
+    scale = np.array([through.scale[int(size)] for size in setting])
+    amounts = records * scale[np.searchsorted(np.cumsum(buckets), bids, side="right")]
+    at = np.searchsorted(known, bids), code
+    shown = scipy.sparse.coo_array((amounts, at), shape=(len(known), len(through.channel.records))).tocsr()
+    numbers = rows["bid"].to_numpy()
+    places = np.searchsorted(known, numbers).clip(max=len(known) - 1).astype(np.int32)
+    if not np.array_equal(known[places], numbers):
+        raise EngineError("the release is damaged: QIT has a bucket that ST does not list")
+    names = (field.name for field in roles.quasi_identifiers)
+    return Sample(places, shown, {name: encoded(rows[key]) for name, key in zip(names, roles.qi_keys, strict=True)})
+
+
+def _some(share: float, of: str | None = None) -> exp.Expr:
+    """Which buckets."""
+    if share == 1:
+        return exp.true()
+    turned = exp.Mul(this=exp.cast(column("bid", of), "BIGINT"), expression=exp.Literal.number(GOLDEN))
+    part = exp.Mod(this=exp.paren(turned), expression=exp.Literal.number(TURN))
+    return exp.LT(this=part, expression=exp.Literal.number(int(share * TURN)))
+
+
+def _comparable(field: Field) -> exp.Expr:
+    """A column as Arrow can tell its values apart: rare types as text."""
+    own = column(field.name)
+    return own if field.type.removeprefix("U") in PLAIN else exp.cast(own, "VARCHAR")
