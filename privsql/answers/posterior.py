@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import Observation
+from privsql.answers.channel import TINY, Observation
 from privsql.answers.interval import interval, widened, within
 from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.answers.raking import Margin, raked
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
 from privsql.errors import UsageError
@@ -47,7 +48,7 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
     if functionals.ndim > 2 and query.measure.amount is None:
         seen, functionals = _pooled(query, seen, functionals)
     counts, found = _reconstructed(asked, seen.observed, functionals)
-    parts = _counted(asked, found, functionals, counts.total)
+    parts = _raked(asked, seen, functionals, _counted(asked, found, functionals, counts.total))
     level = Level(confidence, asked.degrees)
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
 
@@ -57,6 +58,27 @@ def _reconstructed(asked: QuestionOn, observed: Floats, functionals: Floats) -> 
     totals = observed.sum(axis=1)
     counts = Observation(observed, totals, totals, totals, asked.noise(totals / asked.through.records.sum()))
     return counts, _within(asked, counts, asked.reconstruct(counts, functionals))
+
+
+def _raked(asked: QuestionOn, seen: Observed, functionals: Floats, parts: Bounds) -> Bounds:
+    """The counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
+    query, totals = asked.query, seen.observed.sum(axis=1)
+    groups = [group for group in query.groups if group.side == "qi"]
+    if len(groups) < 2 or functionals.ndim > 2 or query.measure.amount is not None:
+        return parts
+    margins = []
+    for i, group in enumerate(groups):
+        rank: dict[Any, int] = {}
+        member = np.array([rank.setdefault(key[i], len(rank)) for key in seen.keys])
+        observed = np.zeros((len(rank), seen.observed.shape[1]))
+        np.add.at(observed, member, seen.observed)
+        alone = replace(asked, query=replace(query, groups=(group,)))
+        _, found = _reconstructed(alone, observed, functionals)
+        margins.append(Margin(member, dotted(found.values, functionals)))
+    mean = np.clip(raked(parts.mean, parts.variance, margins), parts.least, parts.most)
+    if (functionals.sum(axis=1) == 1).all():  # every record counts once
+        mean = within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
+    return replace(parts, mean=mean)
 
 
 def _pooled(query: CountQuery, seen: Observed, functionals: Floats) -> tuple[Observed, Floats]:

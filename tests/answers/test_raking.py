@@ -1,0 +1,65 @@
+"""Tables by several columns moved towards what each column says alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privsql.answers import raking
+from privsql.answers.raking import Margin, raked
+
+
+def table(rng: np.random.Generator, rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Estimates (cells, 2), and which row and which column each cell is in."""
+    row, column = (part.ravel() for part in np.indices((rows, columns)))
+    return rng.uniform(5, 50, (rows * columns, 2)), [row, column]
+
+
+def test_one_margin_half_way() -> None:
+    """Sums come half of the way, in proportion to the variances."""
+    rng = np.random.default_rng(1)
+    cells, (row, _) = table(rng, 3, 4)
+    variance, wanted = rng.uniform(1, 9, cells.shape), rng.uniform(50, 90, (3, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raking, "ROUNDS", 1)
+        found = raked(cells, variance, [Margin(row, wanted)])
+    for r in range(3):
+        gap = wanted[r] - cells[row == r].sum(axis=0)
+        np.testing.assert_allclose(found[row == r].sum(axis=0), cells[row == r].sum(axis=0) + gap / 2)
+        part = variance[row == r] / variance[row == r].sum(axis=0)
+        np.testing.assert_allclose(found[row == r] - cells[row == r], gap / 2 * part)
+
+
+def test_the_whole_way_is_least_squares() -> None:
+    """Many whole rounds: both margins are met, and the change is variance times (a row's + a column's) multiplier."""
+    rng = np.random.default_rng(2)
+    cells, members = table(rng, 3, 4)
+    variance = rng.uniform(1, 9, cells.shape)
+    truth = cells + rng.standard_normal(cells.shape)
+    margins = [Margin(member, np.zeros((member.max() + 1, 2))) for member in members]
+    margins = [Margin(one.member, one.summed(truth)) for one in margins]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raking, "ROUNDS", 200)
+        patch.setattr(raking, "PART", 1.0)
+        found = raked(cells, variance, margins)
+    for margin in margins:
+        np.testing.assert_allclose(margin.summed(found), margin.wanted)
+    design = np.concatenate([np.eye(3)[members[0]], np.eye(4)[members[1]]], axis=1)
+    for f in range(2):
+        multipliers = (found - cells)[:, f] / variance[:, f]
+        fitted = design @ np.linalg.lstsq(design, multipliers, rcond=None)[0]
+        np.testing.assert_allclose(multipliers, fitted, atol=1e-9)
+
+
+def test_what_is_certain_stays() -> None:
+    """Cells without variance, a row of nothing but such, and a table that agrees with its margins."""
+    rng = np.random.default_rng(3)
+    cells, members = table(rng, 3, 4)
+    variance = rng.uniform(1, 9, cells.shape)
+    variance[:5] = 0
+    margins = [Margin(member, np.full((member.max() + 1, 2), 100.0)) for member in members]
+    found = raked(cells, variance, margins)
+    np.testing.assert_array_equal(found[:5], cells[:5])
+    assert (found[5:] != cells[5:]).all()
+    agreeing = [Margin(one.member, one.summed(cells)) for one in margins]
+    np.testing.assert_allclose(raked(cells, variance, agreeing), cells)
