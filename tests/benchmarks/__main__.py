@@ -3,7 +3,7 @@
     python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing against CREATE TABLE AS
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
-    python -m tests.benchmarks accuracy                                    error and coverage on the real tables
+    python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
@@ -43,6 +43,7 @@ from privsql.mechanisms.randomize.balance import initial_groups
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
 from privsql.verbs.evaluate import Workload
+from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import growing
 from tests.benchmarks import start as starting
 
@@ -221,32 +222,31 @@ def query(rows: int = 10_000_000) -> None:
 
 
 @app.command()
-def accuracy(queries: int = 1200) -> None:
-    """Error and coverage on the real tables, equality workload."""
-    asked = [("acs_occ", rule, {}) for rule in ("1/4", "1/8", "1/12", "8*f + 0.02")]
-    asked += [
-        ("acs_occ", "8*f + 0.02", {"layout": "round-robin"}),
-        ("acs_edu", "1/4", {}),
-        ("acs_edu", "8*f + 0.02", {}),
+def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = "") -> None:
+    """Error and coverage on the real tables, and of made ones the error beside the papers' formula."""
+    asked: list[tuple[str, dict[str, object]]] = [
+        ("acs_occ", {"threshold": rule}) for rule in ("1/4", "1/8", "1/12", "8*f + 0.02")
     ]
-    rows: list[list[object]] = []
-    for name, rule, mechanism in asked:
-        if not (DATA / f"{name}.parquet").is_file():
+    asked += [("acs_edu", {"threshold": rule}) for rule in ("1/4", "8*f + 0.02")]
+    figures = ["error", "the formula's", "coverage", "conditions", "p of 93-99 %"]
+    for name, mechanism in asked:
+        data, label = DATA / f"{name}.parquet", f"{name} {mechanism['threshold']}"
+        if not data.is_file() or only not in label:
             continue
         with tempfile.TemporaryDirectory() as place:
-            source = {"file": str(DATA / f"{name}.parquet")}
-            spec = request(Path(place), source, REAL[name], rule, **mechanism)
-            privsql.publish(spec, key=seed_key(1))
-            found = privsql.evaluate(spec.target, spec, Workload(queries=queries))
-            baseline = {band["low"]: band for band in found.scores["baseline"].summary()["bands"]}
-            for band in found.scores["reconstructed"].summary()["bands"]:
-                if band["mean_relative_error"] is not None:
-                    plain = baseline[band["low"]]["mean_relative_error"]
-                    label = f"{rule} {mechanism.get('layout', '')}"
-                    figures = [band["queries"], plain, band["mean_relative_error"], band["coverage"]]
-                    rows.append([name, label, f"{band['low']}-{band['high'] or ''}", *figures, found.channel["left"]])
-    columns = ["table", "threshold", "true answer", "queries", "baseline", "reconstructed", "coverage", "left open"]
-    show("mean relative error, 95 % intervals", columns, rows)
+            names = [column for column in QI if column != REAL[name]]
+            found = measuring.real((data, names, REAL[name]), mechanism, Path(place), keys, conditions)
+        rows = [[workload, *band] for workload, scores in found.items() for band in scores.bands()]
+        show(f"{label}, {keys} keys", ["workload", "from", "to", "answers", *figures], rows)
+    rows = []
+    for seed in range(tables if only in "made" else 0):
+        for rule in measuring.RULES:
+            with tempfile.TemporaryDirectory() as place:
+                found = measuring.small(seed, rule, {}, Path(place))
+            shown = [[kind, one.against_formula, one.coverage] for kind, one in found.items()]
+            rows += [[seed, rule, *row] for row in shown]
+    if rows:
+        show("made tables", ["table", "threshold", "columns", "error / the formula's", "coverage"], rows)
 
 
 @app.command()
