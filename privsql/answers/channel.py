@@ -148,6 +148,11 @@ def counting(observed: Floats, total: Floats, records: float) -> Observation:
     return Observation(observed, total, total, total, share * (1 - share))
 
 
+def own_share(channel: Channel) -> float:
+    """sum_i f_i M_ii: the mean over all records of the share that their own value has of what each one adds to e."""
+    return float(channel.shares @ np.diag(channel.mean))
+
+
 def singular(channel: Channel) -> dict[str, float]:
     """``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
 

@@ -55,7 +55,7 @@ PUBLISH_KEYS = (
     "seconds",
     "warnings",
 )
-MORE_PUBLISH_KEYS = {"proof", "layout", "channel", "highest_belief", "certain", "ledger"}
+MORE_PUBLISH_KEYS = {"proof", "layout", "channel", "highest_belief", "mean_belief", "certain", "ledger"}
 
 
 @pytest.fixture
@@ -139,7 +139,17 @@ def test_verify(ward: Path, with_source: bool) -> None:
     source = ["--source", ward / "spec.toml"] if with_source else []
     shown = succeeded("verify", ward / "ill.duckdb", *source, "--json").json
     assert list(shown)[:2] == ["ok", "checks"]
-    assert set(shown) <= {"ok", "checks", "notes", "highest_belief", "certain", "channel", "learning_risk", "bounds"}
+    assert set(shown) <= {
+        "ok",
+        "checks",
+        "notes",
+        "highest_belief",
+        "mean_belief",
+        "certain",
+        "channel",
+        "learning_risk",
+        "bounds",
+    }
     assert shown["ok"] is True
     assert all(set(check) - {"compared"} == {"name", "ok", "violations"} for check in shown["checks"])
     about_source = [check["name"] for check in shown["checks"] if "source" in check["name"]]

@@ -765,9 +765,10 @@ def test_a_table_without_rows_is_infeasible_in_every_command(tmp_path: Path) -> 
 
 # Algorithms ---
 
-ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal")
+ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 CASES = [(name, layout) for name in ALGORITHMS for layout in ("blocks", "round-robin")] + [
     ("anatomy", "largest-first"),
+    ("informative", "lumps"),
     ("two-size", "well-mixed"),  # as 0.1 called what now are blocks
 ]
 THRESHOLD = "0.4"
@@ -802,14 +803,16 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
     )
     release = three_thousand / "ill.duckdb"
     succeeded("publish", spec, "--replace")
-    against_source = ["--source", spec] if algorithm == "optimal" else []
+    against_source = (
+        ["--source", spec] if layout in ("blocks", "lumps") and algorithm in ("optimal", "informative") else []
+    )
     assert succeeded("verify", release, *against_source, "--json").json["ok"]
     stated = manifest(release)
     assert (stated["algorithm"], stated["facts"]["layout"]) == (algorithm, layout.replace("well-mixed", "blocks"))
     assert worst_excess(release, three_thousand / "w.duckdb") <= 0
     found = rows(release, "SELECT size, count(*) FROM (SELECT count(*) AS size FROM qit GROUP BY bid) GROUP BY size")
     assert {str(size): buckets for size, buckets in found} == stated["facts"]["setting"]
-    assert len(found) <= {"anatomy": 2, "one-size": 1, "two-size": 2}.get(algorithm, 12)
+    assert len(found) <= {"anatomy": 2, "one-size": 1, "two-size": 2, "informative": 2}.get(algorithm, 12)
 
 
 @each("algorithm", ALGORITHMS)

@@ -149,11 +149,13 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     overall, columns = facts["highest_belief"]["overall"], facts["highest_belief"]["components"]
     tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in columns.items()]
     shown = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN]]
+    mean = facts.get("mean_belief")
     whole = [f"{overall} (together)"] if len(tops) > 1 else []
     return [
         ("highest belief", ", ".join([*shown, *whole])),
         *_bounded(facts),
         ("certain", f"{facts['certain']['certain']:,} records; {facts['certain']['above_half']:,} above 1/2"),
+        *([("mean belief", f"{mean:.3f}  (of all records, in their own value)")] if mean is not None else []),
     ]
 
 

@@ -12,6 +12,7 @@ from privsql.attacks import absence, identifiers, intersection, learning, linkag
 from privsql.attacks.suite import Suite
 from privsql.engine.names import label
 from privsql.engine.sqlfiles import fill, temp
+from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize import beliefs, certain, corruption, homogeneity
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks
@@ -21,6 +22,7 @@ from privsql.mechanisms.bucketize.layout.arrange import arrange
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
 from privsql.mechanisms.bucketize.planning.request import search
+from privsql.mechanisms.bucketize.planning.search import find
 from privsql.mechanisms.bucketize.proposal import propose
 from privsql.mechanisms.bucketize.publishing import publish, stated_fakes, summary
 from privsql.mechanisms.bucketize.reconstruct import directions
@@ -44,10 +46,28 @@ MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     """The facts of the plan; raises as ``search``."""
     found, problem = search(db, source, asked)
-    dealt = Dealt(found, problem, even=asked.composition != "largest-first", fakes=bool(asked.fake_values))
+    dealt = Dealt(found, problem, even=asked.composition in ("blocks", "round-robin"), fakes=bool(asked.fake_values))
     facts = summary(found, problem, sum(source.counts)) | stated_fakes(found, problem, asked)
     facts |= implied(dealt, _texts(db, source.roles)).as_facts()
-    return facts | _seen(found, problem, asked) | _not_allowed(facts, problem, asked)
+    facts |= _seen(found, problem, asked)
+    return facts | _not_allowed(facts, problem, asked) | _remarks(facts, problem, asked)
+
+
+def _remarks(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[str, Any]:
+    """What to know of ``informative`` before it is published."""
+    if asked.algorithm != "informative":
+        return {}
+    if len(set(problem.thresholds)) == 1:
+        return {"remarks": ["thresholds are the same for every value: nothing is to be gained from 'informative'"]}
+    plainly = asked.model_copy(update={"algorithm": "two-size", "layout": None})
+    try:
+        less = _seen(find(problem, "two-size"), problem, plainly)
+    except InfeasibleError:
+        return {}
+    if not {"mean_belief"} <= facts.keys() & less.keys():
+        return {}
+    means = (facts["mean_belief"], less["mean_belief"])
+    return {"remarks": ["it uses thresholds up: mean belief {:.3f}, {:.3f} with 'two-size'".format(*means)]}
 
 
 def _seen(found: Plan, problem: Problem, asked: Bucketize) -> dict[str, Any]:
@@ -111,6 +131,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *layout,
         *_through(facts.get("channel")),
         *beliefs.figures(facts),
+        *(("mind", remark) for remark in facts.get("remarks", ())),
         *([("refused", f"as certain: {', '.join(facts['not_allowed'])}")] if facts.get("not_allowed") else []),
         *certainty.figures(facts),
     ]

@@ -153,7 +153,8 @@ class Plan:
     """A valid setting with the records of each value that go to each size.
 
     ``allocation[i, j]`` = records of x_i in buckets of size ``setting.sizes[j]``; rows sum to o_i,
-    columns to S_j * b_j, and no entry exceeds F_iSj * b_j.
+    columns to S_j * b_j, and no entry exceeds F_iSj * b_j. ``most`` (m, k): up to F_iSj, what a
+    layout that goes as far as it may puts into one bucket.
     """
 
     algorithm: str
@@ -161,6 +162,7 @@ class Plan:
     allocation: Ints  # (m, k)
     lower_bound: int = 0
     proof: str = "none"
+    most: Ints | None = None
 
     @property
     def loss(self) -> int:

@@ -13,6 +13,10 @@ from privsql.model.parameters import Parameters
 class Bucketize(Parameters):
     """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
 
+    ``algorithm``: all but ``informative`` minimise the loss, exactly or nearly, as the papers do. ``informative`` lets
+    most through where thresholds vary with f: nearly one size, as large as may be, in which values stand as often as
+    they may (layout ``lumps``). Beliefs are then as high as thresholds let them for most records, not for a few.
+
     ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
     ``suppress`` as many of its records as must be left out, at random, and count them. Whoever sees who is missing
     learns their value, so that needs ``absence = "unobservable"``: the publisher states that adversaries do not know
@@ -36,7 +40,7 @@ class Bucketize(Parameters):
     """
 
     kind: Literal["bucketize"] = "bucketize"
-    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal"] = "optimal"
+    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative"] = "optimal"
     threshold: Threshold = Field(
         description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
     )
@@ -46,7 +50,7 @@ class Bucketize(Parameters):
     groups: dict[str, Group] = Field(default_factory=dict, description="Values that are bounded together, by name.")
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first"] | None = Field(
+    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"] | None = Field(
         default=None, description="How values are dealt to buckets; 'well-mixed' is an earlier name of 'blocks'."
     )
     excess: Literal["refuse", "suppress"] = Field(
@@ -93,6 +97,10 @@ class Bucketize(Parameters):
         self._bounded()
         if self.layout == "largest-first" and self.algorithm != "anatomy":
             raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
+        if self.layout == "lumps" and self.algorithm != "informative":
+            raise ValueError("layout 'lumps' belongs to algorithm = 'informative'")
+        if self.algorithm == "informative" and self.fake_values:
+            raise ValueError("fake_values does not go with algorithm = 'informative', whose values stand in lumps")
         return self
 
     @property
@@ -117,7 +125,8 @@ class Bucketize(Parameters):
         """The layout that is used."""
         if self.layout not in (None, "well-mixed"):
             return self.layout
-        return "largest-first" if self.layout is None and self.algorithm == "anatomy" else "blocks"
+        own = {"anatomy": "largest-first", "informative": "lumps"}
+        return own.get(self.algorithm, "blocks") if self.layout is None else "blocks"
 
 
 class Stated(BaseModel):
@@ -183,7 +192,7 @@ class Facts(Stated):
     gap: float = Field(ge=0)
     proof: Literal["certificate", "solver", "none"]
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first"]
+    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"]
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
@@ -196,6 +205,7 @@ class Facts(Stated):
     excluded_real: int | None = Field(default=None, ge=0)
     bounds: list[Bounded] = Field(default_factory=list)
     channel: Directions | None = None
+    mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
 
 
 PARAMETERS = Bucketize

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.channel import singular
+from privsql.answers.channel import own_share, singular
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.reconstruct import LARGE
 from privsql.answers.seen import Observed, QuestionOn, added, sets
@@ -53,9 +53,13 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
 
 
 def directions(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The fact ``channel``, from ``privsql_channel``; none where there are very many values."""
+    """The facts ``mean_belief``, in their own value over all records, and ``channel``, from ``privsql_channel``.
+
+    Without ``channel`` where there are very many values. The belief in a listed value is its share of the list.
+    """
     seen = through(listed(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
-    return {"channel": singular(seen)} if len(seen.records) <= LARGE else {}
+    mean = {"mean_belief": own_share(seen)}
+    return mean | {"channel": singular(seen)} if len(seen.records) <= LARGE else mean
 
 
 def read(db: Relations, facts: dict[str, Any]) -> Through:

@@ -18,6 +18,7 @@ from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.fakes.law import LAW
 from privsql.mechanisms.bucketize.groups.bounds import stated_bounds
 from privsql.mechanisms.bucketize.groups.families import incidence
+from privsql.mechanisms.bucketize.layout.lumps import by_block
 from privsql.mechanisms.bucketize.model import staircases
 from privsql.mechanisms.bucketize.through import Through, through
 from privsql.mechanisms.bucketize.unmask import Listed
@@ -60,9 +61,12 @@ class Buckets(Scene):
     def numbered(self) -> list[Ints]:
         """Records by bucket, unless the layout runs with the numbers of the buckets.
 
-        These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each.
+        These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each,
+        or where values stand in lumps, which the buckets of a block share, are numbered at random as a whole.
         """
         facts = self.given.manifest.facts
+        if facts.get("layout") == "lumps":
+            return [] if self._share < 1 else [part for rows, _ in self.classes for part in by_block(rows)]
         running = facts.get("layout") == "round-robin" and facts.get("fake_law") != LAW
         return [] if running else [rows for rows, _ in self.classes]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.bucketize.layout import arrange as layouts
-from privsql.mechanisms.bucketize.layout import blocks
+from privsql.mechanisms.bucketize.layout import blocks, lumps
 from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 from privsql.mechanisms.bucketize.planning import heuristics
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Bids
 
 HALF, ONE, THIRD = Fraction(1, 2), Fraction(1), Fraction(1, 3)
-CASES = [(a, layout) for a in ALGORITHMS for layout in LAYOUTS if layout != "largest-first" or a == "anatomy"]
+OWN = {"largest-first": "anatomy", "lumps": "informative"}  # layouts of one algorithm
+CASES = [(a, layout) for a in ALGORITHMS for layout in LAYOUTS if OWN.get(layout, a) == a]
 
 
 def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 1, largest: int = 50) -> Problem:
@@ -44,7 +45,8 @@ def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 
 def planned(problem: Problem, buckets: dict[int, int], algorithm: str = "optimal") -> Plan:
     """The plan of a given valid setting."""
     setting = Setting.of(buckets)
-    plan = Plan(algorithm, setting, allocate(problem, setting).allocation)
+    most = problem.columns(setting.sizes)
+    plan = Plan(algorithm, setting, allocate(problem, setting).allocation, most=most)
     assert violation(problem, plan) is None
     return plan
 
@@ -71,7 +73,7 @@ def assert_valid_layout(problem: Problem, plan: Plan, layout: str, bids: Bids) -
         for size, records in zip(sizes, row, strict=True):
             assert records <= floor(threshold * size)
             assert Fraction(records, size) <= threshold
-    if layout != "largest-first":
+    if layout not in OWN:
         ends = np.cumsum([0, *plan.setting.buckets]).tolist()
         for j, (begin, end) in enumerate(itertools.pairwise(ends)):
             part = table[:, begin:end]
@@ -291,6 +293,20 @@ def test_the_posterior_is_the_published_share(name: str, layout: str, monkeypatc
     assert worst_posterior_error(plan, found) == 0
 
 
+@each("number", [1, 2], few=1)
+@each("name", ["two sizes", "pairs", "skewed pairs", "a value crosses rounds", "one bucket", "three sizes"], few=2)
+def test_the_posterior_of_lumps_is_the_published_share(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where values stand as often as they may, in however many blocks."""
+    monkeypatch.setattr(lumps, "FINE", 1)  # few chances to go through
+    monkeypatch.setattr(lumps, "BLOCKS", number)
+    problem, buckets = TINY[name]
+    plan = planned(problem, buckets)
+    found = distribution(plan, "lumps")
+    for bids in found:
+        assert_valid_layout(problem, plan, "lumps", np.array(bids, dtype=np.int32))
+    assert worst_posterior_error(plan, found) == 0
+
+
 @each(
     "counts",
     [
@@ -378,10 +394,12 @@ def test_the_adversary_notices_a_biased_order() -> None:
     assert worst_posterior_error(plan, found) > 0
 
 
-@pytest.mark.parametrize("layout", ["blocks", "round-robin", "largest-first"])
+@pytest.mark.parametrize("layout", ["blocks", "round-robin", "largest-first", "lumps"])
 def test_every_order_of_a_values_records_is_equally_likely(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the composition, all arrangements of a value's records over its slots have the same probability."""
     monkeypatch.setattr(blocks, "BLOCKS", 2)
+    monkeypatch.setattr(lumps, "BLOCKS", 2)
+    monkeypatch.setattr(lumps, "FINE", 1)
     problem = make([2, 2, 1, 1], [HALF] * 4, 2)
     plan = planned(problem, {2: 3}, "anatomy")
     by_composition: dict[bytes, list[Fraction]] = defaultdict(list)

@@ -19,7 +19,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import fraction, linear
 from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning import heuristics, optimal, pruning, relaxation, twosize
+from privsql.mechanisms.bucketize.planning import heuristics, informative, optimal, pruning, relaxation, twosize
 from privsql.mechanisms.bucketize.planning.hall import allocate, transport, violation
 from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, checked, find
 from support.effort import share
@@ -479,6 +479,7 @@ def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
             "two-size": twosize.best_two_size,
             "multi-size": heuristics.multi_size,
             "optimal": lambda p: found.setting if (found := optimal.search(p, None, 0.5)) else None,
+            "informative": informative.setting,
         }[algorithm](problem)
         if setting is not None:
             proof = "certificate" if bound == setting.loss else "none"

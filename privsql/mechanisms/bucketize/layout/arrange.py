@@ -10,6 +10,7 @@ from privsql.mechanisms.bucketize.groups.crossing import Pair
 from privsql.mechanisms.bucketize.groups.dealing import across
 from privsql.mechanisms.bucketize.layout.anatomy import largest_first
 from privsql.mechanisms.bucketize.layout.blocks import in_blocks, in_one_block
+from privsql.mechanisms.bucketize.layout.lumps import in_lumps
 from privsql.mechanisms.bucketize.layout.pieces import Singles
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Bids, Ints, Plan
     from privsql.noise import Shuffler
 
-LAYOUTS = ("blocks", "round-robin", "largest-first")
+LAYOUTS = ("blocks", "round-robin", "largest-first", "lumps")
 
 
 def arrange(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree] = ()) -> Layout:
@@ -33,6 +34,8 @@ def arrange(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree] = ()
         return found
     if len(trees) > 1:
         return _across(plan, Pair(*trees), noise)
+    if layout == "lumps":
+        return in_lumps(plan, noise)
     if layout == "round-robin":
         return in_one_block(plan, noise, lambda: _in_order(plan, trees, noise))
     return in_blocks(plan, noise, lambda: _at_random(plan, trees, noise))

@@ -50,15 +50,20 @@ def even(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[
             order = order[left[order] > 0]
             share = _rounded(left[order] * width, rest, int(noise.integers(0, rest, 1)[0]) if width < rest else 0)
             left[order] -= share
-            every = np.ones_like(order)
-            columns.append((order, share, every * start, every * width, (np.cumsum(share) - share) % width))
+            columns.append(lines(order, share, start, width))
             start, rest = start + width, rest - width
     return joined(len(plan.allocation), columns)
 
 
-def widths(buckets: int) -> list[int]:
-    """Of the blocks of a class, as equal as can be."""
-    blocks = min(buckets, max(BLOCKS, -(-buckets // WIDEST)))
+def lines(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """A block's pieces (code, records, start, width, shift): values one after the other, place s in bucket s mod w."""
+    every = np.ones_like(order)
+    return order, share, every * start, every * width, (np.cumsum(share) - share) % width
+
+
+def widths(buckets: int, least: int | None = None) -> list[int]:
+    """Of the blocks of a class, as equal as can be, wider ones first; ``least``: how many there are at least."""
+    blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
 

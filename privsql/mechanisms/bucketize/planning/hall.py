@@ -98,7 +98,19 @@ def violation(problem: Problem, plan: Plan) -> str | None:
         for i, threshold in enumerate(problem.thresholds):
             if int(allocation[i, j]) > threshold.numerator * size // threshold.denominator * buckets:
                 return f"value {i} has more records in the buckets of size {size} than its threshold allows"
-    return _beyond_bounds(problem, plan)
+    return _beyond_bounds(problem, plan) or _beyond_limits(problem, plan)
+
+
+def _beyond_limits(problem: Problem, plan: Plan) -> str | None:
+    """The same for what a layout may put into one bucket."""
+    if plan.most is None:
+        return None
+    for j, (size, buckets) in enumerate(plan.setting.items):
+        for i, threshold in enumerate(problem.thresholds):
+            most = int(plan.most[i, j])
+            if not plan.allocation[i, j] <= most * buckets <= threshold * size * buckets:
+                return f"value {i} may not stand {most} times in a bucket of {size}"
+    return None
 
 
 def _beyond_bounds(problem: Problem, plan: Plan) -> str | None:

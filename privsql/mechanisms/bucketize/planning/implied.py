@@ -1,8 +1,9 @@
 """What a plan implies for beliefs (``beliefs``) before anything is published: upper bounds, from counts alone.
 
-A layout deals a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So the
+Most layouts deal a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So the
 highest belief in a single value is known, and how many buckets reach it, and so for values that are bounded together.
-Which others meet that agree in one column is not known, and what is stated is the most that they could.
+Anatomy's layout and lumps go as far as thresholds let them, whatever the mean. Which others meet that agree in one
+column is not known, and what is stated is the most that they could.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Dealt:
             return np.ones_like(self.found.allocation)
         if self.even:
             return np.asarray(-(-self.found.allocation // np.array(self.found.setting.buckets)))
-        return np.minimum(self.problem.columns(self.found.setting.sizes), self.found.allocation)
+        most = self.problem.columns(self.found.setting.sizes) if self.found.most is None else self.found.most
+        return np.minimum(most, self.found.allocation)
 
     def known(self, group: Ints) -> Flags:
         """Whether the values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""

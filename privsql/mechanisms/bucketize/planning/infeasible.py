@@ -25,8 +25,13 @@ STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
 SHOWN = 8  # values that a message names
 
 
-def explain(problem: Problem, algorithm: str, exists: Callable[[Problem], bool]) -> InfeasibleError:
-    """The error for a problem without a plan: which values, which bound, and what would work."""
+def explain(
+    problem: Problem, algorithm: str, exists: Callable[[Problem], bool], unplaced: int | None = None
+) -> InfeasibleError:
+    """The error for a problem without a plan: which values, which bound, and what would work.
+
+    ``unplaced``: how many records the algorithm finds no place for.
+    """
     n = problem.records
     if n == 0:
         return InfeasibleError("the source has no records to publish")
@@ -37,6 +42,9 @@ def explain(problem: Problem, algorithm: str, exists: Callable[[Problem], bool])
         or _hall(problem, details)
         or _shape(problem, algorithm)
     )
+    if unplaced:
+        details["unplaced"] = unplaced
+        reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
     return InfeasibleError(f"{reason}; {_remedy(problem, algorithm, exists, details)}", details)
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning import heuristics, optimal, pruning, relaxation, twosize
+from privsql.mechanisms.bucketize.planning import heuristics, informative, optimal, pruning, relaxation, twosize
 from privsql.mechanisms.bucketize.planning.hall import allocate, violation
 from privsql.mechanisms.bucketize.planning.infeasible import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal")
+ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
 
 def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", seconds: float = 1.0) -> Plan:
@@ -36,13 +36,21 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
         lower_bound = relaxation.lower_bound(problem)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
-        raise explain(problem, algorithm, _exists(algorithm, solve))
+        raise explain(problem, algorithm, _exists(algorithm, solve), _unplaced(problem, algorithm))
+    if algorithm == "informative":
+        allocation, most = informative.divided(problem, setting)
+        return checked(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most))
     return checked(problem, Plan(algorithm, setting, allocate(problem, setting).allocation, lower_bound, proof))
+
+
+def _unplaced(problem: Problem, algorithm: str) -> int | None:
+    """Records that an algorithm, which is to place all of them, finds no place for."""
+    return informative.unplaced(problem) if algorithm == "informative" and problem.records else None
 
 
 def _refuse_unbounded(problem: Problem, algorithm: str) -> None:
     """``UsageError`` unless the algorithm keeps the bounds on sets of values exactly."""
-    keeping = {0: ALGORITHMS, 1: ALGORITHMS[1:], 2: ("one-size", "two-size")}[len(problem.trees)]
+    keeping = {0: ALGORITHMS, 1: ALGORITHMS[1:5], 2: ("one-size", "two-size")}[len(problem.trees)]
     if algorithm not in keeping:
         what = "groups that cross each other (of two columns, say)" if len(problem.trees) > 1 else "bounds on groups"
         names = ", ".join(map(repr, keeping))
@@ -66,6 +74,7 @@ def _solver(algorithm: str, prune: str) -> Callable[[Problem], Setting | None]:
         "two-size": twosize.best_two_size,
         "multi-size": heuristics.multi_size,
         "optimal": twosize.best_two_size,
+        "informative": informative.setting,
     }[algorithm]
 
 
