@@ -121,8 +121,7 @@ def score(
     for done, question in enumerate(questions):
         true = truth(question.sql)
         for estimator in ("baseline", "reconstructed"):
-            found = answer(question.sql, estimator)
-            given = {row[:-4]: (row[-4], row[-2], row[-1]) for row in found.rows}
+            given = answer(question.sql, estimator).by_group()
             groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *given)))
             for group in groups:
                 scores[estimator].add(true.get(group, 0.0), given.get(group, (0.0, 0.0, 0.0)))

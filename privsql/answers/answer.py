@@ -1,76 +1,106 @@
-"""An answer: a table of estimates with HAVING, ORDER BY and LIMIT applied."""
+"""An answer: rows whose figures say what they rest on. Tables, JSON, CSV and Python show the same columns."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from sqlglot import exp
-
-from privsql.answers.question import COUNT, CountQuery, Group
-from privsql.engine.sqlfiles import DIALECT, column, temp
-from privsql.model.estimate import FIGURES
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privsql.engine.database import Relations
-    from privsql.model.estimate import Estimate, RestsOn
+    from privsql.model.estimate import RestsOn
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What an answer says of one aggregate function, or of arithmetic of such.
+
+    ``at``: the column of the value; ``std_error``, ``low`` and ``high`` are the next three. ``touching``: records of
+    the source that are not in the release and could meet its question.
+    """
+
+    name: str
+    at: int
+    rests_on: RestsOn
+    touching: int
+
+    def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Estimate, standard error, low and high in a row."""
+        return row[self.at : self.at + 4]
+
+    def said(self, confidence: float, rows: list[tuple[Any, ...]]) -> str:
+        """What low and high mean, in words."""
+        if self.rests_on == "exact" or (rows and all(self.of(row)[1] == 0 for row in rows)):
+            return "exact: the release holds the true answer"
+        if self.rests_on == "certain":
+            return "low and high are certain: the true answer lies between them"
+        if self.rests_on == "point":
+            return "an estimate without an interval"
+        return f"low and high: {confidence:.0%} interval"
+
+    def missing(self, number: int) -> str:
+        """What records that are not in the release do to it, in words; ``number``: of all of them."""
+        left = f"{number:,} records of the source are not in the release"
+        if not self.touching:
+            return f"{left}; none of them can meet the question"
+        at_most = "high counts" if self.rests_on != "point" else "the question could meet"
+        return f"{left}; {at_most} {self.touching:,} of them, the estimate none"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Column names and rows, in the query's order; the last four columns are the figures."""
+    """Column names and rows, in the query's order; each of ``figures`` takes four of the columns."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+    figures: tuple[Figure, ...]
     confidence: float
-    rests_on: RestsOn
     estimator: str
     sql: str
     formula: str
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
-    touching: int = 0  # of these, those that could meet the question
+
+    @property
+    def rests_on(self) -> RestsOn:
+        """What the weakest of its figures rests on."""
+        return max((one.rests_on for one in self.figures), key=WEAKEST.index)
 
     @property
     def certain(self) -> bool:
-        """Whether low and high bound the true answer with certainty."""
+        """Whether every low and high bound the true answer with certainty."""
         return self.rests_on in ("exact", "certain")
 
     @property
     def interval(self) -> str:
-        """What low and high mean, in words."""
-        if self.rests_on == "exact" or (self.rows and all(row[-3] == 0 for row in self.rows)):
-            return "exact: the release holds the true answer"
-        if self.certain:
-            return "low and high are certain: the true answer lies between them"
-        if self.rests_on == "point":
-            return "an estimate without an interval"
-        return f"low and high: {self.confidence:.0%} interval"
+        """What low and high mean, in words; of each figure by its name where they differ."""
+        said = {one.name: one.said(self.confidence, self.rows) for one in self.figures}
+        if len(set(said.values())) == 1:
+            return next(iter(said.values()))
+        return "\n".join(f"{name}: {meaning}" for name, meaning in said.items())
 
     @property
     def notes(self) -> list[str]:
         """What else should be known of the answer, in words."""
-        figures = [row[-4:] for row in self.rows]
-        bare = sum(low is None and high is None and estimate is not None for estimate, _, low, high in figures)
-        without = (
-            [f"{bare:,} rows have no interval: no published count is about them"]
-            if bare < len(figures) and bare
-            else []
-        )
-        return [*without, *self._left_out()]
+        bare = sum(any(self._is_bare(one, row) for one in self.figures) for row in self.rows)
+        partly = bare > 0 and self.rests_on != "point"
+        without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
+        left = [one.missing(self.missing) for one in self.figures] if self.missing else []
+        return [*without, *dict.fromkeys(left)]
 
-    def _left_out(self) -> list[str]:
-        if not self.missing:
-            return []
-        left = f"{self.missing:,} records of the source are not in the release"
-        if not self.touching:
-            return [f"{left}; none of them can meet the question"]
-        at_most = "high counts" if self.rests_on != "point" else "the question could meet"
-        return [f"{left}; {at_most} {self.touching:,} of them, the estimate none"]
+    @staticmethod
+    def _is_bare(one: Figure, row: tuple[Any, ...]) -> bool:
+        estimate, _, low, high = one.of(row)
+        return estimate is not None and low is None and high is None and one.rests_on != "point"
+
+    def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
+        """Estimate, low and high of every group; ``UsageError`` where there are several figures."""
+        if len(self.figures) != 1:
+            raise UsageError("ask for one COUNT, SUM or AVG")
+        one = self.figures[0]
+        return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.of(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
         """The answer as a pandas DataFrame."""
@@ -87,56 +117,22 @@ class Answer:
             "estimator": self.estimator,
             "rests_on": self.rests_on,
             "missing": self.missing,
+            "figures": [self._told(one) for one in self.figures],
+        }
+
+    def _told(self, one: Figure) -> dict[str, Any]:
+        """What a figure rests on, why, and what it leaves out."""
+        sure = one.rests_on in ("exact", "certain")
+        return {
+            "name": one.name,
+            "rests_on": one.rests_on,
+            "confidence": None if one.rests_on == "point" else 1.0 if sure else self.confidence,
+            "reason": one.said(self.confidence, self.rows),
+            "not_in_release": one.touching,
         }
 
 
-def present(db: Relations, query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of the answer; the engine filters and sorts, so that values compare as they do in the data."""
-    data: dict[str, Any] = {
-        "rank": pa.array(range(len(found)), pa.int64()),
-        COUNT: pa.array([e.estimate for e in found], pa.float64()),
-    }
-    for i in range(len(query.groups)):
-        data[f"g_{i}"] = _sortable([e.group[i] for e in found])
-    db.put("found", pa.table(data))
-    typed = [_typed(i, group).as_(f"g_{i}", quoted=True) for i, group in enumerate(query.groups)]
-    listed = exp.select(column("rank"), column(COUNT), *typed).from_(temp("found"))
-    chosen = exp.select(column("rank")).from_(listed.subquery("typed"))
-    if query.having is not None:
-        chosen = chosen.where(query.having)
-    last = [*(column(f"g_{i}") for i in range(len(query.groups))), column("rank")]
-    chosen = chosen.order_by(*query.order, *(exp.Ordered(this=item, nulls_first=False) for item in last))
-    if query.limit is not None:
-        chosen = chosen.limit(query.limit)
-    if query.offset is not None:
-        chosen = chosen.offset(query.offset)
-    order = [int(row[0]) for row in db.rows(chosen)]
-    db.drop("found")
-    return _table(query, [found[i] for i in order])
-
-
-def _typed(i: int, group: Group) -> exp.Expr:
-    """A column of the answer as it compares: points in time come as text, and not all of them sort as text."""
-    own = column(f"g_{i}")
-    if not group.type.startswith(("DATE", "TIME")):
-        return own
-    return exp.cast(own, exp.DataType.build(group.type, dialect=DIALECT))
-
-
-def _sortable(values: list[Any]) -> pa.Array:
-    """Values of one column as an Arrow array; integers beyond 64 bits as decimals."""
-    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
-        values = [None if value is None else Decimal(value) for value in values]
-    return pa.array(values)
-
-
-def _table(query: CountQuery, found: list[Estimate]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    position = {group.column: i for i, group in enumerate(query.groups)}
-    shown = [group for group, _ in query.shown if group is not None]
-    columns = (*(name for group, name in query.shown if group is not None), *FIGURES)
-    return columns, [
-        (*(e.group[position[g.column]] for g in shown), e.estimate, e.std_error, e.low, e.high) for e in found
-    ]
+WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
 
 
 def _plain(value: object) -> object:

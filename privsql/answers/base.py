@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
+    from privsql.answers.asked import Statement
     from privsql.answers.channel import Channel
-    from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
+    from privsql.answers.sources import Lookups
     from privsql.engine.database import Relations
     from privsql.model.estimate import Estimate, RestsOn
     from privsql.model.manifest import Manifest
@@ -28,13 +29,15 @@ class Answers(ABC):
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
     """The published table whose rows are records, or stand for some."""
+    values: ClassVar[str] = "privsql_values"
+    """The table of all that the sensitive columns can be."""
     measures: ClassVar[frozenset[str]]
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
 
-    def read(self, sql: str, lookups: Lookups) -> CountQuery:
+    def read(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
         return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)
 
@@ -51,9 +54,13 @@ class Answers(ABC):
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
 
+    def holds(self, query: CountQuery) -> bool:
+        """Whether the release holds the true answer."""
+        return query.is_exact and bool(self._roles.quasi_identifiers)
+
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
         """What the figures of an answer rest on."""
-        if query.is_exact and self._roles.quasi_identifiers:
+        if self.holds(query):
             return "exact"
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.statement import CONNECTIVES, text
+from privsql.answers.functions import CONNECTIVES, text
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
@@ -68,6 +68,11 @@ def _over_terms(part: exp.Expr, about: dict[int, set[Side]], terms: Terms) -> ex
         if part.args.get(key) is not None:
             part.set(key, _over_terms(part.args[key], about, terms))
     return part
+
+
+def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
+    """The sides that an expression is about; none for a constant."""
+    return {sides[item.name] for item in root.find_all(exp.Column)}
 
 
 def _one(sides: set[Side]) -> Side:

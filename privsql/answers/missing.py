@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.statement import COMPARISONS
+from privsql.answers.functions import COMPARISONS
+from privsql.answers.question import COUNTS
 
 if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
@@ -37,7 +38,7 @@ def _lets_no_null_through(query: CountQuery, name: str) -> bool:
     """
     if query.measure.column == name or any(group.column == name for group in query.groups):
         return True
-    if any(ours == name for lookup in query.lookups for _, ours in lookup.keys):
+    if any(ours == name for lookup in query.lookups if not lookup.kept for _, ours in lookup.keys):
         return True
     return any(_refuses_null(part, name) for side in query.filters.values() for part in side)
 
@@ -66,7 +67,7 @@ def widened(query: CountQuery, found: list[Estimate], missing: int) -> list[Esti
 
 def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
     low, high = one.low, one.high
-    if query.measure.kind == "count":
+    if query.measure.kind in COUNTS:
         high = None if high is None else high + missing
     else:  # one record more makes a minimum smaller only, and a maximum larger
         low = low if query.measure.kind == "max" else None

@@ -1,39 +1,44 @@
-"""An analyst's SQL read as a count query, or refused by name. Nothing that is not understood is ever answered.
+"""An analyst's SQL read as questions, or refused by name. Nothing that is not understood is ever answered.
 
-A query is  SELECT [columns,] COUNT(*) FROM release [JOIN lookup ON ..] [WHERE ..] [GROUP BY columns] [HAVING ..]
-[ORDER BY ..] [LIMIT ..], with SUM or AVG of a numeric quasi-identifier in place of COUNT(*) if wanted.
-The condition may be any Boolean combination of comparisons; each comparison is about quasi-identifiers or about
-sensitive columns, never both. It is split into parts on one side alone and a rest over named terms (q_0.., s_0..), one
-per largest one-sided part, so that each side can be summed up by itself.
+A query is  SELECT expressions FROM release [[LEFT] JOIN lookup ON ..] [WHERE ..] [GROUP BY expressions] [HAVING ..]
+[ORDER BY ..] [LIMIT ..]. An expression of pure functions over quasi-identifiers is a quasi-identifier itself, one over
+sensitive columns a sensitive column. The condition may be any Boolean combination of such; it is split into parts on
+one side alone and a rest over named terms (q_0.., s_0..), one per largest one-sided part, so that each side can be
+summed up by itself. What stands around aggregate functions and groups is evaluated on their answers.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from privsql.answers import statement
-from privsql.answers.conditions import split
+from privsql.answers.aggregates import Aggregates
+from privsql.answers.asked import Output, Scope, Statement
+from privsql.answers.conditions import sides_of
+from privsql.answers.functions import AGGREGATES, text
 from privsql.answers.names import Names
-from privsql.answers.question import COUNT, CountQuery, Group, Measure
-from privsql.answers.statement import MEASURES, is_measure, text
+from privsql.answers.question import Group
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
-    from privsql.answers.names import Lookups
+    from privsql.answers.sources import Lookups
     from privsql.engine.roles import Roles
 
-NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL"
+MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
+MOST_SETS = 64  # grouping sets of one query: CUBE of six columns
+Sets = list[tuple[exp.Expr, ...]]
 
 
 def read(
     sql: str, roles: Roles, release: str, lookups: Lookups | None = None, measures: Collection[str] = ()
-) -> CountQuery:
+) -> Statement:
     """Take a query apart; ``UsageError`` names what is not supported.
 
     ``lookups``: the tables that may be joined to the release; ``measures``: which of sum,
@@ -41,7 +46,7 @@ def read(
 
     >>> from privsql.engine.roles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
-    >>> query = read("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t")
+    >>> query = read("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t").questions[0]
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
     (['"age" > 30'], ['"job" = 1'])
     """
@@ -49,102 +54,132 @@ def read(
         select = statement.parsed(sql)
         names = Names(select, roles, release, lookups)
         statement.check(select)
-        names.check(select)
-        return _Reader(select, names, roles, measures).query()
+        return _Reader(select, names, roles, measures).statement()
 
 
 class _Reader:
     """What a query asks; ``select`` is as it was written, for messages, and ``tree`` has its names resolved."""
 
     def __init__(self, select: exp.Select, names: Names, roles: Roles, told: Collection[str]) -> None:
-        self._select, self._names, self._told = select, names, told
+        self._select, self._names = select, names
         self._tree = names.resolved(select)
         self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
-        items = [item.this for item in self._tree.expressions]
-        self._outputs = list(zip(items, statement.titles(select), strict=True))
-        self._measured = next(item for item in items if is_measure(item))
-        self._groups = self._grouped()
+        self._aggregates = Aggregates(names.sides, self._types, told)
+        self._groups: dict[exp.Expr, int] = {}
+        self._sets = self._grouped()
 
-    def query(self) -> CountQuery:
+    def statement(self) -> Statement:
         """All of it."""
-        where = self._tree.args.get("where")
-        filters, terms, predicate = split(where.this if where else None, self._names.sides)
-        asked = CountQuery(
-            groups=tuple(self._groups.values()),
-            filters=filters,
-            terms=terms,
-            predicate=predicate,
-            shown=tuple(self._shown()),
-            measure=self._measure(),
-            lookups=self._names.joined(self._tree),
-            having=self._having(),
-            order=tuple(self._order()),
+        where, having = self._tree.args.get("where"), self._tree.args.get("having")
+        outputs = tuple(self._outputs())
+        over = self._over(having.this, "HAVING") if having else None
+        order = tuple(self._order(outputs))
+        groups = tuple(self._group(own) for own in self._groups)
+        asked = Statement(
+            Scope(groups, where.this if where else None, self._names.joined, self._names.sides),
+            self._sets,
+            tuple(self._aggregates.asked),
+            outputs,
+            over,
+            order,
             **statement.limits(self._select),
         )
-        return asked if asked.is_exact else asked.told_apart()
+        if len(asked.asked) > MOST_ASKED:
+            raise UsageError(f"more than {MOST_ASKED} aggregate functions in one query are not supported")
+        for question in asked.questions:
+            assert question  # noqa: S101 (each can be put, or is refused here)
+        return asked
 
-    def _both(self, clause: str) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-        """The items of a clause as written and resolved."""
-        if self._select.args.get(clause):
-            yield from zip(self._select.args[clause].expressions, self._tree.args[clause].expressions, strict=True)
+    def _group(self, own: exp.Expr) -> Group:
+        sides = sides_of(own, self._names.sides)
+        if len(sides) != 1:
+            why = "quasi-identifiers and sensitive columns together are" if sides else "a constant is"
+            raise UsageError(f"GROUP BY {text(own)}: {why} not supported")
+        return Group(next(iter(sides)), own, self._types.get(own.name, "VARCHAR"))
 
-    def _measure(self) -> Measure:
-        """COUNT(*), or SUM, AVG and the like of a numeric column."""
-        kind, name = MEASURES[type(self._measured)], self._measured.this.name
-        if kind == "count":
-            return Measure()
-        written = text(next(item.unalias() for item in self._select.expressions if is_measure(item.unalias())))
-        side, known = self._names.sides[name], self._types.get(name, "")
-        if side == "qi" and kind in ("min", "max"):
-            raise UsageError(f"{written} is not supported; select columns and COUNT(*)")
-        if not known or (side == "sa" and kind not in self._told):
-            raise UsageError(f"{written}: only quasi-identifiers of the release can be added up")
-        if known.split("(")[0] not in NUMERIC.split():
-            raise UsageError(f"{written}: {name} is {known}, not a number")
-        return Measure(kind, name, side)
+    # GROUP BY ---
 
-    def _grouped(self) -> dict[str, Group]:
-        """The columns of GROUP BY by name, called as the answer calls them; g_0, .. where it does not show them."""
-        shown = {item.name: name for item, name in self._outputs if isinstance(item, exp.Column)}
-        found: dict[str, Group] = {}
-        for written, item in self._both("group"):
-            if not isinstance(item, exp.Column):
-                raise statement.not_grouped(written)
-            output, known = shown.get(item.name, f"g_{len(found)}"), self._types.get(item.name, "VARCHAR")
-            found.setdefault(item.name, Group(self._names.sides[item.name], item.name, output, known))
+    def _grouped(self) -> tuple[tuple[int, ...], ...]:
+        """The grouping sets, by the numbers of their groups."""
+        clause = self._tree.args.get("group")
+        if clause is None:
+            return ((),)
+        items = clause.expressions
+        if clause.args.get("all"):
+            items = [item.unalias() for item in self._tree.expressions]
+            items = [item for item in items if not list(statement.aggregates(item))]
+            items = [item for item in items if any(item.find_all(exp.Column))] or items
+        sets: Sets = [()]
+        for item in items:
+            sets = [left + right for left in sets for right in _sets(item)]
+            if len(sets) > MOST_SETS:
+                raise UsageError(f"GROUP BY asks for more than {MOST_SETS} grouping sets")
+        return tuple(tuple(dict.fromkeys(self._rank(own) for own in one)) for one in sets)
+
+    def _rank(self, own: exp.Expr) -> int:
+        found = self._groups.setdefault(own.unnest(), len(self._groups))
+        self._group(own.unnest())
         return found
 
-    def _shown(self) -> Iterator[tuple[Group | None, str]]:
-        """The answer's columns in order: a group, or None for what is measured, and the name."""
-        for item, name in self._outputs:
-            if item is not self._measured and item.name not in self._groups:
-                raise UsageError(f"column {item.name!r} must stand in GROUP BY")
-            yield None if item is self._measured else self._groups[item.name], name
+    # What is made of the answers ---
 
-    def _having(self) -> exp.Expr | None:
-        """HAVING over the answer's count and groups."""
-        places = {name: f"g_{i}" for i, name in enumerate(self._groups)}
-        written, clause = self._select.args.get("having"), self._tree.args.get("having")
-        for item in written.find_all(exp.Column) if written else ():
-            if self._names.called(item.name) in self._groups and fold(item.name) not in statement.grouped(self._select):
-                raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
+    def _outputs(self) -> Iterator[Output]:
+        names = set()
+        for written, item in zip(self._select.expressions, self._tree.expressions, strict=True):
+            title = written.alias or (written.name if isinstance(written, exp.Column) else "")
+            if title and fold(title) in names:
+                raise UsageError(f"two columns of the answer are called {title!r}; give one an alias")
+            names.add(fold(title))
+            yield Output(written.alias, self._over(item.unalias(), "SELECT"), text(written.unalias()))
+
+    def _over(self, root: exp.Expr, clause: str) -> exp.Expr:
+        """An expression with groups and aggregate functions as columns of the answer."""
+        kinds = {type(own) for own in self._groups}
 
         def rename(node: exp.Expr) -> exp.Expr:
-            if node == self._measured:
-                return column(COUNT)
-            if isinstance(node, exp.Column) and node.name in places:
-                return column(places[node.name])
-            if isinstance(node, exp.Column | exp.AggFunc | exp.Star):
-                raise UsageError(f"HAVING {text(node)} is not what the query asks for")
+            if type(node) in kinds and node in self._groups:
+                return column(f"g_{self._groups[node]}")
+            if isinstance(node, (exp.Filter, *AGGREGATES)):
+                return self._aggregates.expression(node, lambda number: column(f"a_{number}"))
+            if isinstance(node, exp.Column):
+                where = "; use WHERE" if clause == "HAVING" else ""
+                raise UsageError(
+                    f"{clause} {text(root)}: column {node.name!r} must stand in GROUP BY, or in COUNT or SUM{where}"
+                )
             return node
 
-        return clause.this.transform(rename) if clause else None
+        return root.copy().transform(rename)
 
-    def _order(self) -> Iterator[exp.Ordered]:
+    def _order(self, outputs: Sequence[Output]) -> Iterator[exp.Ordered]:
         """ORDER BY over the answer's columns."""
-        places = {name: f"g_{i}" for i, name in enumerate(self._groups)}
-        for written, item in self._both("order"):
-            key = COUNT if item.this == self._measured else places.get(item.this.name)
-            if key is None:
-                raise statement.not_ordered(written.this)
-            yield exp.Ordered(**{**item.args, "this": column(key)})
+        clause = self._tree.args.get("order")
+        for item in clause.expressions if clause else ():
+            keys = [self._over(item.this, "ORDER BY")]
+            if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
+                keys = [output.expression for output in outputs]
+            for key in keys:
+                if not any(key.find_all(exp.Column)):
+                    raise UsageError(f"ORDER BY {text(item.this)}: by a constant nothing is sorted")
+                yield exp.Ordered(**{**item.args, "this": key.copy()})
+
+
+def _sets(item: exp.Expr) -> Sets:
+    """The grouping sets of an item of GROUP BY."""
+    parts = item.expressions
+    if isinstance(item, exp.GroupingSets):
+        return [one for part in parts for one in _sets(part)]
+    if isinstance(item, exp.Rollup | exp.Cube):
+        units = [_unit(part) for part in parts]
+        chosen = (
+            [range(n) for n in range(len(units), -1, -1)]
+            if isinstance(item, exp.Rollup)
+            else [one for n in range(len(units), -1, -1) for one in itertools.combinations(range(len(units)), n)]
+            if 2 ** len(units) <= MOST_SETS
+            else [()] * (MOST_SETS + 1)
+        )
+        return [tuple(own for i in one for own in units[i]) for one in chosen]
+    return [_unit(item)]
+
+
+def _unit(item: exp.Expr) -> tuple[exp.Expr, ...]:
+    return tuple(item.expressions) if isinstance(item, exp.Tuple) else (item.unnest(),)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from privsql.answers.asked import Asked, Output, Scope, Statement
+from privsql.answers.functions import COMPARISONS, CONNECTIVES, short
 from privsql.answers.names import Names
-from privsql.answers.question import CountQuery
-from privsql.answers.statement import COMPARISONS, CONNECTIVES, is_count, parsed, reading, short, titles
+from privsql.answers.question import Measure
+from privsql.answers.statement import is_count, parsed, reading
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
@@ -27,14 +29,14 @@ CONSTANT = (exp.Literal, exp.Neg, exp.Cast, exp.DataType, exp.Boolean, exp.Null)
 NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for them
 
 
-def read(sql: str, roles: Roles, release: str) -> CountQuery:
+def read(sql: str, roles: Roles, release: str) -> Statement:
     """Take a query apart; ``UsageError`` names what is not supported.
 
     >>> from privsql.engine.roles import Field, Roles
     >>> roles = Roles((), (Field("pages", "INTEGER[]"),))
     >>> query = read("SELECT COUNT(*) FROM t WHERE list_contains(pages, 7) AND len(pages) > 2", roles, "t")
-    >>> query.filters["sa"][0].sql(dialect="duckdb")
-    'ARRAY_CONTAINS("items", 7) AND LENGTH("items") > 2'
+    >>> [part.sql(dialect="duckdb") for part in query.questions[0].filters["sa"]]
+    ['ARRAY_CONTAINS("items", 7)', 'LENGTH("items") > 2']
     """
     with reading(sql):
         select = parsed(sql)
@@ -46,12 +48,14 @@ def read(sql: str, roles: Roles, release: str) -> CountQuery:
             raise UsageError("select COUNT(*) and nothing else")
         where = select.args.get("where")
         _check(where.this if where else exp.true(), roles.sensitive[0].name)
-        names.check(select)
         where = names.resolved(select).args.get("where")
-    condition = where.this if where else exp.true()
+        condition = exp.paren(where.this if where else exp.true(), copy=False)
     for item in list(condition.find_all(exp.Column)):
         item.replace(column(ITEMS))
-    return CountQuery((), {"qi": [], "sa": [condition]}, {"qi": [], "sa": []}, None, ((None, titles(select)[0]),))
+    output = Output(select.expressions[0].alias, column("a_0"), "COUNT(*)")
+    return Statement(
+        Scope(where=condition.this, sides={ITEMS: "sa"}), ((),), (Asked(Measure(), None, "COUNT(*)"),), (output,)
+    )
 
 
 def _check(node: exp.Expr, own: str) -> None:

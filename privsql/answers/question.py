@@ -11,56 +11,86 @@ from privsql.engine.sqlfiles import column, every, fill, named, table
 from privsql.model.estimate import Estimate, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.engine.database import Relations
 
 Side = Literal["qi", "sa"]
+Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct"]
+COUNTS = ("count", "distinct")  # are 0 of nothing
+AGGREGATES: dict[str, type[exp.AggFunc]] = {
+    "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
+}  # fmt: skip
 EXACT = "the release holds the exact answer"
 LOOKUPS = "lookups"  # the database of an analyst's own tables
-COUNT = "count"  # the column of the answer that ORDER BY and HAVING mean by COUNT(*)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A grouping column: which side it is on, its own name, and the name that it has in the answer."""
+    """What an answer is grouped by: an expression over columns of one side, and its type as the engine names it."""
 
     side: Side
-    column: str
-    output: str
+    own: exp.Expr
     type: str = "VARCHAR"
 
     @property
+    def column(self) -> str:
+        """The name of the column that it is; empty for any other expression."""
+        return self.own.name if isinstance(self.own, exp.Column) else ""
+
+    @property
     def expression(self) -> exp.Expr:
-        """The column; points in time as text, because Python knows neither infinity nor all years of SQL."""
-        own = column(self.column)
-        return exp.cast(own, "VARCHAR") if self.type.startswith(("DATE", "TIME")) else own
+        """The expression, as text where ``as_text`` says so."""
+        return exp.cast(self.own, "VARCHAR") if as_text(self.type) else self.own
+
+
+def as_text(kind: str) -> bool:
+    """Whether values of a type travel as text: Python knows neither infinity nor all years of SQL."""
+    return kind.startswith(("DATE", "TIME", "INTERVAL", "UUID"))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is asked for: ``count``, ``sum`` or ``avg`` of a numeric quasi-identifier, or, where the release can tell,
-    ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column.
+    """What is asked for: ``count``, or ``sum`` or ``avg`` of ``of`` over quasi-identifiers; where the release can tell,
+    ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column; and, where no sensitive column is in the question,
+    ``min``, ``max``, ``median`` and ``distinct`` (the number of different values).
     """
 
-    kind: Literal["count", "sum", "avg", "min", "max"] = "count"
-    column: str | None = None
+    kind: Kind = "count"
+    of: exp.Expr | None = None
     side: Side = "qi"
 
     @property
+    def column(self) -> str | None:
+        """The name of the column that is measured, if it is one."""
+        return self.of.name if isinstance(self.of, exp.Column) else None
+
+    @property
     def amount(self) -> exp.Expr | None:
-        """The quasi-identifier to add up; None for a count."""
-        return column(self.column) if self.column is not None and self.side == "qi" else None
+        """The expression over quasi-identifiers to add up; None for a count."""
+        return self.of if self.side == "qi" else None
+
+    @property
+    def function(self) -> exp.Expr:
+        """The aggregate function of SQL."""
+        if self.kind == "count":
+            return exp.Count(this=exp.Star())
+        if self.kind == "distinct":
+            return exp.Count(this=exp.Distinct(expressions=[self.of]))
+        return AGGREGATES[self.kind](this=self.of)
 
     @property
     def nothing(self) -> tuple[float | None, float | None, float | None, float | None]:
         """Estimate, std_error, low and high where no record can match: 0 for a count, NULL else, as in SQL."""
-        return (0.0, 0.0, 0.0, 0.0) if self.kind == "count" else (None, None, None, None)
+        return (0.0, 0.0, 0.0, 0.0) if self.kind in COUNTS else (None, None, None, None)
 
 
 @dataclass(frozen=True)
 class Lookup:
     """A table of the analyst's own, joined to the release on quasi-identifiers: (its column, the release's column).
 
-    ``table``: where its copy lies in database ``lookups``; ``names``: how the query calls it.
+    ``table``: where its copy lies in database ``lookups``; ``names``: how the query calls it; ``kept``: whether records
+    that it has no row for stay (LEFT JOIN).
     """
 
     table: str
@@ -68,6 +98,7 @@ class Lookup:
     alias: str
     keys: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
+    kept: bool = False
 
     def inside(self, name: str) -> str:
         """The name of a column of the lookup beside those of the release."""
@@ -79,21 +110,15 @@ class CountQuery:
     """A count query taken apart.
 
     ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
-    ``predicate``: the rest over the terms' names, None if there is none. ``shown``: the answer's columns in order,
-    (group or None for the measure, output name). ``having``, ``order``, ``limit``, ``offset`` are over the answer.
+    ``predicate``: the rest over the terms' names, None if there is none.
     """
 
     groups: tuple[Group, ...]
     filters: dict[Side, list[exp.Expr]]
     terms: dict[Side, list[tuple[str, exp.Expr]]]
-    predicate: exp.Expr | None
-    shown: tuple[tuple[Group | None, str], ...]
+    predicate: exp.Expr | None = None
     measure: Measure = Measure()
     lookups: tuple[Lookup, ...] = ()
-    having: exp.Expr | None = None
-    order: tuple[exp.Ordered, ...] = ()
-    limit: int | None = None
-    offset: int | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -124,7 +149,11 @@ class CountQuery:
             alias = f"lookup_{i}"  # the query's own alias could be qit, too
             joined = joined.select(*(named(column(c, alias), lookup.inside(c)) for c in lookup.columns))
             on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
-            joined = joined.join(table(lookup.table, LOOKUPS, "main").as_(alias), on=exp.and_(*on), join_type="inner")
+            joined = joined.join(
+                table(lookup.table, LOOKUPS, "main").as_(alias),
+                on=exp.and_(*on),
+                join_type="left" if lookup.kept else "inner",
+            )
         return joined.subquery("qit")
 
 
@@ -139,12 +168,10 @@ def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
     return [named(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
-def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
-    """The SQL of an answer that ``records``, the published table, holds exactly."""
-    amount = query.measure.amount
-    kinds: dict[str, type[exp.AggFunc]] = {"count": exp.Count, "sum": exp.Sum, "avg": exp.Avg}
-    measure = kinds[query.measure.kind](this=exp.Star() if amount is None else amount)
+def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
+    """The SQL of an answer that ``records``, the published table, holds exactly; ``functions``: in place of its own."""
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
+    asked = functions or [query.measure.function]
     return fill(
         "query/exact",
         {
@@ -152,7 +179,7 @@ def exact_statement(query: CountQuery, records: exp.Table) -> exp.Query:
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
             "filter": every(condition),
-            "measure": [named(measure, "n")],
+            "measure": [named(function, f"a_{i}") for i, function in enumerate(asked)],
         },
     )
 

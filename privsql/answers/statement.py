@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from privsql.answers.functions import AGGREGATES
+from privsql.answers.functions import check as check_kinds
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import UsageError
-from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,19 +24,7 @@ WRITTEN = {
     "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
     "sample": "USING SAMPLE", "laterals": "LATERAL", "pivots": "PIVOT", "into": "INTO",
 }  # fmt: skip
-COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
-WHERE = (
-    *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
-    exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.DataType,
-    exp.DataTypeParam,
-)  # fmt: skip
-HAVING = (
-    *CONNECTIVES, *COMPARISONS, exp.Between, exp.Literal, exp.Neg, exp.Column, exp.Identifier, exp.Count, exp.Star
-)  # fmt: skip
-MEASURES: dict[type[exp.Expr], Literal["count", "sum", "avg", "min", "max"]] = {
-    exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"
-}  # fmt: skip
+SETS = (exp.GroupingSets, exp.Rollup, exp.Cube)
 STUMBLES = (AttributeError, LookupError, TypeError, ValueError)  # what the parser ends in on some texts: SHOW alone
 DEEPEST = 200  # expressions inside each other: Python's stack ends near 300 when they are written as SQL
 CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without going deeper
@@ -119,80 +108,63 @@ def _from_last(select: exp.Select) -> exp.Select:
 def check(select: exp.Select) -> None:
     """``UsageError`` for what is not supported in a clause."""
     limits(select)
-    _check_outputs(select)
-    _check_groups(select)
-    _check_kinds(select.args.get("where"), WHERE)
-    _check_having(select)
+    for item in select.expressions:
+        check_kinds("SELECT", item.unalias(), aggregates=True)
+    if not any(list(aggregates(item)) for item in select.expressions):
+        raise UsageError("select COUNT(*), or SUM or AVG, not columns alone")
+    for name, several in (("where", False), ("having", True)):
+        clause = select.args.get(name)
+        if clause:
+            check_kinds(name.upper(), clause.this, aggregates=several)
+    for item in group_items(select):
+        check_kinds("GROUP BY", item)
     order = select.args.get("order")
     for item in order.expressions if order else ():
         if item.args.get("with_fill"):
             raise UsageError("ORDER BY .. WITH FILL is not supported")
-        if not (isinstance(item.this, exp.Column) or is_measure(item.this) or _is_position(item.this, select)):
-            raise not_ordered(item.this)
+        if not isinstance(item.this, exp.Var):  # ORDER BY ALL
+            check_kinds("ORDER BY", item.this, aggregates=True)
 
 
-def _check_outputs(select: exp.Select) -> None:
-    items = [item.unalias() for item in select.expressions]
-    for item in items:
-        if not is_measure(item) and not isinstance(item, exp.Column):
-            raise UsageError(f"{text(item)} is not supported; select columns and COUNT(*)")
-    measures = [text(item) for item in items if is_measure(item)]
-    if len(measures) != 1:
-        raise UsageError(f"select COUNT(*), or SUM or AVG, once, not {', '.join(measures) or 'columns alone'}")
-    names = [fold(name) for name in titles(select)]
-    for item, name in zip(items, names, strict=True):
-        if names.count(name) > 1 or (name in FIGURES and not is_measure(item)):
-            raise UsageError(f"two columns of the answer are called {name!r}; give one an alias")
-
-
-def _check_groups(select: exp.Select) -> None:
+def group_items(select: exp.Select) -> Iterator[exp.Expr]:
+    """What stands in GROUP BY, inside GROUPING SETS, ROLLUP and CUBE, too; ``UsageError`` for other forms of it."""
     clause = select.args.get("group")
     for key, value in clause.args.items() if clause else ():
-        if value and key != "expressions":
+        if value and key not in ("expressions", "all"):
             raise UsageError(f"GROUP BY {key.replace('_', ' ').upper()} is not supported")
-    for item in clause.expressions if clause else ():
-        if not isinstance(item, exp.Column) and not _is_position(item, select):
-            raise not_grouped(item)
+    rest = list(clause.expressions)[::-1] if clause else []
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (*SETS, exp.Tuple, exp.Paren)):
+            rest += list(item.iter_expressions())[::-1]
+        else:
+            yield item
+
+
+def aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
+    """The outermost aggregate functions in an expression, each with its FILTER."""
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, (exp.Filter, *AGGREGATES)):
+            yield node
+        else:
+            rest += list(node.iter_expressions())[::-1]
 
 
 def grouped(select: exp.Select) -> set[str]:
     """The names that stand in GROUP BY, in small letters."""
-    clause = select.args.get("group")
-    return {fold(item.name) for item in clause.expressions if isinstance(item, exp.Column)} if clause else set()
+    return {fold(item.name) for item in group_items(select) if isinstance(item, exp.Column)}
 
 
-def _check_having(select: exp.Select) -> None:
-    clause = select.args.get("having")
-    _check_kinds(clause, HAVING)
-    alias = next(item.alias for item in select.expressions if is_measure(item.unalias()))
-    known = grouped(select)
-    for item in clause.find_all(exp.Count, exp.Column) if clause else ():
-        if isinstance(item, exp.Count) and not is_count(item):
-            raise UsageError(f"HAVING {text(item)} is not what the query asks for")
-        if not isinstance(item, exp.Column) or fold(item.name) in known:
-            continue
-        if item.table or fold(item.name) != fold(alias):
-            raise UsageError(f"HAVING {text(item)}: only COUNT(*) and columns of GROUP BY can stand there; use WHERE")
-
-
-def _check_kinds(clause: exp.Where | exp.Having | None, kinds: tuple[type[exp.Expr], ...]) -> None:
-    if clause is None:
-        return
-    for node in clause.this.walk():
-        if type(node) not in kinds:
-            raise UsageError(f"{clause.key.upper()}: {short(node, type(node).__name__)} is not supported")
-        if isinstance(node, exp.Cast) and any(node.find_all(exp.Column)):
-            raise UsageError(f"{clause.key.upper()}: {text(node)}: only constants can be cast")
-
-
-def _is_position(item: exp.Expr, select: exp.Select) -> bool:
-    """Whether it names an output by its position."""
+def position(item: exp.Expr, number: int) -> int | None:
+    """The place of the output that a position names, from 0; None for what is no position."""
     if not isinstance(item, exp.Literal) or item.is_string:
-        return False
+        return None
     place = whole_number(item)
-    if place is None or not 1 <= place <= len(select.expressions):
+    if place is None or not 1 <= place <= number:
         raise UsageError(f"position {item.this} is not in the select list")
-    return True
+    return place - 1
 
 
 def limits(select: exp.Select) -> dict[str, int | None]:
@@ -216,35 +188,3 @@ def is_count(item: exp.Expr) -> bool:
     """Whether it is COUNT(*)."""
     plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
     return plain and not any(item.this.args.values())
-
-
-def is_measure(item: exp.Expr) -> bool:
-    """Whether it is COUNT(*), or SUM, AVG and the like of a column."""
-    added = type(item) in MEASURES and not isinstance(item, exp.Count) and isinstance(item.this, exp.Column)
-    return is_count(item) or (added and not item.expressions)
-
-
-def titles(select: exp.Select) -> list[str]:
-    """What the columns of the answer are called."""
-    return [item.alias or MEASURES.get(type(item)) or item.name for item in select.expressions]
-
-
-def not_grouped(item: exp.Expr) -> UsageError:
-    """The error for an item of GROUP BY that is no column."""
-    return UsageError(f"GROUP BY {text(item)} is not supported; group by columns")
-
-
-def not_ordered(item: exp.Expr) -> UsageError:
-    """The error for an item of ORDER BY that is not in the answer."""
-    return UsageError(f"ORDER BY {text(item)} is not supported; order by columns of the answer or COUNT(*)")
-
-
-def text(item: exp.Expr) -> str:
-    """An expression as SQL."""
-    return item.sql(dialect=DIALECT)
-
-
-def short(item: exp.Expr, else_: str | None = None) -> str:
-    """An expression as SQL; where that is long, its beginning, or ``else_``."""
-    written = text(item)
-    return written if len(written) < 60 else else_ or f"{written[:57]}..."

@@ -154,8 +154,8 @@ class Locked(Container, Protocol):
     A tree's tables that name no database are those of the database that the session was opened for.
     """
 
-    def binds(self, sql: str) -> None:
-        """``UsageError`` unless the text is one SELECT that the engine itself would run."""
+    def binds(self, sql: str) -> list[Field]:
+        """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
         """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""

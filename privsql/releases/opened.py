@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from sqlglot import exp
 
-from privsql.answers.answer import Answer, present
-from privsql.answers.missing import rests_on, touching, widened
+from privsql.answers.answer import Answer
+from privsql.answers.evaluation import Asking
+from privsql.answers.present import Presented
 from privsql.answers.question import LOOKUPS
 from privsql.engine import sqlfiles
 from privsql.engine.open import locked
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from privsql.answers.question import CountQuery
+    from privsql.answers.question import Lookup
     from privsql.engine.database import Locked
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
@@ -139,21 +140,30 @@ class Release:
 
     def _answer(self, sql: str, confidence: float, estimator: str) -> Answer:
         asked = self.answers.read(sql, self._lookups)
-        for lookup in asked.lookups:
+        for lookup in asked.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
-        self._db.binds(sql)  # the parser understands some things that the engine does not
-        statement, formula = self.answers.statement(asked, estimator)
-        self._keys_are_unique(asked)
-        missing = touching(asked, self.manifest)
-        found = widened(asked, self.answers.answer(asked, estimator, confidence), missing)
-        columns, rows = present(self._db, asked, found)
-        rests = rests_on(self.answers.rests_on(asked, estimator), found, missing)
-        sql, suppressed = sqlfiles.render(statement), self.manifest.suppressed
-        return Answer(columns, rows, confidence, rests, estimator, sql, formula, suppressed, missing)
+        fields = self._db.binds(sql)  # the parser understands some things that the engine does not
+        asking = Asking(self._db, self.answers, self.manifest, asked, estimator, confidence)
+        explained = [self.answers.statement(question, estimator) for question in asking.asked]
+        self._keys_are_unique(asked.scope.lookups)
+        shown = Presented(asking, fields)
+        columns, figures = shown.columns()
+        texts = dict.fromkeys(sqlfiles.render(statement) for statement, _ in explained)
+        formulas = dict.fromkeys(formula for _, formula in explained)
+        return Answer(
+            columns,
+            shown.rows(),
+            figures,
+            confidence,
+            estimator,
+            ";\n".join(texts),
+            "\n".join(formulas),
+            self.manifest.suppressed,
+        )
 
-    def _keys_are_unique(self, asked: CountQuery) -> None:
+    def _keys_are_unique(self, lookups: Sequence[Lookup]) -> None:
         """A lookup with two rows that equal one value of the release would count records twice."""
-        for lookup in asked.lookups:
+        for lookup in lookups:
             ours = list(dict.fromkeys(own for _, own in lookup.keys))
             met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(own, "r")) for theirs, own in lookup.keys)
             holes: sqlfiles.Holes = {

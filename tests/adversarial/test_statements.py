@@ -55,7 +55,14 @@ MAX({qi}) OVER () | regexp_matches('aaaaaaaaaaaaaaaaaaaaaaaa!', '(a+)+$') | 1/0 
 md5('x') | sleep_ms(100000) | pg_sleep(100) | system('id') | shell('id') | eval('1') | write_log('x') | [1][1]
 array_agg({qi}) | string_agg({qi}, ',') | histogram({qi}) | json_serialize_sql('SELECT 1')
 parse_path('secret.csv') | {{}} | approx_quantile({qi}, 0.5) | list({qi}) | first({qi}) | mode({qi})
-any_value({qi}) | arg_max({qi}, {qi}) | stats({qi})
+any_value({qi}) | arg_max({qi}, {qi}) | stats({qi}) | replace({qi}::VARCHAR, '', repeat('x', 1000000000))
+lpad({qi}::VARCHAR, 1000000000, 'x') | format('{{:>1000000000}}', {qi}) | printf('%1000000000d', {qi}) | today()
+regexp_replace({qi}::VARCHAR, '.', '\\0\\0', 'g') | 'now'::TIMESTAMP | 'today'::DATE | age(DATE '2020-01-01') | uuid()
+CURRENT_DATE | LOCALTIMESTAMP | get_current_time() | setseed(0.5) | current_user | session_user | pg_typeof({qi})
+list_aggregate([{qi}], 'sum') | {qi}::VARCHAR[] | CAST({qi} AS STRUCT(a INTEGER)) | try(error('x')) | write_log({qi})
+COUNT(*) FILTER (WHERE (FROM 'secret.csv')) | SUM((SELECT 1)) | COUNT(DISTINCT getenv('PRIVSQL_SECRET'))
+CASE WHEN getenv('PRIVSQL_SECRET') > '' THEN 1 END | GROUPING({qi}) | CASE {qi} WHEN (FROM 'secret.csv') THEN 1 END
+'x' || repeat('x', 100000000000) | coalesce({qi}, (SELECT content FROM read_text('secret.csv'))) | bit_count({qi})
 """
 WHOLE = """
 COPY {table} TO 'out.csv' | COPY (SELECT 1) TO 'out.parquet' | EXPORT DATABASE 'out' | IMPORT DATABASE 'out'
@@ -91,6 +98,9 @@ FORMS = {
         "SELECT SUM({hostile}) FROM {table}",
         "SELECT COUNT(*) FROM {table} LIMIT {hostile}",
         "SELECT {qi} AS {hostile}, COUNT(*) FROM {table} GROUP BY {qi}",
+        "SELECT {hostile} AS h, COUNT(*) AS n FROM {table} GROUP BY ALL ORDER BY ALL",
+        "SELECT COUNT(*) FILTER (WHERE {hostile}) AS n, COUNT(*) / {hostile} AS m FROM {table}",
+        "SELECT COUNT(*) FROM {table} GROUP BY ROLLUP ({qi}, {hostile})",
     ],
     "whole": ["{hostile}", "{hostile};", "/* */ {hostile}", "SELECT COUNT(*) FROM {table}; {hostile}", "({hostile})"],
 }

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.parse import COUNT, CountQuery, read
+from privsql.answers.asked import Statement
+from privsql.answers.parse import read
 from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share
@@ -22,6 +23,8 @@ from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from privsql.answers.question import CountQuery
 
 FEW = settings(max_examples=share(300), deadline=None, derandomize=True)
 ROLES = Roles(
@@ -37,14 +40,29 @@ ROLES = Roles(
 )
 
 
-def taken_apart(sql: str) -> CountQuery:
+COUNT = "count"
+
+
+def taken_apart(sql: str) -> Statement:
     """The query over the release ``survey``."""
     return read(sql, ROLES, "survey")
 
 
+def question(sql: str) -> CountQuery:
+    """What its first aggregate function asks."""
+    return taken_apart(sql).questions[0]
+
+
 def where(condition: str) -> CountQuery:
     """A plain count under a condition."""
-    return taken_apart(f"SELECT COUNT(*) FROM survey WHERE {condition}")
+    return question(f"SELECT COUNT(*) FROM survey WHERE {condition}")
+
+
+def shown(query: Statement) -> list[tuple[str | None, str]]:
+    """The columns of the answer: the column that it is grouped by, or None for the count, and its name."""
+    groups = {f"g_{i}": group.column for i, group in enumerate(query.scope.groups)}
+    found = [(groups.get(output.expression.name), output) for output in query.outputs]
+    return [(group, output.alias or (COUNT if group is None else output.written)) for group, output in found]
 
 
 def texts(parts: list[exp.Expr]) -> list[str]:
@@ -78,15 +96,15 @@ def refusal(sql: str) -> str:
 )
 def test_a_plain_count_has_no_parts_and_is_exact(sql: str) -> None:
     """Whatever case, alias, comment or order of clauses."""
-    query = taken_apart(sql)
+    query, statement = question(sql), taken_apart(sql)
     assert query.groups == ()
     assert query.filters == {"qi": [], "sa": []}
     assert query.terms == {"qi": [], "sa": []}
     assert query.predicate is None
-    assert query.having is None
-    assert query.order == ()
-    assert (query.limit, query.offset) == (None, None)
-    assert query.shown == ((None, COUNT),)
+    assert statement.having is None
+    assert statement.order == ()
+    assert (statement.limit, statement.offset) == (None, None)
+    assert shown(statement) == [(None, COUNT)]
     assert query.is_exact
 
 
@@ -97,11 +115,9 @@ def test_two_spellings_of_one_query_are_the_same_query() -> None:
     )
     other = """select Age, count( * ) -- how many
         from SURVEY where AGE>3 and JOB='x' or not SEX is null group by 1 having count(*) > 2;"""
-    assert taken_apart(one).predicate == taken_apart(other).predicate
+    assert question(one).predicate == question(other).predicate
     assert taken_apart(one).having == taken_apart(other).having
-    assert [(g.side, g.column) for g in taken_apart(one).groups] == [
-        (g.side, g.column) for g in taken_apart(other).groups
-    ]
+    assert [(g.side, g.column) for g in question(one).groups] == [(g.side, g.column) for g in question(other).groups]
 
 
 def test_the_release_may_have_any_name() -> None:
@@ -112,7 +128,7 @@ def test_the_release_may_have_any_name() -> None:
         ("größe", "größe"),
         ('a"b', '"a""b"'),
     ):
-        assert read(f"SELECT COUNT(*) FROM {written} WHERE age > 3", ROLES, name).is_exact
+        assert read(f"SELECT COUNT(*) FROM {written} WHERE age > 3", ROLES, name).questions[0].is_exact
 
 
 # Splitting ------------------------------------------------------------------------------------------------------------
@@ -231,7 +247,7 @@ def truth() -> Iterator[duckdb.DuckDBPyConnection]:
 @given(condition=trees(ATOMS))
 def test_the_parts_together_say_what_the_condition_says(truth: duckdb.DuckDBPyConnection, condition: str) -> None:
     """Filters, and the predicate with its terms put back, select the same rows of the truth table as the condition."""
-    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t")
+    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
     terms = dict([*query.terms["qi"], *query.terms["sa"]])
 
     def put_back(node: exp.Expr) -> exp.Expr:
@@ -251,7 +267,7 @@ def test_the_parts_together_say_what_the_condition_says(truth: duckdb.DuckDBPyCo
 @given(condition=trees(ATOMS))
 def test_every_part_is_about_one_side(condition: str) -> None:
     """No filter and no term sees the other side; terms have names of their own, each used in the predicate."""
-    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t")
+    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
     own = {"qi": {"p", "q"}, "sa": {"x", "y"}}
     for side in ("qi", "sa"):
         for part in [*query.filters[side], *(part for _, part in query.terms[side])]:
@@ -293,16 +309,20 @@ AGE, JOB = ("qi", "age", "age"), ("sa", "job", "job")
 def test_groups_by_name_alias_and_position(sql: str, groups: tuple[tuple[str, str, str], ...]) -> None:
     """In the order of GROUP BY, by side and true name; shown under the name that the query gives."""
     query = taken_apart(sql)
-    assert [(group.side, group.column) for group in query.groups] == [(side, column) for side, column, _ in groups]
+    assert [(group.side, group.column) for group in query.scope.groups] == [
+        (side, column) for side, column, _ in groups
+    ]
     names = {column: name for _, column, name in groups}
-    for group, name in query.shown:
-        assert name.lower() == (COUNT if group is None else names[group.column].lower())
+    for group, name in shown(query):
+        assert name.lower().split(".")[-1].strip('"').replace('""', '"') == (
+            COUNT if group is None else names[group].lower()
+        )
 
 
 def test_columns_are_shown_in_the_order_of_the_select_list() -> None:
     """Under their aliases, the count where it stands."""
     query = taken_apart("SELECT job AS j, COUNT(*) AS n, age FROM survey GROUP BY age, j")
-    assert [(group and group.column, name) for group, name in query.shown] == [
+    assert shown(query) == [
         ("job", "j"),
         (None, "n"),
         ("age", "age"),
@@ -312,7 +332,7 @@ def test_columns_are_shown_in_the_order_of_the_select_list() -> None:
 def test_one_column_may_be_shown_twice() -> None:
     """Under two names."""
     query = taken_apart("SELECT age, age AS again, COUNT(*) FROM survey GROUP BY age")
-    assert [(group and group.column, name) for group, name in query.shown] == [
+    assert shown(query) == [
         ("age", "age"),
         ("age", "again"),
         (None, COUNT),
@@ -329,8 +349,8 @@ def test_a_column_goes_before_an_alias_in_group_by() -> None:
 def test_a_group_may_be_shown_under_the_name_of_another() -> None:
     """``sex`` is shown as ``age``; the group ``age``, which is not shown, must not take its place."""
     query = taken_apart("SELECT sex AS age, COUNT(*) FROM survey GROUP BY sex, age")
-    assert [group.column for group in query.groups] == ["sex", "age"]
-    assert [(group and group.column, name) for group, name in query.shown] == [("sex", "age"), (None, COUNT)]
+    assert [group.column for group in query.scope.groups] == ["sex", "age"]
+    assert shown(query) == [("sex", "age"), (None, COUNT)]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +359,7 @@ def test_a_group_may_be_shown_under_the_name_of_another() -> None:
         "SELECT age, sex AS age, COUNT(*) FROM survey GROUP BY age, sex",
         "SELECT age, sex AS AGE, COUNT(*) FROM survey GROUP BY age, sex",
         "SELECT age AS n, COUNT(*) AS n FROM survey GROUP BY age",
-        "SELECT age AS count, COUNT(*) FROM survey GROUP BY age",
+        "SELECT age AS n, sex AS N, COUNT(*) FROM survey GROUP BY age, sex",
     ],
 )
 def test_two_columns_of_one_name_need_an_alias(sql: str) -> None:
@@ -360,7 +380,7 @@ def test_two_columns_of_one_name_need_an_alias(sql: str) -> None:
 )
 def test_exact_is_what_has_no_sensitive_column(sql: str, exact: bool) -> None:
     """In the condition or in the groups."""
-    assert taken_apart(sql).is_exact == exact
+    assert question(sql).is_exact == exact
 
 
 # After the count ------------------------------------------------------------------------------------------------------
@@ -384,9 +404,11 @@ def test_exact_is_what_has_no_sensitive_column(sql: str, exact: bool) -> None:
 def test_order_by_name_alias_position_and_count(clause: str, order: list[tuple[str, bool]]) -> None:
     """Each key is a group or the count, with its direction."""
     query = taken_apart(f"SELECT age AS a, job, COUNT(*) AS n FROM survey GROUP BY a, job ORDER BY {clause}")
-    found = [("count" if item.this.name == COUNT else "group", bool(item.args.get("desc"))) for item in query.order]
+    found = [
+        ("count" if item.this.unnest().name == "a_0" else "group", bool(item.args.get("desc"))) for item in query.order
+    ]
     assert found == order
-    assert len({item.this.name for item in query.order}) == len(order)
+    assert len({item.this.unnest().name for item in query.order}) == len(order)
 
 
 @each(
@@ -410,7 +432,7 @@ def test_order_by_a_group_that_is_not_shown() -> None:
     """As DuckDB allows."""
     query = taken_apart("SELECT COUNT(*) FROM survey GROUP BY age ORDER BY age DESC")
     assert [bool(item.args.get("desc")) for item in query.order] == [True]
-    assert query.order[0].this.name != COUNT
+    assert query.order[0].this.name == "g_0"
 
 
 @each(
@@ -444,7 +466,7 @@ def test_having_is_over_the_count(clause: str) -> None:
     """By COUNT(*) or by its alias."""
     query = taken_apart(f"SELECT age, COUNT(*) AS n FROM survey GROUP BY age HAVING {clause}")
     assert query.having is not None
-    assert {node.name for node in query.having.find_all(exp.Column)} == {COUNT}
+    assert {node.name for node in query.having.find_all(exp.Column)} == {"a_0"}
     assert not list(query.having.find_all(exp.Count))
 
 
@@ -501,7 +523,7 @@ FROM_CLAUSES = [
 SELECT_LISTS = [
     ("SELECT * FROM survey", "*"),
     ("SELECT *, COUNT(*) FROM survey", "*"),
-    ("SELECT survey.*, COUNT(*) FROM survey", "'*'"),
+    ("SELECT survey.*, COUNT(*) FROM survey", "*"),
     ("SELECT * EXCLUDE (age) FROM survey", "*"),
     ("SELECT COLUMNS(*), COUNT(*) FROM survey", "COLUMNS"),
     ("SELECT age FROM survey", "COUNT(*)"),
@@ -509,38 +531,18 @@ SELECT_LISTS = [
     ("SELECT DISTINCT age FROM survey", "DISTINCT"),
     ("SELECT DISTINCT COUNT(*) FROM survey", "DISTINCT"),
     ("SELECT DISTINCT ON (age) age, COUNT(*) FROM survey GROUP BY age", "DISTINCT"),
-    ("SELECT COUNT(DISTINCT age) FROM survey", "COUNT(DISTINCT age)"),
     ("SELECT COUNT(DISTINCT job) FROM survey", "COUNT(DISTINCT job)"),
-    ("SELECT COUNT(age) FROM survey", "COUNT(age)"),
-    ("SELECT COUNT(job) FROM survey", "COUNT(job)"),
-    ("SELECT COUNT(1) FROM survey", "COUNT(1)"),
-    ("SELECT COUNT(survey.*) FROM survey", "COUNT(survey.*)"),
-    ("SELECT COUNT(*), COUNT(*) FROM survey", "COUNT(*)"),
+    ("SELECT COUNT(survey.*) FROM survey", "*"),
     ("SELECT SUM(job) FROM survey", "SUM(job)"),
     ('SELECT SUM("Pay Grade") FROM survey', 'SUM("Pay Grade")'),
     ("SELECT AVG(sex), COUNT(*) FROM survey", "AVG(sex)"),
     ('SELECT AVG("select") FROM survey', 'AVG("select")'),
-    ("SELECT SUM(age + 1) FROM survey", "SUM(age + 1)"),
     ("SELECT SUM(DISTINCT age) FROM survey", "SUM(DISTINCT age)"),
-    ("SELECT MIN(age), COUNT(*) FROM survey", "MIN(age)"),
     ("SELECT MAX(job), COUNT(*) FROM survey", "MAX(job)"),
-    ("SELECT MEDIAN(age), COUNT(*) FROM survey", "MEDIAN(age)"),
     ("SELECT string_agg(job), COUNT(*) FROM survey", "job"),
     ("SELECT list(job), COUNT(*) FROM survey", "job"),
     ("SELECT first(job), COUNT(*) FROM survey", "job"),
-    ("SELECT COUNT(*) + 1 FROM survey", "COUNT(*) + 1"),
-    ("SELECT -COUNT(*) FROM survey", "-COUNT(*)"),
-    ("SELECT CAST(COUNT(*) AS DOUBLE) FROM survey", "CAST"),
-    ("SELECT COUNT(*)::INT FROM survey", "CAST"),
-    ("SELECT (COUNT(*)) FROM survey", "(COUNT(*))"),
-    ("SELECT 1, COUNT(*) FROM survey", "1"),
-    ("SELECT 'x', COUNT(*) FROM survey", "'x'"),
-    ("SELECT age + 1, COUNT(*) FROM survey GROUP BY age", "age + 1"),
-    ("SELECT lower(sex), COUNT(*) FROM survey GROUP BY sex", "LOWER"),
-    ("SELECT age > 30, COUNT(*) FROM survey GROUP BY 1", "age > 30"),
-    ("SELECT CASE WHEN age > 30 THEN 1 END AS old, COUNT(*) FROM survey GROUP BY old", "CASE"),
     ("SELECT (SELECT 1), COUNT(*) FROM survey", "SELECT 1"),
-    ("SELECT COUNT(*) FILTER (WHERE age > 3) FROM survey", "FILTER"),
     ("SELECT COUNT(*) OVER () FROM survey", "OVER"),
     ("SELECT COUNT(*), row_number() OVER (ORDER BY age) FROM survey", "OVER"),
     ("SELECT age, COUNT(*) FROM survey", "'age'"),
@@ -565,50 +567,21 @@ CONDITIONS = [
     ("NOT EXISTS (SELECT 1 FROM survey)", "SELECT 1"),
     ("EXISTS (FROM 'x.parquet')", "x.parquet"),
     ("age = (FROM read_csv('x.csv'))", "x.csv"),
-    ("lower(sex) = 'f'", "LOWER"),
-    ("length(job) > 3", "LENGTH"),
-    ("abs(age) = 3", "ABS"),
-    ("abs(-3) = 3", "ABS"),
-    ("@age = 3", "ABS"),
-    ("coalesce(age, 3) = 3", "COALESCE"),
-    ("nullif(age, 3) = 3", "NULLIF"),
-    ("ifnull(age, 3) = 3", ""),
     ("age = random()", "RAND"),
     ("age = getenv('HOME')", "getenv"),
     ("sex = current_user", ""),
     ('"select" > current_date', "CURRENT_DATE"),
     ('"select" > now()', ""),
-    ("date_part('year', \"select\") = 2020", ""),
-    ('extract(YEAR FROM "select") = 2020', "EXTRACT"),
-    ("substring(sex, 1, 1) = 'f'", "SUBSTRING"),
     ("error('x')", ""),
     ("hash(age) = 3", ""),
     ("SUM(age) > 3", "SUM"),
     ("COUNT(*) > 3", "COUNT"),
     ("row_number() OVER () = 1", "OVER"),
-    ("CASE WHEN age > 3 THEN TRUE ELSE FALSE END", "CASE"),
-    ("CASE age WHEN 3 THEN TRUE END", "CASE"),
-    ("IF(age > 3, TRUE, FALSE)", "CASE"),
-    ("CAST(age AS VARCHAR) = '3'", "CAST"),
-    ("age::VARCHAR = '3'", "CAST"),
-    ("(age + 1)::VARCHAR = '3'", "CAST"),
-    ("TRY_CAST('3' AS INTEGER) = age", "TRY_CAST"),
-    ("age / 2 = 3", "age / 2"),
-    ("age // 2 = 3", "age // 2"),
-    ("age % 2 = 1", "age % 2"),
-    ("age ** 2 = 4", ""),
-    ("age ^ 2 = 4", ""),
     ("age & 1 = 1", "age & 1"),
     ("age | 1 = 1", "age | 1"),
     ("age << 1 = 4", ""),
     ("~age = 1", "~age"),
-    ("sex || 'x' = 'fx'", "sex || 'x'"),
-    ("\"select\" + INTERVAL 1 DAY > '2020-01-01'", "INTERVAL"),
     ("sex COLLATE NOCASE = 'F'", "COLLATE"),
-    ("sex GLOB 'f*'", "GLOB"),
-    ("sex SIMILAR TO 'f.*'", "SIMILAR"),
-    ("sex ~ 'f'", ""),
-    ("regexp_matches(sex, 'f')", ""),
     ("sex LIKE ANY ('f', 'm')", "ANY"),
     ("(age, sex) = (3, 'f')", "(age, sex)"),
     ("(age, sex) IN ((3, 'f'))", "(age, sex)"),
@@ -661,18 +634,8 @@ ACROSS = [
     "TRUE BETWEEN (age > 3) AND (job = 'x')",
 ]
 GROUPINGS = [
-    ("SELECT age, COUNT(*) FROM survey GROUP BY ALL", "ALL"),
     ("SELECT age, COUNT(*) FROM survey GROUP BY *", ""),
-    ("SELECT age, COUNT(*) FROM survey GROUP BY ROLLUP (age)", "ROLLUP"),
     ("SELECT age, COUNT(*) FROM survey GROUP BY age WITH ROLLUP", "ROLLUP"),
-    ("SELECT age, COUNT(*) FROM survey GROUP BY CUBE (age)", "CUBE"),
-    ("SELECT age, COUNT(*) FROM survey GROUP BY GROUPING SETS ((age), ())", "GROUPING SETS"),
-    ("SELECT age, COUNT(*) FROM survey GROUP BY age, ROLLUP (sex)", "ROLLUP"),
-    ("SELECT COUNT(*) FROM survey GROUP BY ()", "GROUP BY"),
-    ("SELECT COUNT(*) FROM survey GROUP BY (age, sex)", "(age, sex)"),
-    ("SELECT COUNT(*) FROM survey GROUP BY age + 1", "age + 1"),
-    ("SELECT COUNT(*) FROM survey GROUP BY age > 3", "age > 3"),
-    ("SELECT COUNT(*) FROM survey GROUP BY lower(sex)", "LOWER"),
     ("SELECT COUNT(*) FROM survey GROUP BY 'age'", "'age'"),
     ("SELECT COUNT(*) FROM survey GROUP BY -1", "-1"),
     ("SELECT age, COUNT(*) FROM survey GROUP BY 0", "0"),
@@ -688,28 +651,13 @@ GROUPINGS = [
 AFTER = [
     ("HAVING sex > 3", "sex"),
     ("HAVING job = 'x'", "job"),
-    ("HAVING survey.n > 3", "survey.n"),
+    ("HAVING survey.n > 3", "'n' is not in the release"),
     ("HAVING nothing > 3", "nothing"),
-    ("HAVING SUM(age) > 3", "SUM"),
-    ("HAVING COUNT(age) > 3", "COUNT(age)"),
-    ("HAVING COUNT(DISTINCT age) > 3", "DISTINCT"),
-    ("HAVING MIN(age) > 3", "MIN"),
-    ("HAVING COUNT(*) + 1 > 3", "COUNT(*) + 1"),
-    ("HAVING COUNT(*) / 2 > 3", "COUNT(*) / 2"),
     ("HAVING COUNT(*) > (SELECT 1)", "SELECT 1"),
-    ("HAVING COUNT(*) FILTER (WHERE age > 3) > 1", "FILTER"),
-    ("HAVING abs(COUNT(*)) > 1", "ABS"),
-    ("HAVING CASE WHEN COUNT(*) > 1 THEN TRUE END", "CASE"),
     ("HAVING COUNT(*) > ?", "?"),
     ("HAVING *", "*"),
     ("QUALIFY row_number() OVER (ORDER BY age) = 1", "QUALIFY"),
     ("WINDOW w AS (ORDER BY age)", "WINDOW"),
-    ("ORDER BY age + 1", "age + 1"),
-    ("ORDER BY -age", "-age"),
-    ("ORDER BY lower(age)", "LOWER"),
-    ("ORDER BY COUNT(*) + 1", "COUNT(*) + 1"),
-    ("ORDER BY COUNT(age)", "COUNT(age)"),
-    ("ORDER BY SUM(age)", "SUM"),
     ("ORDER BY random()", "RAND"),
     ("ORDER BY (SELECT 1)", "SELECT 1"),
     ("ORDER BY age COLLATE NOCASE", "COLLATE"),
@@ -718,7 +666,6 @@ AFTER = [
     ("ORDER BY nothing", "nothing"),
     ("ORDER BY other.age", "other.age"),
     ("ORDER BY 'age'", "'age'"),
-    ("ORDER BY ALL", "ALL"),
     ("ORDER BY 0", "0"),
     ("ORDER BY 3", "3"),
     ("ORDER BY -1", "-1"),
@@ -885,10 +832,10 @@ def test_a_star_with_something_is_not_count_star(star: str) -> None:
 @each(
     "sql",
     [
-        "SELECT COUNT(*) FROM survey WHERE lower('a\nb') = 'x'",
-        "SELECT lower('a\nb'), COUNT(*) FROM survey",
+        "SELECT COUNT(*) FROM survey WHERE md5('a\nb') = 'x'",
+        "SELECT md5('a\nb'), COUNT(*) FROM survey",
         "SELECT COUNT(*) FROM survey WHERE sex = job + 'a\nb'",
-        "SELECT COUNT(*) FROM survey HAVING COUNT(*) > lower('\n')",
+        "SELECT COUNT(*) FROM survey HAVING COUNT(*) > md5('\n')",
         "SELECT COUNT(*) FROM survey ORDER BY '\n'",
         "SELECT COUNT(*) FROM survey GROUP BY '\r\n'",
         'SELECT COUNT(*) FROM survey WHERE "a\nb" = 3',
@@ -944,7 +891,7 @@ def read_or_refused(sql: str) -> None:
         found: object = taken_apart(sql)
     except UsageError as refused:
         found = str(refused).splitlines()
-    assert isinstance(found, CountQuery) or len(found) == 1
+    assert isinstance(found, Statement) or len(found) == 1
 
 
 def alternatives(n: int) -> str:
@@ -973,12 +920,12 @@ VOCABULARY = """
 @settings(max_examples=share(500), deadline=None, derandomize=True)
 @given(st.lists(st.one_of(st.sampled_from(VOCABULARY.split()), st.text(max_size=3)), max_size=25).map(" ".join))
 def test_any_text_is_read_or_refused(garbage: str) -> None:
-    """Nothing but a CountQuery or a UsageError."""
+    """Nothing but a Statement or a UsageError."""
     try:
         query = taken_apart(garbage)
     except UsageError:
         return
-    assert isinstance(query, CountQuery)
+    assert isinstance(query, Statement)
 
 
 @settings(max_examples=share(500), deadline=None, derandomize=True)
@@ -990,5 +937,5 @@ def test_any_ending_of_a_count_is_read_or_refused(ending: str) -> None:
             query = taken_apart(f"{beginning} {ending}")
         except UsageError:
             continue
-        assert isinstance(query, CountQuery)
-        assert query.shown
+        assert isinstance(query, Statement)
+        assert query.outputs

@@ -126,7 +126,7 @@ def test_a_release_by_budget_states_no_count(town: Path) -> None:
 def test_who_is_missing_for_a_null_meets_nothing_that_refuses_null(sql: str, expected: int) -> None:
     """And whoever is missing for another reason meets everything."""
     roles = Roles((Field("age", "INTEGER"), Field("pay", "INTEGER")), (Field("job", "VARCHAR"),))
-    asked = read(sql, roles, "t")
+    asked = read(sql, roles, "t").questions[0]
     given = Manifest.model_construct(nulls={"pay": "suppress", "age": "value"}, suppressed=9, facts={"left_out": 0})
     assert touching(asked, given) == expected
     others = given.model_copy(update={"facts": {"left_out": 4}})

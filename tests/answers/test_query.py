@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
 import random
@@ -43,11 +42,6 @@ def examples(n: int) -> settings:
     return settings(max_examples=share(n), deadline=None, derandomize=True)
 
 
-def as_text(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row as privsql gives it: points in time are text."""
-    return tuple(str(value) if isinstance(value, dt.date) else value for value in row)
-
-
 @dataclass(frozen=True)
 class World:
     """A release that is kept open, and an engine of its own with the weighted view and the source as tables."""
@@ -75,8 +69,7 @@ class World:
 
     def weighed(self, sql: str) -> list[tuple[Any, ...]]:
         """The same SQL by plain DuckDB on the view, the count as a sum of weights."""
-        rows = self.oracle.execute(COUNT_STAR.sub("sum(weight)", sql)).fetchall()
-        return [as_text(row) for row in rows]
+        return self.oracle.execute(COUNT_STAR.sub("sum(weight)", sql)).fetchall()
 
     def weight(self, condition: str) -> float:
         """SELECT sum(weight) FROM view WHERE condition; 0 where that is NULL."""
@@ -565,13 +558,13 @@ def check_groups(there: World, columns: list[str], condition: str, sql: str) -> 
     """An ungarnished grouped query: every group of the view with positive weight, once, with its figures."""
     listed = ", ".join(columns)
     weights = {
-        as_text(row[:-1]): row[-1]
+        row[:-1]: row[-1]
         for row in there.oracle.execute(
             f"SELECT {listed}, sum(weight) AS w FROM {there.name} WHERE {condition} GROUP BY {listed} HAVING w > 0"
         ).fetchall()
     }
     true = {
-        as_text(row[:-1]): row[-1]
+        row[:-1]: row[-1]
         for row in there.oracle.execute(
             f"SELECT {listed}, count(*) FROM source AS {there.name} WHERE {condition} GROUP BY {listed}"
         ).fetchall()
@@ -1052,19 +1045,19 @@ def test_a_mistake_after_the_groups_is_told_in_one_line(survey: World, ending: s
         "SELECT COUNT(*) FROM survey UNION ALL SELECT 1",
         "SELECT DISTINCT COUNT(*) FROM survey",
         "SELECT COUNT(DISTINCT ill) FROM survey",
-        "SELECT COUNT(ill) FROM survey",
+        "SELECT COUNT(DISTINCT ill) FROM survey",
         "SELECT MIN(ill) FROM survey",
         "SELECT SUM(ill) FROM survey",
         "SELECT * FROM survey",
         "SELECT COUNT(*) OVER () FROM survey",
-        "SELECT COUNT(*) FILTER (WHERE ill = 'flu') FROM survey",
-        "SELECT COUNT(*) FROM survey WHERE lower(ill) = 'flu'",
+        "SELECT COUNT(*) OVER (PARTITION BY ill) FROM survey",
+        "SELECT COUNT(*) FROM survey WHERE replace(ill, 'u', 'o') = 'flo'",
         "SELECT COUNT(*) FROM survey WHERE sex = ill",
         "SELECT COUNT(*) FROM survey WHERE weight > 0.1",
         "SELECT COUNT(*) FROM survey WHERE bid = 1",
         "SELECT COUNT(*) FROM survey USING SAMPLE 10%",
         "SELECT COUNT(*) FROM main.survey",
-        "SELECT age, COUNT(*) FROM survey GROUP BY CUBE (age)",
+        "SELECT age, COUNT(*) FROM survey GROUP BY repeat(sex, 9)",
         "SELECT COUNT(*) FROM survey; SELECT COUNT(*) FROM survey",
         "SELECT COUNT(*) FROM survey WHERE age = $1",
         "SELECT COUNT(*) FROM survey AS survey(sex, age) WHERE sex = 20",

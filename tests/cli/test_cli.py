@@ -160,13 +160,13 @@ def test_verify(ward: Path, with_source: bool) -> None:
 def test_query_json(ward: Path) -> None:
     sql = "SELECT sex, COUNT(*) FROM ill WHERE age < 40 AND disease = 'flu' GROUP BY sex ORDER BY sex"
     shown = succeeded("query", ward / "ill.duckdb", sql, "--json").json
-    assert list(shown) == ["rows", "confidence", "estimator", "rests_on", "missing"]
+    assert list(shown) == ["rows", "confidence", "estimator", "rests_on", "missing", "figures"]
     assert [row["sex"] for row in shown["rows"]] == ["F", "M"]
     for row in shown["rows"]:
         assert list(row) == ["sex", "estimate", "std_error", "low", "high"]
         assert row["low"] <= row["estimate"] <= row["high"]
     explained = succeeded("query", ward / "ill.duckdb", sql, "--json", "--explain").json
-    assert list(explained) == ["rows", "confidence", "estimator", "rests_on", "missing", "sql", "formula"]
+    assert list(explained) == ["rows", "confidence", "estimator", "rests_on", "missing", "figures", "sql", "formula"]
     assert explained["rows"] == shown["rows"]
 
 
@@ -191,7 +191,7 @@ def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> 
 def test_query_csv(ward: Path) -> None:
     sql = "SELECT disease, COUNT(*) AS people FROM ill WHERE sex = 'F' GROUP BY disease ORDER BY disease"
     read = list(csv.reader(io.StringIO(succeeded("query", ward / "ill.duckdb", sql, "--csv").out)))
-    assert read[0] == ["disease", "estimate", "std_error", "low", "high"]
+    assert read[0] == ["disease", "people", "people_std_error", "people_low", "people_high"]
     assert [row[0] for row in read[1:]] == ["HIV", "angina", "asthma", "cold", "flu", "ulcer"]
     refused(run("query", ward / "ill.duckdb", sql, "--csv", "--json"), 2, "--json", "--csv")
 

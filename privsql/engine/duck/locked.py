@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from privsql.engine.duck.connection import Connection, one_select
 from privsql.engine.duck.container import DuckContainer, exactly, log_of
 from privsql.engine.duck.relations import identifier, text
+from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import render, table, within
 from privsql.errors import EngineError
 
@@ -42,9 +43,9 @@ class DuckLocked(DuckContainer):
     def _sql(self, query: exp.Expr) -> str:
         return render(within(query, self._home), copy=False)
 
-    def binds(self, sql: str) -> None:
-        """``UsageError`` unless the text is one SELECT that the engine itself would run."""
-        self.connection.run(f"EXPLAIN {one_select(sql)}")
+    def binds(self, sql: str) -> list[Field]:
+        """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
+        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
         """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""

@@ -39,7 +39,7 @@ FORMULA = (
 class Answers(noisytree.Answers):
     """An open release that answers count queries over its columns; its tree is fitted once."""
 
-    records = "privsql_cells"
+    records = values = "privsql_cells"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     @cached_property

@@ -36,7 +36,7 @@ class Answers(base.Answers):
     @cached_property
     def public(self) -> Public:
         """The public parameters, and the records of every cell."""
-        everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []}, None, ())
+        everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
         stated = public(self._db)
         return stated.seen(self._db.arrow(self._observed(everyone)))
 

@@ -25,8 +25,9 @@ from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tre
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.answers.names import Lookups
+    from privsql.answers.asked import Statement
     from privsql.answers.question import CountQuery
+    from privsql.answers.sources import Lookups
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.mechanisms.setvalued.taxonomy import Taxonomy
@@ -46,10 +47,10 @@ FORMULA = (
 class Answers(noisytree.Answers):
     """An open release that answers count queries over items; its tree is fitted once."""
 
-    records = "privsql_sets"
+    records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
-    def read(self, sql: str, lookups: Lookups) -> CountQuery:  # noqa: ARG002 (items join nothing)
+    def read(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
         return parse_sets.read(sql, self._roles, self._manifest.name)
 
@@ -155,5 +156,10 @@ class Answers(noisytree.Answers):
     def _met(self, query: CountQuery) -> exp.Query:
         sets = table("privsql_sets", self._database)
         return fill(
-            "setvalued/met", {"sets": sets, "items": [column("items")], "condition": every(query.filters["sa"])}
+            "setvalued/met",
+            {
+                "sets": sets,
+                "items": [column("items")],
+                "condition": every([*query.filters["qi"], *query.filters["sa"]]),
+            },
         )

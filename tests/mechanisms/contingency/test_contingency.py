@@ -362,8 +362,8 @@ def test_groups_with_order_and_limit(town: Path) -> None:
     found = succeeded("query", town / "people.duckdb", query, "--json").json["rows"]
     exact = {row[:2]: row[2] for row in truth(town, query.replace("LIMIT 4", ""))}
     assert len(found) == 4
-    assert all(abs(row["estimate"] - exact[row["region"], row["sex"]]) < 80 for row in found)
-    assert [row["estimate"] for row in found] == sorted((row["estimate"] for row in found), reverse=True)
+    assert all(abs(row["n"] - exact[row["region"], row["sex"]]) < 80 for row in found)
+    assert [row["n"] for row in found] == sorted((row["n"] for row in found), reverse=True)
 
 
 @pytest.mark.slow
@@ -388,7 +388,7 @@ def test_what_was_pruned_is_in_the_estimate_and_the_interval(place: Path) -> Non
     [
         ("SELECT SUM(job) FROM people", ["only quasi-identifiers"]),
         ("SELECT COUNT(*) FROM people WHERE age = 1", ["age", "it has sex, region, job"]),
-        ("SELECT COUNT(*) FROM people WHERE length(sex) = 1", ["not supported"]),
+        ("SELECT COUNT(*) FROM people WHERE md5(sex) = '1'", ["not supported"]),
         ("SELECT COUNT(*) FROM people JOIN other ON other.sex = people.sex", ["other"]),
     ],
 )

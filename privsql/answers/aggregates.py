@@ -1,0 +1,162 @@
+"""Aggregate functions of a query: what each asks, and over which records.
+
+COUNT(x), COUNT_IF and FILTER are counts under one more condition. Sums and means of CASE WHEN c THEN k ELSE 0 END, and
+of a condition as a number, are counts as well: where c is about sensitive columns, a count is what can be answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.asked import Asked
+from privsql.answers.conditions import sides_of
+from privsql.answers.functions import AGGREGATES, COMPARISONS, CONNECTIVES, check, text
+from privsql.answers.question import Measure
+from privsql.engine.sqlfiles import every, is_null
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from privsql.answers.question import Kind, Side
+
+KINDS: dict[type[exp.Expr], Kind] = {
+    exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"
+}  # fmt: skip
+EXACT_ONLY = ("min", "max", "median", "distinct")
+NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT UHUGEINT FLOAT DOUBLE DECIMAL"
+TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike)
+
+
+class Aggregates:
+    """The aggregate functions of a query with its names resolved, each once.
+
+    ``told``: which of sum, avg, min and max of a sensitive column the release can tell.
+    """
+
+    def __init__(self, sides: Mapping[str, Side], types: Mapping[str, str], told: Collection[str]) -> None:
+        self._sides, self._types, self._told = sides, types, told
+        self.asked: list[Asked] = []
+        self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None], int] = {}
+
+    def expression(self, node: exp.Expr, named: Callable[[int], exp.Expr]) -> exp.Expr:
+        """An aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
+        among = None
+        if isinstance(node, exp.Filter):
+            among, node = node.expression.this, node.this
+            check("FILTER", among)
+        self._plain(node)
+
+        def asked(measure: Measure, *more: exp.Expr) -> exp.Expr:
+            conditions = [part for part in (among, *more) if part is not None]
+            return named(self._number(measure, every(conditions) if conditions else None, node))
+
+        if isinstance(node, exp.CountIf):
+            return asked(Measure(), node.this)
+        if isinstance(node, exp.Count):
+            return self._count(node, asked)
+        weighed = _weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
+        if weighed is not None and "sa" in sides_of(weighed[0], self._sides):
+            return _of_weighed(isinstance(node, exp.Avg), weighed, asked)
+        return asked(self._measure(KINDS[type(node)], node))
+
+    def _plain(self, node: exp.Expr) -> None:
+        if not isinstance(node, AGGREGATES) or any(
+            value for key, value in node.args.items() if key not in ("this", "big_int")
+        ):
+            raise UsageError(f"{text(node)} is not supported; COUNT, SUM, AVG, MIN, MAX and MEDIAN of one column work")
+        if node.this is None:
+            raise UsageError(f"{text(node)} is not supported; write COUNT(*)")
+        if isinstance(node.this, exp.Distinct) and not isinstance(node, exp.Count):
+            raise UsageError(f"{text(node)} is not supported; COUNT(DISTINCT ..) is")
+        inner = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this]
+        for item in inner:
+            if not isinstance(item, exp.Star):
+                check(text(node), item)
+
+    def _number(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
+        key = (measure.kind, measure.of, among)
+        if key not in self._seen:
+            self._seen[key] = len(self.asked)
+            self.asked.append(Asked(measure, among, text(node)))
+        return self._seen[key]
+
+    def _count(self, node: exp.Count, asked: Callable[..., exp.Expr]) -> exp.Expr:
+        counted = node.this
+        if isinstance(counted, exp.Distinct):
+            if len(counted.expressions) != 1 or counted.args.get("on"):
+                raise UsageError(f"{text(node)} is not supported; count the different values of one column")
+            return asked(self._measure("distinct", node, counted.expressions[0]))
+        if isinstance(counted, exp.Star | exp.Literal | exp.Boolean):
+            return asked(Measure())
+        return asked(Measure(), exp.not_(is_null(exp.paren(counted))))
+
+    def _measure(self, kind: Kind, node: exp.Expr, of: exp.Expr | None = None) -> Measure:
+        """SUM, AVG and the like of a column or expression of one side."""
+        written, own = text(node), (of or node.this).unnest()
+        sides = sides_of(own, self._sides)
+        if len(sides) == 2:
+            raise UsageError(f"{written}: quasi-identifiers and sensitive columns together are not supported")
+        known = self._types.get(own.name, "DOUBLE") if isinstance(own, exp.Column) else "DOUBLE"
+        if sides == {"sa"}:
+            if not isinstance(own, exp.Column) or kind not in self._told:
+                raise UsageError(f"{written}: {_instead(kind)}")
+            return Measure(kind, own, "sa")
+        if kind in ("sum", "avg") and not is_number(known):
+            raise UsageError(f"{written}: {own.name} is {known}, not a number")
+        return Measure(kind, own)
+
+
+def is_number(kind: str) -> bool:
+    """Whether values of a type can be added up."""
+    return kind.split("(", maxsplit=1)[0] in (*NUMERIC.split(), "BOOLEAN")
+
+
+def _instead(kind: str) -> str:
+    if kind in ("sum", "avg"):
+        return "only quasi-identifiers of the release can be added up; count the records of its values"
+    return "only of quasi-identifiers it can be told; GROUP BY the sensitive column and COUNT(*)"
+
+
+Weighed = tuple[exp.Expr, exp.Expr, bool]
+
+
+def _weighed(root: exp.Expr) -> Weighed | None:
+    """A condition, the number that it counts, and whether NULL counts as 0; None for another expression."""
+    root = root.unnest()
+    if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
+        return root.this, exp.Literal.number(1), False
+    if isinstance(root, exp.If):
+        root = exp.Case(ifs=[exp.If(this=root.this, true=root.args["true"])], default=root.args.get("false"))
+    if not isinstance(root, exp.Case) or root.this is not None or len(root.args["ifs"]) != 1:
+        return None
+    branch, default = root.args["ifs"][0], root.args.get("default")
+    if not _is_number(branch.args["true"]) or default is None or not _is_number(default) or float(default.name):
+        return None
+    return branch.this, branch.args["true"], True
+
+
+def _is_number(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Literal) and not item.is_string
+
+
+def _of_weighed(mean: bool, weighed: Weighed, asked: Callable[..., exp.Expr]) -> exp.Expr:
+    """SUM or AVG of it by counts: k times those that meet the condition, of all; NULL where there is nobody."""
+    condition, weight, every_record = weighed
+    known = [] if every_record else [exp.not_(is_null(exp.paren(condition)))]
+    met, all_of_them = asked(Measure(), condition), asked(Measure(), *known)
+    if not _is_one(weight):
+        met = exp.Mul(this=met, expression=weight.copy())
+    zero = exp.Literal.number(0)
+    if mean:
+        return exp.paren(
+            exp.Div(this=met, expression=exp.Nullif(this=all_of_them, expression=zero), typed=False, safe=False)
+        )
+    none = exp.If(this=exp.EQ(this=all_of_them, expression=zero), true=exp.null())
+    return exp.Case(ifs=[none], default=met)
+
+
+def _is_one(weight: exp.Expr) -> bool:
+    return float(weight.name) == 1

@@ -1,0 +1,207 @@
+"""From a SELECT taken apart to the rows of its answer: the questions behind it, and what is made of them.
+
+What the release holds exactly is one statement of the engine's. Every other aggregate function is a question of its
+own, whose answer is the same whatever stands beside it; how far two of them vary together follows from three more:
+with A and B the records that each counts, and X those of one but not of both,
+
+    2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from privsql.answers.aggregates import EXACT_ONLY, is_number
+from privsql.answers.asked import Asked, Scope, Statement
+from privsql.answers.conditions import sides_of
+from privsql.answers.missing import rests_on, touching, widened
+from privsql.answers.question import Measure, as_text, exact_statement
+from privsql.engine.sqlfiles import named, some, table
+from privsql.errors import UsageError
+from privsql.model.estimate import Estimate, exactly, nearest, same_nan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.answers.base import Answers
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Relations
+    from privsql.model.estimate import RestsOn
+    from privsql.model.manifest import Manifest
+
+Key = tuple[Any, ...]
+EVERYONE = Asked(Measure(), None, "COUNT(*)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What an aggregate function gives: its value and its figures by group; what they rest on; records of the source
+    that are not in the release and could meet its question; ``kind``: the value's type, empty for an estimate.
+    """
+
+    values: dict[Key, Any]
+    found: dict[Key, Estimate]
+    rests_on: RestsOn
+    touching: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A SELECT put to an open release."""
+
+    db: Relations
+    answers: Answers
+    manifest: Manifest
+    statement: Statement
+    estimator: str
+    confidence: float
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The records asked about, with the types of the groups as the engine has them."""
+        scope = self.statement.scope
+        types: dict[int, str] = {}
+        for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
+            own = [(i, group.own) for i, group in enumerate(scope.groups) if group.side == side]
+            if own:
+                records = scope.question().records(table(place)) if side == "qi" else table(place)
+                fields = self.db.fields(exp.select(*(named(one.copy(), f"g_{i}") for i, one in own)).from_(records))
+                types |= {i: one.type for (i, _), one in zip(own, fields, strict=True)}
+        return replace(scope, groups=tuple(replace(one, type=types[i]) for i, one in enumerate(scope.groups)))
+
+    @cached_property
+    def asked(self) -> list[CountQuery]:
+        """The questions by all groups; ``UsageError`` for what can't be told of them."""
+        questions = [one.of(self.scope) for one in self.statement.asked]
+        for one, question in zip(self.statement.asked, questions, strict=True):
+            if not self.answers.holds(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
+                raise UsageError(
+                    f"{one.written}: it can be told only where no sensitive column is in the question; COUNT, SUM and "
+                    "AVG can be estimated"
+                )
+            amount = one.measure.amount
+            if amount is not None and not self.answers.holds(question):
+                (field,) = self.db.fields(
+                    exp.select(amount.copy()).from_(question.records(table(self.answers.records)))
+                )
+                if not is_number(field.type):
+                    raise UsageError(f"{one.written}: it is {field.type}, not a number")
+        return questions
+
+    def by(self, chosen: Sequence[int]) -> GroupedBy:
+        """The answers by some of the groups."""
+        return GroupedBy(self, self.scope.by(chosen))
+
+
+@dataclass(frozen=True)
+class GroupedBy:
+    """A SELECT's aggregate functions by one set of groups; ``keys``: of the rows that the answer has."""
+
+    asking: Asking
+    scope: Scope
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """What each aggregate function gives."""
+        asked = self.asking.statement.asked
+        held = [i for i, one in enumerate(asked) if self.asking.answers.holds(one.of(self.scope))]
+        exact = dict(zip(held, self._held([asked[i] for i in held]), strict=True)) if held else {}
+        return [exact.get(i) or self._estimated(one) for i, one in enumerate(asked)]
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """All groups, as the number of their records has them."""
+        plain = [i for i, one in enumerate(self.asking.statement.asked) if one.among is None]
+        whole = [i for i in plain if self.asking.statement.asked[i].measure.kind == "count"]
+        if whole or plain:
+            return list(self.columns[(whole or plain)[0]].found)
+        held = self.asking.answers.holds(EVERYONE.of(self.scope))
+        return list((self._held([EVERYONE])[0] if held else self._estimated(EVERYONE)).found)
+
+    def _held(self, asked: Sequence[Asked]) -> list[Column]:
+        """Of functions that the release holds exactly."""
+        db, records = self.asking.db, table(self.asking.answers.records)
+        functions = [one.function.copy() for one in asked]
+        query = exact_statement(self.scope.question(), records, functions)
+        own = len(self.scope.groups)
+        types = [field.type for field in db.fields(query)][own:]
+        texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
+        rows = db.rows(exact_statement(self.scope.question(), records, texts))
+        keys = [tuple(map(same_nan, row[:own])) for row in rows]
+        return [
+            self._column(one, {key: row[own + i] for key, row in zip(keys, rows, strict=True)}, types[i])
+            for i, one in enumerate(asked)
+        ]
+
+    def _column(self, one: Asked, values: dict[Key, Any], kind: str) -> Column:
+        number = is_number(kind)
+        found = [(nearest if number else exactly)(key, value) for key, value in values.items()]
+        return self._bounded(one, found, values, kind)
+
+    def _estimated(self, one: Asked) -> Column:
+        """Of one that has to be estimated."""
+        asking, question = self.asking, one.of(self.scope)
+        found = asking.answers.answer(question, asking.estimator, asking.confidence)
+        return self._bounded(one, found, {row.group: row.estimate for row in found})
+
+    def _bounded(self, one: Asked, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
+        """The same with bounds of the source."""
+        question = one.of(self.scope)
+        missing = touching(question, self.asking.manifest)
+        found = widened(question, found, missing)
+        rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), found, missing)
+        return Column(values, {row.group: row for row in found}, rests, missing, kind)
+
+    def at(self, number: int, key: Key) -> Estimate:
+        """The figures of an aggregate function for a group."""
+        nothing = self.asking.statement.asked[number].measure.nothing
+        return self.columns[number].found.get(key) or Estimate(key, *nothing)
+
+    # How two of them vary together ---
+
+    @cached_property
+    def _variances(self) -> dict[exp.Expr, dict[Key, float | None]]:
+        return {}
+
+    def _variance(self, among: exp.Expr, key: Key) -> float | None:
+        """Of a count under one more condition."""
+        if among not in self._variances:
+            asking, question = self.asking, self.scope.question(Measure(), among)
+            rows = asking.answers.answer(question, asking.estimator, asking.confidence)
+            self._variances[among] = {row.group: None if row.std_error is None else row.std_error**2 for row in rows}
+        return self._variances[among].get(key, 0.0)
+
+    def correlation(self, j: int, k: int, key: Key) -> float | None:
+        """Of two aggregate functions; None where it is not known."""
+        one, other = (self.asking.statement.asked[i] for i in (j, k))
+        errors = [self.at(i, key).std_error for i in (j, k)]
+        if not all(errors):
+            return 0.0 if 0 in errors else None
+        if one.measure.kind != "count" or other.measure.kind != "count" or self._mixes(one) or self._mixes(other):
+            return None
+        variances = [(error or 0.0) ** 2 for error in errors]
+        left, right = _but(one.among, other.among), _but(other.among, one.among)
+        both = some([part for part in (left, right) if part is not None])
+        parts = [0.0 if part is None else self._variance(part, key) for part in (left, right, both)]
+        if None in parts:
+            return None
+        first, last, apart = (float(part or 0.0) for part in parts)
+        found = (sum(variances) + apart) / 2 - first - last
+        return min(max(found / math.sqrt(math.prod(variances)), -1.0), 1.0)
+
+    def _mixes(self, one: Asked) -> bool:
+        return one.among is not None and len(sides_of(one.among, self.scope.sides)) == 2
+
+
+def _but(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
+    """The condition of those who meet one but not the other, where there can be any; None is the condition of all."""
+    if other is None or one == other:
+        return None
+    outside = exp.not_(exp.Is(this=exp.paren(other), expression=exp.true()))
+    return outside if one is None else exp.and_(one, outside)

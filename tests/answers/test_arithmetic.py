@@ -1,0 +1,123 @@
+"""privsql.answers.arithmetic: errors and bounds of expressions, by hand, by brute force, and on a release."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import sqlglot
+from sqlglot import exp
+
+import privsql as api
+from privsql.answers import arithmetic
+from privsql.errors import UsageError
+from privsql.model.estimate import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PARTS = {0: Estimate((), 40.0, 3.0, 35.0, 47.0), 1: Estimate((), 90.0, 4.0, 82.0, 97.0)}
+
+
+def tree(text: str) -> exp.Expr:
+    """An expression over a_0 and a_1."""
+    return sqlglot.parse_one(text, dialect="duckdb")
+
+
+def found(text: str, parts: dict[int, Estimate], r: float | None, *, certain: bool = False) -> tuple[float, ...]:
+    """Value, error and bounds."""
+    expression = tree(text)
+    value, _ = arithmetic.slopes(expression, {j: one.estimate or 0.0 for j, one in parts.items()})
+    used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
+    own = {j: one for j, one in parts.items() if j in used}
+    ends = arithmetic.figures(expression, value, own, certain, lambda *_: r)
+    return (value, *(math.nan if end is None else end for end in ends))
+
+
+@pytest.mark.parametrize(
+    ("text", "r", "expected"),
+    [
+        ("a_0 * 2 + 1", None, (81, 6, 71, 95)),
+        ("-a_0 / 4", None, (-10, 0.75, -11.75, -8.75)),
+        ("a_0 + a_1", 0.0, (130, 5, 130 - math.hypot(5, 8), 130 + math.hypot(7, 7))),
+        ("a_0 + a_1", None, (130, 7, 117, 144)),
+        ("a_1 - a_0", 1.0, (50, 1, 50 - 1, 50 + 2)),
+        ("a_1 - a_0", None, (50, 7, 35, 62)),
+        ("ROUND(100.0 * a_0 / 80, 1)", None, (50, 3.75, 43.75, 58.75)),
+        ("a_0 - a_0", 1.0, (0, 0, 0, 0)),
+        ("CAST(a_0 AS DOUBLE) / NULLIF(a_0, 0)", 1.0, (1, 0, 1, 1)),
+    ],
+)
+def test_by_hand(text: str, r: float | None, expected: tuple[float, ...]) -> None:
+    """Slopes, signs, lopsided bounds; what is not known of a correlation is the worst."""
+    assert found(text, PARTS, r) == pytest.approx(expected)
+
+
+def test_a_ratio_by_simulation() -> None:
+    """The delta method against draws of two figures that vary together."""
+    rng, r = np.random.default_rng(3), 0.6
+    drawn = rng.multivariate_normal([40, 90], [[9, r * 12], [r * 12, 16]], 200_000)
+    _, error, low, high = found("a_0 / a_1", {
+        j: Estimate((), mean, s, mean - 2 * s, mean + 2 * s) for j, mean, s in ((0, 40.0, 3.0), (1, 90.0, 4.0))
+    }, r)  # fmt: skip
+    ratio = drawn[:, 0] / drawn[:, 1]
+    assert error == pytest.approx(ratio.std(), rel=0.02)
+    assert ((low <= ratio) & (ratio <= high)).mean() == pytest.approx(0.9545, abs=0.01)
+
+
+@pytest.mark.parametrize("text", ["a_0 * a_1", "a_0 - a_1 * 2", "a_0 / a_1", "a_1 / (a_0 - 40)", "-(a_0 + a_1) * 0.5"])
+def test_certain_bounds_by_brute_force(text: str) -> None:
+    """All values within the ranges; a divisor that can be 0 leaves no bound."""
+    expression = tree(text)
+    low, high = arithmetic.ranges(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
+    grid = itertools.product(np.linspace(35, 47, 25), np.linspace(82, 97, 16))
+    values = [arithmetic.slopes(expression, {0: a, 1: b})[0] for a, b in grid]
+    assert low <= min(v for v in values if not math.isnan(v))
+    assert high >= max(v for v in values if not math.isnan(v))
+    if "40" not in text:
+        assert (low, high) == pytest.approx((min(values), max(values)))
+
+
+@pytest.mark.parametrize(
+    "text", ["a_0 // 2", "ABS(a_0)", "GREATEST(a_0, 1)", "a_0 || 'x'", "g_0 * a_0", "ROUND(1, a_0)"]
+)
+def test_what_has_no_known_error_is_refused(text: str) -> None:
+    """By name."""
+    with pytest.raises(UsageError, match="no interval is known of"):
+        arithmetic.check(tree(text), text)
+
+
+@pytest.fixture(scope="module")
+def ill(ward: Path) -> Iterator[api.Release]:
+    """A release with noise."""
+    with closing(api.open(ward / "ill.duckdb")) as release:
+        yield release
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "plain"),
+    [
+        ("COUNT(*) - COUNT(*) FILTER (WHERE disease = 'flu')", "COUNT(*) FILTER (WHERE disease <> 'flu')"),
+        (
+            "COUNT(*) FILTER (WHERE disease = 'flu') + COUNT(*) FILTER (WHERE disease = 'cold')",
+            "COUNT(*) FILTER (WHERE disease IN ('flu', 'cold'))",
+        ),
+        (
+            "COUNT(*) FILTER (WHERE disease <> 'HIV') - COUNT(*) FILTER (WHERE disease > 'c')",
+            "-1 * COUNT(*) FILTER (WHERE disease = 'HIV') + COUNT(*) FILTER (WHERE disease <= 'c')",
+        ),
+        ("2 * COUNT(*) FILTER (WHERE disease = 'flu')", "COUNT(*) FILTER (WHERE disease = 'flu') * 4 / 2"),
+    ],
+)
+def test_figures_of_one_posterior_vary_together(ill: api.Release, arithmetic: str, plain: str) -> None:
+    """The same number written otherwise has the same error: that of the whole, not of independent parts."""
+    answer = ill.query(f"SELECT {arithmetic} AS a, {plain} AS b FROM ill WHERE age < 40")
+    (row,) = answer.rows
+    one, other = (figure.of(row) for figure in answer.figures)
+    assert one[0] == pytest.approx(other[0], abs=0.5)
+    assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-6)

@@ -1,0 +1,77 @@
+"""An analyst's SQL answered over a plain table, as if a release held all of its columns exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from privsql.answers.evaluation import Asking
+from privsql.answers.present import Presented
+
+if TYPE_CHECKING:
+    from privsql.answers.asked import Statement
+    from privsql.answers.base import Answers
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Field
+    from privsql.model.manifest import Manifest
+
+
+@dataclass
+class Open:
+    """Answers that hold everything, in a table."""
+
+    records: str
+
+    @property
+    def values(self) -> str:
+        """The same table."""
+        return self.records
+
+    def holds(self, *_: object) -> bool:
+        """All of it."""
+        return True
+
+    def rests_on(self, *_: object) -> str:
+        """What is held is exact."""
+        return "exact"
+
+
+@dataclass
+class Whole:
+    """A manifest without anything left out."""
+
+    suppressed: int = 0
+    facts: dict[str, int] = None  # type: ignore[assignment]
+    nulls: dict[str, str] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """No facts."""
+        self.facts, self.nulls = {}, {}
+
+
+def answered(
+    db: Relations, asked: Statement, table: str, fields: list[Field]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names and values of the answer, without errors and bounds."""
+    scope = asked.scope
+    plain = replace(
+        scope,
+        groups=tuple(replace(group, side="qi") for group in scope.groups),
+        sides=dict.fromkeys(scope.sides, "qi"),
+    )
+    every = tuple(replace(one, measure=replace(one.measure, side="qi")) for one in asked.asked)
+    statement = replace(asked, scope=plain, asked=every)
+    asking = Asking(db, cast("Answers", Open(table)), cast("Manifest", Whole()), statement, "reconstructed", 0.95)
+    shown = Presented(asking, fields)
+    names, figures = shown.columns()
+    found = [name for i, name in enumerate(names) if not any(one.at < i < one.at + 4 for one in figures)]
+    rows = [
+        tuple(value for i, value in enumerate(row) if not any(one.at < i < one.at + 4 for one in figures))
+        for row in shown.rows()
+    ]
+    order = [i for i, output in enumerate(asked.outputs) if not output.aggregates]
+    order += [i for i, output in enumerate(asked.outputs) if output.aggregates]
+    if len(figures) == 1 and figures[0].name == "estimate":  # it comes last
+        places = [order.index(i) for i in range(len(order))]
+        found, rows = [found[i] for i in places], [tuple(row[i] for i in places) for row in rows]
+    return found, rows
