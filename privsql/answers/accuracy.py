@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.answers.channel import quality
+from privsql.answers.reconstruct import LARGE
 from privsql.answers.workload import questions
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def by_questions(given: Measuring) -> Evaluated:
     asked, number = questions(given.db, given.records.roles, given.name, given.workload)
     scores = score(asked, number, given.answer, given.truth, given.report)
     seen = given.answers.channel if given.records.roles.quasi_identifiers else None
-    return Evaluated(scores, quality(seen) if seen is not None else {}, given.confidence)
+    told = quality(seen) if seen is not None and len(seen.records) <= LARGE else {}
+    return Evaluated(scores, told, given.confidence)
 
 
 def score(

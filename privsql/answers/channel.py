@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Matrix = Any  # Floats, or a sparse array where there are very many values, of which few meet
 
 POWER = 1.5
 JITTER = 1e-9  # relative to the mean variance: keeps a singular channel solvable, far below any real noise
@@ -41,8 +43,8 @@ TINY = float(np.finfo(float).tiny)
 class Channel:
     """``mean`` = M (m, k), ``moment`` = S (k, k), ``records`` = o (m,)."""
 
-    mean: Floats
-    moment: Floats
+    mean: Matrix
+    moment: Matrix
     records: Floats
 
     @cached_property
@@ -54,6 +56,11 @@ class Channel:
     def seen(self) -> Floats:
         """E of all records together, M^T o (k,)."""
         return np.asarray(self.records @ self.mean)
+
+    @cached_property
+    def squares(self) -> Matrix:
+        """M, entry by entry squared."""
+        return self.mean * self.mean  # entry by entry, of sparse arrays too
 
     @cached_property
     def spread(self) -> Floats:
@@ -150,7 +157,7 @@ def counting(observed: Floats, total: Floats, records: float) -> Observation:
 
 def own_share(channel: Channel) -> float:
     """sum_i f_i M_ii: the mean over all records of the share that their own value has of what each one adds to e."""
-    return float(channel.shares @ np.diag(channel.mean))
+    return float(channel.shares @ channel.mean.diagonal())
 
 
 def singular(channel: Channel) -> dict[str, float]:

@@ -188,8 +188,8 @@ def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Fl
     weight, second, records = float(seen.weight[0]), float(seen.second[0]), channel.records
     mean = seen.total[0] * channel.shares
     residual = seen.observed[0] - mean @ channel.mean
-    squares = channel.mean**2
-    noise = weight * (np.diag(channel.moment) - records @ squares)
+    squares = channel.squares
+    noise = weight * (channel.moment.diagonal() - records @ squares)
     scale = 1 / np.maximum(channel.seen, TINY)
     unexplained = ((residual**2 - second * (channel.shares @ squares) - noise) * scale).sum()
     drive = float(unexplained / ((channel.spread @ squares) * scale).sum())

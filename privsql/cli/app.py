@@ -26,7 +26,7 @@ ReleaseFile = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option("--memory-limit", help="The engine's memory limit, such as 2GB; beyond it spills."),
+    typer.Option("--memory-limit", help="How much memory may be taken, such as 2GB; the engine spills."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]

@@ -68,6 +68,9 @@ class Relations(Protocol):
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
 
+    def reserve(self, size: int, what: str) -> None:
+        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many."""
+
     def position(self, table: str) -> exp.Expr:
         """The engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
 

@@ -12,7 +12,7 @@ from privsql.errors import EngineError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-MOST = 4 * 2**30  # bytes
+MOST = 2**30  # bytes
 
 
 def zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from privsql.engine.duck.connection import one_select
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
-from privsql.errors import PrivsqlError
+from privsql.errors import EngineError, PrivsqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 BETWEEN = "\x1f"  # between the texts of a digest
+BASE, LEAST = 200 * 2**20, 60 * 2**20  # bytes that the process takes before it does anything, and the engine at least
+UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))}
 
 
 class DuckRelations:
@@ -29,6 +31,7 @@ class DuckRelations:
         self.connection = connection
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
+        self._limit: int | None = None  # bytes that the process may take
         self._fault: BaseException | None = None  # of a stream of ours while a statement read it
 
     def close(self) -> None:
@@ -70,6 +73,21 @@ class DuckRelations:
         """Columns of a table or query."""
         query = exp.select("*").from_(source) if isinstance(source, exp.Table) else source
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {self._sql(query)}")]
+
+    def reserve(self, size: int, what: str) -> None:
+        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
+
+        Without a limit it is the engine's own, four fifths of the machine's memory.
+        """
+        if self._limit is None:
+            self._limit = _bytes(self.rows(fill("duckdb/memory", {}))[0][0])
+        left = self._limit - BASE - size
+        if left < LEAST:
+            raise EngineError(
+                f"{what} takes about {size / 1e9:.2f} GB beside the engine and {(BASE + LEAST) / 1e9:.2f} GB for all "
+                f"else; the memory limit is {self._limit / 1e9:.2f} GB"
+            )
+        self.connection.run(f"SET memory_limit = '{left}B'")
 
     def position(self, table: str) -> exp.Expr:
         """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
@@ -157,6 +175,12 @@ class DuckRelations:
             yield
         finally:
             self.connection.run(f"USE {identifier('memory')}")
+
+
+def _bytes(shown: str) -> int:
+    """A size as the engine shows it."""
+    number, unit = shown.split()
+    return int(float(number) * UNITS[unit])
 
 
 def identifier(name: str) -> str:

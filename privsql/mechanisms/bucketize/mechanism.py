@@ -8,6 +8,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.answers.accuracy import by_questions
+from privsql.answers.reconstruct import LARGE
 from privsql.attacks import absence, identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
 from privsql.engine.names import label
@@ -24,7 +25,7 @@ from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
 from privsql.mechanisms.bucketize.planning.request import search
 from privsql.mechanisms.bucketize.planning.search import find
 from privsql.mechanisms.bucketize.proposal import propose
-from privsql.mechanisms.bucketize.publishing import publish, stated_fakes, summary
+from privsql.mechanisms.bucketize.publishing import publish, reserve, stated_fakes, summary
 from privsql.mechanisms.bucketize.reconstruct import directions
 from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.bucketize.tables import tables, view
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import Learnt
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Plan, Problem
     from privsql.model.records import Records
 
@@ -49,7 +51,10 @@ def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
     dealt = Dealt(found, problem, even=asked.composition in ("blocks", "round-robin"), fakes=bool(asked.fake_values))
     facts = summary(found, problem, sum(source.counts)) | stated_fakes(found, problem, asked)
     facts |= implied(dealt, _texts(db, source.roles)).as_facts()
-    facts |= _seen(found, problem, asked)
+    runs = _drawn(found, problem, asked)
+    if runs is not None:
+        reserve(db, runs)
+    facts |= _seen(found, problem, asked, runs)
     return facts | _not_allowed(facts, problem, asked) | _remarks(facts, problem, asked)
 
 
@@ -61,7 +66,8 @@ def _remarks(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[
         return {"remarks": ["thresholds are the same for every value: nothing is to be gained from 'informative'"]}
     plainly = asked.model_copy(update={"algorithm": "two-size", "layout": None})
     try:
-        less = _seen(find(problem, "two-size"), problem, plainly)
+        other = find(problem, "two-size")
+        less = _seen(other, problem, plainly, _drawn(other, problem, plainly))
     except InfeasibleError:
         return {}
     if not {"mean_belief"} <= facts.keys() & less.keys():
@@ -70,15 +76,20 @@ def _remarks(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[
     return {"remarks": ["it uses thresholds up: mean belief {:.3f}, {:.3f} with 'two-size'".format(*means)]}
 
 
-def _seen(found: Plan, problem: Problem, asked: Bucketize) -> dict[str, Any]:
-    """What gets through a release of this plan, by a layout drawn for that; nothing where drawing one takes long."""
+def _drawn(found: Plan, problem: Problem, asked: Bucketize) -> Runs | None:
+    """What buckets would list by a layout drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (asked.composition == "largest-first" or len(problem.trees) > 1):
+        return None
+    laid = lists(found, problem.counts, asked.fake_values) if asked.fake_values else found
+    return arrange(laid, asked.composition, seed_key(1).stream("plan"), problem.trees).runs(laid.setting)
+
+
+def _seen(found: Plan, problem: Problem, asked: Bucketize, runs: Runs | None) -> dict[str, Any]:
+    """What gets through a release of this plan, in which buckets list ``runs``."""
+    if runs is None or runs.values > LARGE:
         return {}
-    noise, sigma = seed_key(1).stream("plan"), asked.fake_values
-    laid = lists(found, problem.counts, sigma) if sigma else found
-    runs = arrange(laid, asked.composition, noise, problem.trees).runs(laid.setting)
     facts = summary(found, problem, problem.records) | stated_fakes(found, problem, asked)
-    return directions(runs.meetings(sigma), facts)
+    return directions(runs.meetings(asked.fake_values), facts)
 
 
 def _not_allowed(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[str, Any]:

@@ -26,12 +26,14 @@ from privsql.mechanisms.bucketize.through import through
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.mechanisms.bucketize.layout.pieces import Layout
     from privsql.mechanisms.bucketize.layout.runs import Runs
-    from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem, Setting
+    from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem
     from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
+
+
+PAIR, RECORD, VALUE = 150, 16, 1000  # bytes that are taken beside the engine for each of them
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,8 @@ class Dealt:
     """Buckets of all records, value by value (``bids``), what these list, and which fakes are listed beside them."""
 
     bids: Bids
-    layout: Layout
+    runs: Runs
     hidden: fakes.Hidden | None
-
-    def listed(self, setting: Setting) -> Listing:
-        """What the buckets list without fakes."""
-        runs = self.layout.runs(setting)
-        return Listing(runs, runs.meetings())
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,14 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
         | {"layout": asked.composition}
         | stated_fakes(found, problem, asked)
     )
+    made = dealt(found, problem, asked, noise)
+    reserve(db, made.runs)
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
-        drawn = beside.submit(dealt, found, problem, asked, noise)
-        made = drawn.result()
-        counted = beside.submit(made.listed, found.setting)
+        counted = beside.submit(made.runs.meetings)
         bids = spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise)
         write_records(db, source, bids, ordered=not key.fresh)
         source.history.groups = bids
-        listing = counted.result()
+        listing = Listing(made.runs, counted.result())
     if made.hidden is not None:
         listing, more = _with_fakes(db, source, asked, (found, made.hidden, listing), noise)
         facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
@@ -93,9 +90,16 @@ def dealt(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> D
     """Draw the buckets of all records, and the fakes."""
     if not asked.fake_values:
         layout = arrange(found, asked.composition, noise, problem.trees)
-        return Dealt(layout.places(noise), layout, None)
+        return Dealt(layout.places(noise), layout.runs(found.setting), None)
     hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
-    return Dealt(hidden.bids, Singles(hidden.bids, problem.counts), hidden)
+    return Dealt(hidden.bids, Singles(hidden.bids, problem.counts).runs(found.setting), hidden)
+
+
+def reserve(db: Relations, runs: Runs) -> None:
+    """Leave memory to what is done beside the engine; ``EngineError`` if the limit is less than that takes."""
+    pairs, records = runs.most_meetings, int(runs.listed.sum())
+    size = PAIR * pairs + RECORD * records + VALUE * runs.values
+    db.reserve(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
 def _write_values(db: Relations, source: Records, listing: Listing, problem: Problem) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import own_share, singular
@@ -27,9 +28,10 @@ from privsql.model.arrays import zeros
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Floats
+    from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.model import Ints
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given e = sum over the matching records "
@@ -46,10 +48,18 @@ def listed(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[Lis
     found = []
     for own, buckets in setting.items():
         rows = size == int(own)
-        square = zeros(values, values)
-        square[first[rows], second[rows]] = pairs[rows]
-        found.append(Listed(int(own), buckets, np.triu(square) + np.triu(square, 1).T, fakes))
+        found.append(Listed(int(own), buckets, symmetric(values, first[rows], second[rows], pairs[rows]), fakes))
     return found
+
+
+def symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matrix:
+    """A symmetric matrix (m, m) from its upper triangle; sparse where there are very many values."""
+    if values > LARGE:
+        upper = scipy.sparse.coo_array((pairs.astype(np.float64), (first, second)), shape=(values, values)).tocsr()
+        return (upper + scipy.sparse.triu(upper, 1).T).tocsr()
+    square = zeros(values, values)
+    square[first, second] = pairs
+    return np.triu(square) + np.triu(square, 1).T
 
 
 def directions(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
+from privsql.answers.reconstruct import LARGE
 from privsql.attacks.block import Block, Floats, Ints
 from privsql.attacks.scene import CHUNK, Scene
 from privsql.engine.names import label
@@ -229,7 +230,9 @@ class Buckets(Scene):
         found = []
         for size in np.unique(sizes).tolist():
             mine = counts[np.flatnonzero(sizes == size)]
-            found.append(Listed(size, mine.shape[0], np.asarray((mine.T @ mine).todense()), self.fakes))
+            met = (mine.T @ mine).tocsr()
+            pairs = met if met.shape[0] > LARGE else met.toarray()
+            found.append(Listed(size, mine.shape[0], pairs, self.fakes))
         return found
 
     @cached_property

@@ -31,8 +31,9 @@ def thresholds(db: Relations, domain: Records, asked: Threshold) -> tuple[Fracti
         found = given or asked.of(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
+    largest = max(domain.counts)
     for label, value in zip(domain.labels, found, strict=True):
-        refuse_long(value, max(domain.counts), f"mechanism.threshold: too many digits for value {label}")
+        refuse_long(value, largest, f"mechanism.threshold: too many digits for value {label}")
     return found
 
 

@@ -20,9 +20,12 @@ With sigma = 0 this is that release. o_i is stated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 
 from privsql.answers.channel import Channel
 from privsql.errors import EngineError
@@ -59,16 +62,18 @@ def through(classes: Sequence[Listed], facts: dict[str, Any], listed: Floats | N
     """
     if facts.get("fake_values", 0) and facts.get("fake_law") != LAW:
         return _uniform(classes)
-    own = np.sum([np.diag(one.pairs) for one in classes], axis=0)
-    matrix = np.sum([one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes], axis=0)
-    covered = matrix.sum(axis=1)
+    own = np.sum([one.pairs.diagonal() for one in classes], axis=0)
+    matrix = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
+    covered = np.asarray(matrix.sum(axis=1))
     records = covered
     if "real" in facts:
         if len(facts["real"]) != len(own):
             raise EngineError("the release is damaged: it does not state how often each of its values is real")
         records = np.array(facts["real"], dtype=np.float64) * own / np.maximum(own if listed is None else listed, 1)
-    absent = np.diag((covered == 0).astype(np.float64))  # in none of the buckets (of a sample): seen as itself
-    mean = (matrix + absent) / np.where(covered == 0, 1.0, covered)[:, None]
+    absent = scipy.sparse.diags_array(
+        (covered == 0).astype(np.float64)
+    )  # in none of a sample's buckets: seen as itself
+    mean = scipy.sparse.diags_array(1 / np.where(covered == 0, 1.0, covered)) @ (matrix + absent)
     return Through(
         Channel(mean, matrix, np.maximum(records, FEWEST)),
         {one.size: 1 / (one.size + one.fakes) for one in classes},
@@ -86,5 +91,5 @@ def _uniform(classes: Sequence[Listed]) -> Through:
         {one.size: one.kappa / (1 - one.kappa) / one.size for one in classes},
         np.sum([one.most for one in classes], axis=0),
         np.sum([one.variance for one in classes], axis=0),
-        np.ones(len(classes[0].pairs)),
+        np.ones(classes[0].values),
     )

@@ -23,7 +23,7 @@ from privsql.answers.channel import Channel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.answers.channel import Floats
+    from privsql.answers.channel import Floats, Matrix
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,25 @@ class Listed:
 
     size: int
     buckets: int
-    pairs: Floats
+    pairs: Matrix
     fakes: int
+
+    @property
+    def values(self) -> int:
+        """M."""
+        return int(self.pairs.shape[0])
 
     @property
     def kappa(self) -> float:
         """Probability that a value that is not real is listed."""
-        return self.fakes / (len(self.pairs) - self.size) if self.fakes else 0.0
+        return self.fakes / (self.values - self.size) if self.fakes else 0.0
 
     @property
     def delta(self) -> float:
         """Mean of c^_i c^_x where neither value is real."""
         if not self.fakes:
             return 0.0
-        others = len(self.pairs) - self.size
+        others = self.values - self.size
         both = self.fakes * (self.fakes - 1) / (others * (others - 1)) if others > 1 else 0.0
         return (both - self.kappa**2) / (1 - self.kappa) ** 2
 
@@ -62,7 +67,7 @@ class Listed:
     @property
     def most(self) -> Floats:
         """Records that each value has at most (m,)."""
-        return np.diag(self.pairs) if self.fakes else self.records
+        return np.asarray(self.pairs.diagonal()) if self.fakes else self.records
 
     @property
     def variance(self) -> Floats:
@@ -80,7 +85,7 @@ class Listed:
     def meetings(self) -> Floats:
         """G^ (m, m): how often two real values meet."""
         if not self.fakes:
-            return self.pairs
+            return np.asarray(self.pairs)
         neither = self.buckets - self.records[:, None] - self.records
         found = ((self.products - self.delta * neither) / (1 + self.delta)).clip(0)
         found[np.diag_indices(len(found))] = self.records

@@ -57,6 +57,7 @@ def even(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[
 
 def lines(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """A block's pieces (code, records, start, width, shift): values one after the other, place s in bucket s mod w."""
+    order, share = order[share > 0], share[share > 0]
     every = np.ones_like(order)
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width
 

@@ -92,6 +92,12 @@ class Runs:
                 yield _rows(one, (starts, code, times), begin, end)
                 begin = end
 
+    @property
+    def most_meetings(self) -> int:
+        """No fewer than ``meetings`` has rows: pairs of values in runs, and of all values."""
+        kinds = [np.bincount(one.entries[0]) for one in self.classes]
+        return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
+
     def meetings(self, fakes: int = 0) -> pa.Table:
         """(size, first, second, pairs): sum over buckets of one size of count(g, first) * count(g, second).
 
