@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release, inspect, query
     from privsql.releases.opened import Release as open  # noqa: A004, N813
     from privsql.source.spec import Spec, build, load, schema
+    from privsql.verbs.algorithms import algorithms
     from privsql.verbs.attack import attack
     from privsql.verbs.compare import compare
     from privsql.verbs.evaluate import Workload, evaluate
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from privsql.verbs.verify import verify
 
 __all__ = [
-    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "attack", "build", "cap", "compare",
-    "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load", "open", "plan", "publish",
-    "query", "schema", "synthesize", "verify", "withdraw",
+    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "algorithms", "attack", "build",
+    "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load",
+    "open", "plan", "publish", "query", "schema", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -35,6 +36,7 @@ _HOMES = {
     "errors": ("PrivsqlError",),
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
+    "verbs.algorithms": ("algorithms",),
     "verbs.attack": ("attack",),
     "verbs.compare": ("compare",),
     "verbs.evaluate": ("Workload", "evaluate"),

@@ -10,7 +10,10 @@ from privsql.cli.printing import add, out, say, table, wide
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rich.text import Text
+
     from privsql.attacks.finding import Finding
+    from privsql.mechanisms.alternatives import Alternatives
     from privsql.verbs.attack import Attacked
     from privsql.verbs.compare import Candidate
     from privsql.verbs.evaluate import Evaluated
@@ -60,6 +63,28 @@ def _by_length(found: Evaluated) -> None:
     for name, extra in found.extras.items():
         tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
         say(f"frequent item sets, {name}: {tops}")
+
+
+def algorithms(found: Alternatives) -> None:
+    """All algorithms of a mechanism, the best of each figure in bold."""
+    kept = [row for row in found.rows if row.refused is None]
+    made = table("", right=[row.algorithm for row in kept])
+    for measure in found.measures:
+        best, shown = found.best(measure), [row.figures.get(measure.key) for row in kept]
+        if any(figure is not None for figure in shown):
+            made.add_row(measure.title, *(_figure(figure, measure.form, bold=figure == best) for figure in shown))
+    wide().print(made)
+    for row in found.rows:
+        if row.refused is not None:
+            say(f"{row.algorithm}: {row.refused}")
+    say(found.advice)
+
+
+def _figure(figure: float | None, form: str, *, bold: bool) -> Text:
+    from rich.text import Text  # noqa: PLC0415 (as all of it, when there is something to print)
+
+    text = "-" if figure is None else format(figure, form)
+    return Text(text, style="bold" if bold and figure is not None else "")
 
 
 def compared(found: Sequence[Candidate]) -> None:

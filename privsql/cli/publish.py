@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import privsql as api
-from privsql.cli import printing
+from privsql.cli import printing, printing_measures
 from privsql.cli.app import Json, Memory, Threads, app, running, tell, warn
 from privsql.cli.flags import Planned, Specified, specification
 from privsql.errors import UsageError
@@ -62,13 +62,26 @@ def _key(file: Path | None, seed: int | None) -> Key | None:
     return noise.key_file(file) if file else noise.seed_key(seed) if seed is not None else None
 
 
-@app.command(cls=Planned, epilog="Example:\n\n    privsql plan spec.toml --json")
+@app.command(
+    cls=Planned, epilog="Examples:\n\n    privsql plan spec.toml --json\n\n    privsql plan spec.toml --algorithms"
+)
 def plan(
-    ctx: typer.Context, source: Given, memory_limit: Memory = None, threads: Threads = None, as_json: Json = False
+    ctx: typer.Context,
+    source: Given,
+    algorithms: Annotated[
+        bool, typer.Option("--algorithms", help="Compare all algorithms: what each would cost, and tell.")
+    ] = False,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
 ) -> None:
     """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is written."""
     spec = specification(ctx, source)
     with running(memory_limit, threads) as options:
+        if algorithms:
+            beside = api.algorithms(spec, options=options)
+            tell(as_json, beside.as_json, lambda: printing_measures.algorithms(beside))
+            return
         found = api.plan(spec, options=options)
     tell(as_json, found.as_json, lambda: printing.published(found))
 

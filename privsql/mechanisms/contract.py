@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from privsql.answers.base import Answers
     from privsql.attacks.suite import Suite
     from privsql.engine.database import Relations
+    from privsql.mechanisms.alternatives import Alternatives
     from privsql.model.checks import Check, Promised
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
@@ -156,6 +157,8 @@ class Mechanism(Generic[P]):
 
     Where releases add up budgets it runs first: what can be refused is refused before anything is spent.
     """
+    algorithms: Callable[[Relations, Records, P], Alternatives]
+    """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
     publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     tables: Callable[[Manifest], Columns]

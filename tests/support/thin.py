@@ -26,7 +26,7 @@ BY_MANIFEST = {
     "source_checks": 1,
     "answers": 1,
 }
-BY_PARAMETERS = {"plan": 2, "publish": 2, "source_checks": 3, "promise": 0}
+BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0}
 
 
 def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:

@@ -28,7 +28,7 @@ from privsql.model.arrays import zeros
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Floats, Matrix
+    from privsql.answers.channel import Channel, Floats, Matrix
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.model import Ints
@@ -62,14 +62,23 @@ def symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matrix:
     return np.triu(square) + np.triu(square, 1).T
 
 
-def directions(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts ``mean_belief``, in their own value over all records, and ``channel``, from ``privsql_channel``.
+def seen(parts: pa.Table, facts: dict[str, Any]) -> Channel:
+    """The channel of ``privsql_channel``."""
+    return through(listed(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
 
-    Without ``channel`` where there are very many values. The belief in a listed value is its share of the list.
+
+def got_through(channel: Channel) -> dict[str, Any]:
+    """The facts ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
+
+    The belief in a listed value is its share of the list.
     """
-    seen = through(listed(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
-    mean = {"mean_belief": own_share(seen)}
-    return mean | {"channel": singular(seen)} if len(seen.records) <= LARGE else mean
+    mean = {"mean_belief": own_share(channel)}
+    return mean | {"channel": singular(channel)} if len(channel.records) <= LARGE else mean
+
+
+def directions(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
+    """The same from ``privsql_channel``."""
+    return got_through(seen(parts, facts))
 
 
 def read(db: Relations, facts: dict[str, Any]) -> Through:

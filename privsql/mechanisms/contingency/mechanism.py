@@ -12,6 +12,7 @@ from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, column, fill, is_null, temp
 from privsql.exact import text
+from privsql.mechanisms import alternatives
 from privsql.mechanisms.contingency.answers import Answers
 from privsql.mechanisms.contingency.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.contingency.domains import cells
@@ -142,6 +143,7 @@ MECHANISM = Mechanism(
     relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
     read=read,
     plan=plan,
+    algorithms=alternatives.none("this mechanism has one algorithm"),
     publish=publish,
     tables=tables,
     view=view,

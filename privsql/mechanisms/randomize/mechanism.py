@@ -14,6 +14,7 @@ from privsql.attacks import absence, identifiers, learning, linkage, negative, o
 from privsql.attacks.suite import Suite
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, fill, same, temp
+from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
@@ -161,6 +162,9 @@ MECHANISM = Mechanism(
     relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
     read=read,
     plan=plan,
+    algorithms=alternatives.none(
+        "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
+    ),
     publish=publish,
     tables=tables,
     view=view,

@@ -11,6 +11,7 @@ from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
+from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import membership
 from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise, stand_ins_alone
@@ -157,6 +158,9 @@ MECHANISM = Mechanism(
     relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
     read=read,
     plan=plan,
+    algorithms=alternatives.none(
+        "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
+    ),
     publish=publish,
     tables=tables,
     view=view,
