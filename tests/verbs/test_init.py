@@ -59,6 +59,20 @@ def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_pa
     assert share / 1000 <= highest(tmp_path, text) <= min(0.999, share / 1000 + 0.021)
 
 
+def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the one with the least loss where that tells enough."""
+    text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
+    assert spec["mechanism"]["algorithm"] == "informative"
+    assert "'informative' uses thresholds up: it leaves open" in text
+    assert highest(tmp_path, text) <= 0.5
+    monkeypatch.setattr("privsql.mechanisms.bucketize.proposal.CLEARLY", 0.01)
+    text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
+    assert spec["mechanism"]["algorithm"] == "optimal"
+    assert "informative" not in text
+
+
 def test_a_frequent_value_excludes_no_column(tmp_path: Path) -> None:
     """94 % have the same value: who knows a column that says nothing guesses right as often as who does not."""
     text, spec = proposed(tmp_path, SKEWED.format(share=940, other="'b'"))
