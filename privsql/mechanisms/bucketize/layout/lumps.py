@@ -51,10 +51,10 @@ def in_lumps(plan: Plan, noise: Shuffler) -> Pieces:
         starts = start + np.cumsum(wide) - wide
         shares = list(_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
         drawn = np.argsort(_places(wide, noise))  # which block lies at each place
-        for place, share in enumerate(shares[k] for k in drawn.tolist()):
-            width, held = int(wide[place]), np.flatnonzero(share)
-            order = np.asarray(noise.permutation(held)) if width > 1 else held
-            columns.append(lines(order, share[order], int(starts[place]), width))
+        for place, (values, records) in enumerate(shares[k] for k in drawn.tolist()):
+            width, order = int(wide[place]), np.arange(len(values))
+            order = np.asarray(noise.permutation(order)) if width > 1 else order
+            columns.append(lines(values[order], records[order], int(starts[place]), width))
         start += buckets
     return joined(len(plan.allocation), columns)
 
@@ -74,28 +74,37 @@ def _places(wide: Ints, noise: Shuffler) -> Ints:
     return np.concatenate((noise.permutation(first), first + noise.permutation(len(wide) - first)))
 
 
-def _shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[Ints]:
-    """Of every block in turn, how many records of each value it gets (m,)."""
+def _shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
+    """Of every block in turn, which values it gets, and how many records of each."""
     left, rest = records.copy(), sum(wide)
     for width in wide:
         share = _filled(left, most, (size, width, rest), noise)
-        yield share
+        held = np.flatnonzero(share)
+        yield held, share[held]
         left, rest = left - share, rest - width
 
 
 def _filled(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler) -> Ints:
-    """Of one block of (size, width, buckets that are left)."""
+    """Of one block of (size, width, buckets that are left), how many records of each value (m,)."""
     size, width, rest = block
     share = (left - most * (rest - width)).clip(0)
     free = np.minimum(left, most * width) - share
     weights = (left * FINE // np.maximum(most * rest - left, 1)).clip(1, MOST)
     weights[free == 0] = 0
     short = size * width - int(share.sum())
+    ends = np.cumsum(weights)
     while short:
-        ends = np.cumsum(weights)
-        value = int(np.searchsorted(ends, int(noise.integers(0, int(ends[-1]), 1)[0]), side="right"))
+        value = _one(ends, noise)
+        if not weights[value]:  # it was drawn before: as likely as others are, among those that are left
+            ends = np.cumsum(weights)
+            value = _one(ends, noise)
         more = min(short, int(free[value]))
         share[value] += more
         weights[value] = 0
         short -= more
     return share
+
+
+def _one(ends: Ints, noise: Shuffler) -> int:
+    """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
+    return int(np.searchsorted(ends, int(noise.integers(0, int(ends[-1]), 1)[0]), side="right"))
