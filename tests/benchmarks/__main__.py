@@ -4,6 +4,7 @@
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
     python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
+    python -m tests.benchmarks expected [--conditions N]                   the error that plans expect, and answers
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
@@ -44,6 +45,7 @@ from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.noise import seed_key
 from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
+from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing
 from tests.benchmarks import start as starting
 
@@ -228,9 +230,10 @@ def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = 
         ("acs_occ", {"threshold": rule}) for rule in ("1/4", "1/8", "1/12", "8*f + 0.02")
     ]
     asked += [("acs_edu", {"threshold": rule}) for rule in ("1/4", "8*f + 0.02")]
+    asked += [(name, {"threshold": "8*f + 0.02", "algorithm": "informative"}) for name in REAL]
     figures = ["error", "the formula's", "coverage", "conditions", "p of 93-99 %"]
     for name, mechanism in asked:
-        data, label = DATA / f"{name}.parquet", f"{name} {mechanism['threshold']}"
+        data, label = DATA / f"{name}.parquet", f"{name} {mechanism['threshold']} {mechanism.get('algorithm', '')}"
         if not data.is_file() or only not in label:
             continue
         with tempfile.TemporaryDirectory() as place:
@@ -247,6 +250,21 @@ def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = 
             rows += [[seed, rule, *row] for row in shown]
     if rows:
         show("made tables", ["table", "threshold", "columns", "error / the formula's", "coverage"], rows)
+
+
+@app.command()
+def expected(conditions: int = 60) -> None:
+    """The error that plan --algorithms expects, beside that of answers to questions that select 1 % and 5 %."""
+    rows: list[list[object]] = []
+    for name, sensitive in REAL.items():
+        for algorithm in ("two-size", "informative"):
+            table = DATA / f"{name}.parquet", [column for column in QI if column != sensitive], sensitive
+            mechanism = {"threshold": "8*f + 0.02", "algorithm": algorithm}
+            if table[0].is_file():
+                with tempfile.TemporaryDirectory() as place:
+                    found = foreseen.beside(table, mechanism, Path(place), conditions)
+                    rows += [[f"{name}, {algorithm}", *row] for row in found]
+    show("expected and measured error", ["release", "count", "share", "expected", "measured", "answers"], rows)
 
 
 @app.command()
