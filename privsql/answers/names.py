@@ -44,18 +44,23 @@ class Names:
     ``sides``: of every column, under its name inside.
     """
 
-    def __init__(self, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> None:
-        self.sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
-        self.sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
-        self._release = Source(release(select, name), {fold(name): name for name in self.sides})
-        self._sources = [self._release]
+    def __init__(self, own: Source, sides: Mapping[str, Side], lookups: Sequence[tuple[exp.Join, Source]] = ()) -> None:
+        self.sides = dict(sides)
+        self._release, self._sources = own, [own]
         self._shared: dict[str, Source] = {}  # the first of the tables whose columns USING makes one
-        self.joined = tuple(self._join(join, lookups) for join in select.args.get("joins") or ())
+        self.joined = tuple(self._join(*one) for one in lookups)
+
+    @classmethod
+    def of(cls, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> Names:
+        """Those of a query to the release ``name``."""
+        sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
+        sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
+        own = Source(release(select, name), {fold(column): column for column in sides})
+        return cls(own, sides, [(join, lookup(join, lookups)) for join in select.args.get("joins") or ()])
 
     # Tables ---
 
-    def _join(self, join: exp.Join, lookups: Lookups | None) -> Lookup:
-        source = lookup(join, lookups)
+    def _join(self, join: exp.Join, source: Source) -> Lookup:
         if any(fold(source.alias) == fold(own.alias) for own in self._sources):
             raise UsageError(f"JOIN: two tables are called {source.alias!r}; give one an alias")
         taken = {fold(name) for name in self.sides}
@@ -156,7 +161,7 @@ class Names:
             first = not item.table and fold(item.name) in aliases.before
             source = None if first else self._source(item)
             if source is not None:
-                item.replace(_inside(source.inside(fold(item.name))))
+                item.replace(_inside(source.inside(fold(item.name)), item))
             elif not item.table and fold(item.name) in aliases.named:
                 meant = aliases.named[fold(item.name)].copy()
                 added += sum(1 for _ in meant.walk())
@@ -195,9 +200,10 @@ def _roots(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
 INSIDE = "inside"
 
 
-def _inside(name: str) -> exp.Column:
+def _inside(name: str, written: exp.Column) -> exp.Column:
     """A column under its name inside, marked as such: it is not looked up again."""
     found = column(name)
+    found.meta.update(written.meta)
     found.meta[INSIDE] = True
     return found
 

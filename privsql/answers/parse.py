@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers import statement
+from privsql.answers import nested, statement
 from privsql.answers.aggregates import Aggregates
 from privsql.answers.asked import Output, Scope, Statement
 from privsql.answers.conditions import sides_of
@@ -51,18 +51,25 @@ def read(
     (['"age" > 30'], ['"job" = 1'])
     """
     with statement.reading(sql):
-        select = statement.parsed(sql)
-        names = Names(select, roles, release, lookups)
-        statement.check(select)
-        return _Reader(select, names, roles, measures).statement()
+        tree, names = nested.resolved(
+            statement.parsed(sql), lambda select: _understood(statement.from_last(select), roles, release, lookups)
+        )
+        return _Reader(tree, names, roles, measures).statement()
+
+
+def _understood(select: exp.Select, roles: Roles, release: str, lookups: Lookups | None) -> tuple[exp.Select, Names]:
+    """A count query with its names resolved, and what they mean."""
+    statement.refuse_others(select, statement.CLAUSES)
+    names = Names.of(select, roles, release, lookups)
+    statement.check(select)
+    return names.resolved(select), names
 
 
 class _Reader:
-    """What a query asks; ``select`` is as it was written, for messages, and ``tree`` has its names resolved."""
+    """What a query asks; ``tree`` has its names resolved."""
 
-    def __init__(self, select: exp.Select, names: Names, roles: Roles, told: Collection[str]) -> None:
-        self._select, self._names = select, names
-        self._tree = names.resolved(select)
+    def __init__(self, tree: exp.Select, names: Names, roles: Roles, told: Collection[str]) -> None:
+        self._tree, self._names = tree, names
         self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
         self._aggregates = Aggregates(names.sides, self._types, told)
         self._groups: dict[exp.Expr, int] = {}
@@ -82,7 +89,7 @@ class _Reader:
             outputs,
             over,
             order,
-            **statement.limits(self._select),
+            **statement.limits(self._tree),
         )
         if len(asked.asked) > MOST_ASKED:
             raise UsageError(f"more than {MOST_ASKED} aggregate functions in one query are not supported")
@@ -125,12 +132,12 @@ class _Reader:
 
     def _outputs(self) -> Iterator[Output]:
         names = set()
-        for written, item in zip(self._select.expressions, self._tree.expressions, strict=True):
-            title = written.alias or (written.name if isinstance(written, exp.Column) else "")
-            if title and fold(title) in names:
-                raise UsageError(f"two columns of the answer are called {title!r}; give one an alias")
-            names.add(fold(title))
-            yield Output(written.alias, self._over(item.unalias(), "SELECT"), text(written.unalias()))
+        for item in self._tree.expressions:
+            title = fold(item.output_name)
+            if title and title in names:
+                raise UsageError(f"two columns of the answer are called {item.output_name!r}; give one an alias")
+            names.add(title)
+            yield Output(item.alias, self._over(item.unalias(), "SELECT"), text(item.unalias()))
 
     def _over(self, root: exp.Expr, clause: str) -> exp.Expr:
         """An expression with groups and aggregate functions as columns of the answer."""

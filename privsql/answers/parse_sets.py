@@ -43,7 +43,7 @@ def read(sql: str, roles: Roles, release: str) -> Statement:
         for clause, value in select.args.items():
             if value and clause not in ("expressions", "from_", "where"):
                 raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
-        names = Names(select, roles, release, None)
+        names = Names.of(select, roles, release, None)
         if len(select.expressions) != 1 or not is_count(select.expressions[0].unalias()):
             raise UsageError("select COUNT(*) and nothing else")
         where = select.args.get("where")

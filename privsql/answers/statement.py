@@ -45,7 +45,7 @@ def reading(sql: str) -> Iterator[None]:
 
 
 def parsed(sql: str) -> exp.Select:
-    """The one SELECT that the text is, with known clauses alone; ``UsageError`` for anything else."""
+    """The one SELECT that the text is; ``UsageError`` for anything else."""
     try:
         with _quiet():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
@@ -58,10 +58,8 @@ def parsed(sql: str) -> exp.Select:
         raise UsageError(
             f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
         )
-    select = statements[0]
-    _check_depth(select)
-    refuse_others(select, CLAUSES)
-    return _from_last(select)
+    _check_depth(statements[0])
+    return statements[0]
 
 
 @contextmanager
@@ -93,7 +91,7 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
             raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported")
 
 
-def _from_last(select: exp.Select) -> exp.Select:
+def from_last(select: exp.Select) -> exp.Select:
     """FROM t JOIN .. SELECT .. as SELECT .. FROM t JOIN .., where the joins are the query's and not the table's."""
     clause = select.args.get("from_")
     if clause and isinstance(clause.this, exp.Table) and clause.this.args.get("joins"):

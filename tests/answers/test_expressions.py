@@ -120,6 +120,11 @@ SELECT COUNT(*), AVG(age) FROM t
 SELECT COUNT(*), COUNT(*) / 4 FROM t WHERE ill = 'flu'
 SELECT COUNT(*) FROM t WHERE age BETWEEN 20 AND 30 AND upper(ill) LIKE '%U%'
 SELECT COUNT(*) AS n FROM t WHERE CASE WHEN age > 30 THEN sex = 'f' ELSE sex = 'm' END AND ill = 'flu'
+WITH c AS (SELECT sex, COUNT(*) AS n FROM t WHERE ill = 'flu' GROUP BY sex) SELECT upper(sex) AS s, n, 2 * n AS m FROM c WHERE n > 10 ORDER BY n DESC, c.sex
+SELECT * FROM (SELECT age // 10 AS band, COUNT(*) AS n, COUNT(*) FILTER (WHERE ill = 'flu') AS f FROM t GROUP BY band) AS c WHERE band > 1 AND f > 0 ORDER BY band LIMIT 3
+WITH c AS (SELECT age // 10 AS band, COUNT(*) AS n, COUNT(*) FILTER (WHERE ill = 'flu') AS f FROM t GROUP BY ALL), d AS (SELECT band, n, 100.0 * f / n AS share FROM c WHERE n > 20) SELECT share, band FROM d WHERE band <> 3 ORDER BY share
+WITH c AS (SELECT COUNT(*) AS n, AVG(age) AS a FROM t WHERE ill = 'flu') SELECT n, a, n * a AS s FROM c
+FROM (SELECT sex, ill, COUNT(*) AS n FROM t GROUP BY ROLLUP (sex, ill) HAVING n > 3) ORDER BY n, sex, ill
 SELECT 2 * SUM(age) AS double, SUM(age) / COUNT(*) AS mean FROM t WHERE ill = 'flu'
 """  # noqa: E501 (one query, one line)
 
@@ -134,3 +139,36 @@ def test_what_analysts_write(both: Open, sql: str) -> None:
             if estimate is not None and not isinstance(estimate, str | dt.date):
                 assert low <= estimate <= high, (one, row)
                 assert error is None or 0 <= error < 1e-3 + 1e-5 * abs(estimate), (one, row)
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("SELECT n FROM (SELECT COUNT(*) AS n FROM t GROUP BY sex LIMIT 2)", "LIMIT inside a subquery"),
+        ("SELECT SUM(n) FROM (SELECT sex, COUNT(*) AS n FROM t GROUP BY sex)", "SELECT over a result: SUM"),
+        ("SELECT n, COUNT(*) AS m FROM (SELECT COUNT(*) AS n FROM t GROUP BY sex) GROUP BY n", "GROUP"),
+        ("SELECT a.n FROM (SELECT COUNT(*) AS n FROM t) AS a JOIN t ON TRUE", "JOIN"),
+        ("WITH RECURSIVE a AS (SELECT COUNT(*) AS n FROM t) SELECT n FROM a", "WITH"),
+        ("WITH a(m) AS (SELECT COUNT(*) AS n FROM t) SELECT m FROM a", "WITH"),
+        ("SELECT sex FROM (SELECT sex FROM t)", "columns alone"),
+        ("SELECT * FROM (SELECT sex, COUNT(*) FROM t GROUP BY sex)", "names of its own"),
+        ("SELECT nothing FROM (SELECT COUNT(*) AS n FROM t) AS c", "'nothing'"),
+        ("SELECT COUNT(*) // 2 AS n FROM t WHERE ill = 'flu'", "no interval is known"),
+        ("SELECT MIN(age) AS n FROM t WHERE ill = 'flu'", "no sensitive column"),
+        ("SELECT COUNT(*) AS n, age AS n_low FROM t GROUP BY age", "called 'n_low'"),
+        ("SELECT COUNT(*), COUNT(*) FROM t", "give one an alias"),
+        ("SELECT age || ill AS x, COUNT(*) AS n FROM t GROUP BY x", "quasi-identifiers and sensitive columns together"),
+        ("SELECT 1 AS x, COUNT(*) AS n FROM t GROUP BY x", "a constant"),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY CUBE (age, sex, day, hours, größe, ill, age + 1)", "grouping sets"),
+        ("SELECT COUNT(*) AS n, n * 2 AS m FROM t", "'n'"),
+        ("WITH a AS (SELECT COUNT(*) AS n FROM t)"
+         + "".join(f", a{i} AS (SELECT n + n AS n FROM a{i - 1 or ''})" for i in range(1, 30))
+         + " SELECT n FROM a29", "too large"),
+        ("SELECT " + ", ".join(f"COUNT_IF(age > {i}) AS n{i}" for i in range(70)) + " FROM t", "more than 64"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused_by_name(both: Open, sql: str, named: str) -> None:
+    """In one line."""
+    with pytest.raises(api.PrivsqlError, match=named) as caught:
+        both[0].query(sql)
+    assert len(str(caught.value).splitlines()) == 1

@@ -69,6 +69,9 @@ def answered(both: Open, sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[An
         "FROM t JOIN codes USING (code) SELECT label, COUNT(*) WHERE job = 'd2' GROUP BY label",
         "FROM t JOIN codes ON t.code = codes.code SELECT COUNT(*)",
         "SELECT label, COUNT(*) FROM t JOIN others ON t.zip = others.code GROUP BY label",
+        "SELECT label, COUNT(*) FROM t LEFT JOIN codes ON t.code = codes.code GROUP BY label",
+        "SELECT coalesce(label, '?') AS l, COUNT(*) FROM t LEFT JOIN codes USING (code) WHERE job = 'd1' GROUP BY l",
+        "SELECT COUNT(*) FROM t LEFT OUTER JOIN codes c ON t.code = c.code WHERE c.label IS NULL AND job <> 'd2'",
     ],
 )
 def test_joins(both: Open, sql: str) -> None:
