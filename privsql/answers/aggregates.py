@@ -53,13 +53,13 @@ class Aggregates:
             conditions = [part for part in (among, *more) if part is not None]
             return named(self._number(measure, every(conditions) if conditions else None, node))
 
-        if isinstance(node, exp.CountIf):
-            return asked(Measure(), node.this)
+        if isinstance(node, exp.CountIf):  # of NULL alone it is NULL, unlike COUNT
+            return _of_weighed(node, (node.this, exp.Literal.number(1), False), asked)
         if isinstance(node, exp.Count):
             return self._count(node, asked)
         weighed = _weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
         if weighed is not None and "sa" in sides_of(weighed[0], self._sides):
-            return _of_weighed(isinstance(node, exp.Avg), weighed, asked)
+            return _of_weighed(node, weighed, asked)
         return asked(self._measure(KINDS[type(node)], node))
 
     def _plain(self, node: exp.Expr) -> None:
@@ -142,15 +142,16 @@ def _is_number(item: exp.Expr) -> bool:
     return isinstance(item, exp.Literal) and not item.is_string
 
 
-def _of_weighed(mean: bool, weighed: Weighed, asked: Callable[..., exp.Expr]) -> exp.Expr:
+def _of_weighed(node: exp.Expr, weighed: Weighed, asked: Callable[..., exp.Expr]) -> exp.Expr:
     """SUM or AVG of it by counts: k times those that meet the condition, of all; NULL where there is nobody."""
     condition, weight, every_record = weighed
-    known = [] if every_record else [exp.not_(is_null(exp.paren(condition)))]
+    # IS NOT NULL, in connectives: both sides of a release may be in it
+    known = [] if every_record else [exp.or_(condition, exp.not_(condition))]
     met, all_of_them = asked(Measure(), condition), asked(Measure(), *known)
     if not _is_one(weight):
         met = exp.Mul(this=met, expression=weight.copy())
     zero = exp.Literal.number(0)
-    if mean:
+    if isinstance(node, exp.Avg):
         return exp.paren(
             exp.Div(this=met, expression=exp.Nullif(this=all_of_them, expression=zero), typed=False, safe=False)
         )

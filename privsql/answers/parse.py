@@ -177,6 +177,9 @@ def _sets(item: exp.Expr) -> Sets:
         return [one for part in parts for one in _sets(part)]
     if isinstance(item, exp.Rollup | exp.Cube):
         units = [_unit(part) for part in parts]
+        once = {own for unit in units for own in unit}
+        if len(once) < sum(map(len, units)):
+            raise UsageError(f"GROUP BY {text(item)}: the same expression twice is not supported")
         chosen = (
             [range(n) for n in range(len(units), -1, -1)]
             if isinstance(item, exp.Rollup)

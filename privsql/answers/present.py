@@ -6,6 +6,7 @@ The engine evaluates, filters and sorts, so that values are and compare as they 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,8 @@ class Presented:
             return None, None, None, None
         if all(one.std_error == 0 and one.low == one.high for one in parts.values()):
             known = float(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
+            if isinstance(known, float) and not math.isfinite(known):
+                return known, None, None, None
             return known, 0.0, known, known
         if arithmetic.reason(output.expression) is not None:
             return value, None, None, None

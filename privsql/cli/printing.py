@@ -144,7 +144,7 @@ def answered(answer: Answer, *, explain: bool) -> None:
     made = table(right=answer.columns)
     for row in answer.rows:
         add(made, *row)
-    out().print(made)
+    (wide() if len(answer.figures) > 1 else out()).print(made)
     say(answer.interval)
     for note in answer.notes:
         say(f"note: {note}")

@@ -188,6 +188,23 @@ def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> 
             assert sum(row["estimate"] for row in found) == pytest.approx(300)
 
 
+def test_each_figure_says_what_it_rests_on(ward: Path) -> None:
+    """By its name where they differ, on the terminal and in JSON; the same columns everywhere."""
+    share = "100.0 * COUNT(*) FILTER (WHERE disease = 'flu') / COUNT(*) AS flu"
+    sql = f"SELECT sex, COUNT(*) AS n, {share} FROM ill WHERE age < 40 GROUP BY sex ORDER BY flu"
+    columns = ["sex", "n", "n_std_error", "n_low", "n_high", "flu", "flu_std_error", "flu_low", "flu_high"]
+    plain = succeeded("query", ward / "ill.duckdb", sql).out
+    assert all(name in plain for name in columns)
+    assert "n: exact: the release holds the true answer\nflu: low and high: 95% interval" in plain
+    shown = succeeded("query", ward / "ill.duckdb", sql, "--json").json
+    assert list(shown["rows"][0]) == columns
+    told = {one["name"]: one for one in shown["figures"]}
+    assert [told["n"][key] for key in ("rests_on", "confidence", "not_in_release")] == ["exact", 1.0, 0]
+    assert [told["flu"][key] for key in ("rests_on", "confidence", "not_in_release")] == ["interval", 0.95, 0]
+    assert shown["rests_on"] == "interval"
+    assert succeeded("query", ward / "ill.duckdb", sql, "--csv").out.splitlines()[0].split(",") == columns
+
+
 def test_query_csv(ward: Path) -> None:
     sql = "SELECT disease, COUNT(*) AS people FROM ill WHERE sex = 'F' GROUP BY disease ORDER BY disease"
     read = list(csv.reader(io.StringIO(succeeded("query", ward / "ill.duckdb", sql, "--csv").out)))

@@ -1,0 +1,221 @@
+"""What must hold of an answer, beside the engine's own on the source, and of two questions that mean the same."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from privsql.errors import PrivsqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fuzz.queries import Condition, Query, Writer
+    from fuzz.worlds import World
+    from privsql.answers.answer import Answer
+
+EMPTY = 0.5  # estimates of groups with fewer records than this are of groups that may be empty
+CLOSE = 1e-4  # of estimates in a world in which nothing is hidden
+
+
+def values(answer: Answer) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names and values without errors and bounds."""
+    hidden = {one.at + i for one in answer.figures for i in (1, 2, 3)}
+    shown = [i for i in range(len(answer.columns)) if i not in hidden]
+    return [answer.columns[i] for i in shown], [tuple(row[i] for i in shown) for row in answer.rows]
+
+
+def alike(ours: Any, theirs: Any, close: float) -> bool:
+    """Numbers nearly, anything else as it is, with its type."""
+    if isinstance(theirs, float) and math.isnan(theirs):
+        return isinstance(ours, float) and math.isnan(ours)
+    if isinstance(theirs, int | float | Decimal) and not isinstance(theirs, bool) and ours is not None:
+        return math.isclose(float(ours), float(theirs), rel_tol=close, abs_tol=close * 10)
+    return type(ours) is type(theirs) and bool(ours == theirs)
+
+
+def rows_alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], close: float) -> bool:
+    """Row by row."""
+    same = len(ours) == len(theirs)
+    return same and all(
+        len(a) == len(b) and all(alike(x, y, close) for x, y in zip(a, b, strict=True))
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def answers_as_the_engine(world: World, query: Query) -> bool:
+    """Whether a query is answered; fails where it is answered otherwise than it may be."""
+    try:
+        answer = world.release.query(str(query))
+    except PrivsqlError as refusal:
+        if len(str(refusal).splitlines()) != 1:
+            raise AssertionError(f"refused in several lines: {refusal}") from refusal
+        return False
+    try:
+        true = world.engine.execute(str(query)).fetchall()
+    except duckdb.Error as error:
+        raise AssertionError(f"answered, where the engine says {error}") from error
+    names, rows = values(answer)
+    assert names == [column[0] for column in world.engine.description or ()], names
+    _well_formed(answer)
+    held = query.is_exact and world.sums
+    if not (held or world.true):
+        return True
+    if not held:
+        at = names.index("n")
+        rows = [row for row in rows if row[at] is not None and row[at] >= EMPTY]
+        true = [row for row in true if row[at]]
+        if not query.groups and not true:
+            return True
+    if query.grouping in ("ROLLUP", "CUBE") or not query.order:  # groups of NULL and totals are in no order
+        rows, true = sorted(rows, key=_sortable), sorted(true, key=_sortable)
+    assert rows_alike(rows, true, 1e-9 if held else CLOSE), f"{rows[:6]} where the engine says {true[:6]}"
+    return True
+
+
+def _sortable(row: tuple[Any, ...]) -> list[str]:
+    return [f"{value:.3f}" if isinstance(value, int | float | Decimal) else str(value) for value in row]
+
+
+def _well_formed(answer: Answer) -> None:
+    """Figures in their order, what they rest on said of each, and nothing called exact that has an error."""
+    assert {len(row) for row in answer.rows} <= {len(answer.columns)}
+    told = {one["name"]: one for one in answer.as_json()["figures"]}
+    for one in answer.figures:
+        assert told[one.name]["rests_on"] == one.rests_on
+        for row in answer.rows:
+            estimate, error, low, high = one.of(row)
+            if isinstance(estimate, int | float) and math.isfinite(estimate):
+                assert error is None or error >= 0, row
+                assert low is None or low <= estimate + CLOSE, row
+                assert high is None or high >= estimate - CLOSE, row
+                assert one.rests_on != "exact" or error == 0, row
+
+
+def bounds_hold(world: World, writer: Writer) -> str:
+    """The literature's formula: where its bounds are called certain, the truth lies between them."""
+    sql = f"SELECT COUNT(*) FROM {world.table} WHERE {writer.condition(writer.columns)}"
+    answer = world.release.query(sql, estimator="baseline")
+    ((true,),) = world.engine.execute(sql).fetchall()
+    ((_, _, low, high),) = answer.rows
+    assert not answer.certain or low <= true <= high, f"{sql}: {true} outside of [{low}, {high}]"
+    return sql
+
+
+# Questions that mean the same ---
+
+
+def figures(world: World, sql: str) -> tuple[float | None, ...]:
+    """Estimate, error and bounds of a single count."""
+    (row,) = world.release.query(sql).rows
+    return row[-4:]
+
+
+def same_meaning(writer: Writer) -> Iterator[tuple[str, str, str]]:
+    """Relations by name, each with two queries that it makes equal."""
+    count = f"SELECT COUNT(*) FROM {writer.table} WHERE"
+    condition = writer.condition(writer.columns)
+    one, other = (writer.leaf(writer.columns) for _ in range(2))
+    yield "reordered", f"{count} ({one}) AND ({condition})", f"{count} ({condition}) AND ({one})"
+    yield "reordered", f"{count} ({one}) OR ({condition})", f"{count} ({condition}) OR ({one})"
+    yield "De Morgan", f"{count} NOT (({one}) OR ({other}))", f"{count} NOT ({one}) AND NOT ({other})"
+    yield "De Morgan", f"{count} NOT (({one}) AND ({other}))", f"{count} (NOT ({one})) OR (NOT ({other}))"
+    yield "twice not", f"{count} NOT (NOT ({condition}))", f"{count} {condition}"
+    yield "alias", f"{count} {condition}", f"SELECT COUNT(*) AS x FROM {writer.table} AS y WHERE {condition}"
+    if not any(column.kind == "set" for column in writer.columns):
+        yield from _same_of_columns(writer, count, condition)
+
+
+def _same_of_columns(writer: Writer, count: str, condition: Condition) -> Iterator[tuple[str, str, str]]:
+    own = writer.dice.choice(writer.columns)
+    low, high = (writer.dice.choice(own.values) for _ in range(2))
+    listed = f"{own.name} IN ({low}, {high})"
+    yield "IN and OR", f"{count} {listed}", f"{count} {own.name} = {low} OR {own.name} = {high}"
+    between = f"{own.name} BETWEEN {low} AND {high}"
+    yield "BETWEEN", f"{count} {between}", f"{count} {own.name} >= {low} AND {own.name} <= {high}"
+    filtered = f"SELECT COUNT(*) FILTER (WHERE {condition}) AS x FROM {writer.table}"
+    yield "FILTER and WHERE", f"{count} {condition}", filtered
+    if any(column.name == "age" for column in writer.columns):
+        band, ages = writer.dice.randrange(9), f"{writer.table}.age"
+        joined = (
+            f"SELECT COUNT(*) FROM {writer.table} JOIN bands ON {ages} = years WHERE band = {band} AND ({condition})"
+        )
+        yield "JOIN", f"{count} age // 7 = {band} AND age < 60 AND ({condition})", joined
+        left = f"SELECT COUNT(*) FROM {writer.table} LEFT JOIN bands ON {ages} = years WHERE ({condition})"
+        yield "LEFT JOIN", f"{count} age >= 60 AND ({condition})", f"{left} AND band IS NULL"
+    nested = f"WITH c AS (SELECT COUNT(*) AS x FROM {writer.table} WHERE {condition}) SELECT x FROM c"
+    yield "nested", f"{count} {condition}", nested
+
+
+def add_up(world: World, writer: Writer) -> str:
+    """Counts of those with each sensitive value, and of those who meet a condition on it or not, are all counts."""
+    own, values = writer.own or writer.columns, [column for column in writer.columns if column.sensitive]
+    where = f"FROM {writer.table} WHERE {writer.condition(own)}"
+    condition = writer.condition(values, 1)
+    counts = [f"COUNT(*) FILTER (WHERE {one})" for one in (condition, f"({condition}) IS NOT TRUE")]
+    parts = f"SELECT {counts[0]} AS a, {counts[1]} AS b, COUNT(*) AS n {where}"
+    answer = world.release.query(parts)
+    estimates = dict(zip(answer.columns, answer.rows[0], strict=True))
+    assert math.isclose(estimates["a"] + estimates["b"], estimates["n"], rel_tol=1e-6, abs_tol=1e-6), parts
+    grouped = f"SELECT {values[0].name}, COUNT(*) {where} GROUP BY 1"
+    total = sum(row[1] for row in world.release.query(grouped).rows)
+    assert math.isclose(total, estimates["n"], rel_tol=1e-6, abs_tol=1e-6), grouped
+    return grouped
+
+
+# Failures ---
+
+
+def failure(check: Callable[[Query], object], query: Query) -> str | None:
+    """What goes wrong with a query; None where nothing does."""
+    try:
+        check(query)
+    except PrivsqlError:
+        return None
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is what is looked for)
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def shrunk(check: Callable[[Query], object], query: Query) -> str:
+    """The simplest query that fails, too, and how."""
+    found, said = query, failure(check, query)
+    smaller: Query | None = query
+    while smaller is not None:
+        shorter = (one for one in found.simpler() if len(str(one)) < len(str(found)))
+        smaller = next((one for one in shorter if failure(check, one)), None)
+        if smaller is not None:
+            found, said = smaller, failure(check, smaller)
+    return f"{found}\n{said}"
+
+
+def asked(world: World, writer: Writer, number: int) -> Counter[str]:
+    """So many queries; fails with the simplest of those that fail."""
+    counted: Counter[str] = Counter()
+
+    def check(query: Query) -> None:
+        counted["answered" if answers_as_the_engine(world, query) else "refused"] += 1
+
+    for _ in range(number):
+        query = writer.query()
+        if failure(check, query):
+            raise AssertionError(f"{world.name}: {shrunk(check, query)}")
+    return counted
+
+
+def related(world: World, writer: Writer, number: int) -> None:
+    """So many relations between two queries; fails where these differ in what they answer."""
+    for _ in range(number):
+        name, sql, other = writer.dice.choice(list(same_meaning(writer)))
+        first, second = figures(world, sql), figures(world, other)
+        assert all(map(_near, first, second)), f"{name}: {sql}: {first}; {other}: {second}"
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)

@@ -1,0 +1,115 @@
+"""Queries at random to every mechanism: no traceback, the engine's answers where nothing is hidden, bounds that hold.
+
+Failures are shrunk to the simplest query that fails. The slow run asks 20,000 queries.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fuzz import checks, worlds
+from fuzz.queries import Column, Condition, Query, Shown, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fuzz.worlds import World
+
+MANY = [12, pytest.param(400, marks=pytest.mark.slow)]
+TABLES = ["bucketize", "randomize", "permute", "contingency", "setvalued"]
+
+
+@pytest.fixture(scope="session")
+def true_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], World]]:
+    """Worlds in which nothing is hidden, each made once."""
+    made: dict[str, World] = {}
+
+    def of(name: str) -> World:
+        if name not in made:
+            made[name] = worlds.TRUE[name](tmp_path_factory.mktemp(f"true_{name}"))
+        return made[name]
+
+    yield of
+    for world in made.values():
+        world.close()
+
+
+@pytest.fixture
+def real_world(request: pytest.FixtureRequest) -> Callable[[str], World]:
+    """Releases as they would be published."""
+
+    def of(name: str) -> World:
+        fixture, table, columns, release = worlds.REAL[name]
+        return worlds.opened(name, table, columns, request.getfixturevalue(fixture) / release, true=False)
+
+    return of
+
+
+def writer(world: World, seed: str) -> Writer:
+    """The same queries for a seed."""
+    return Writer(random.Random(f"{seed} {world.name}"), world.table, world.columns, sums=world.sums)  # noqa: S311
+
+
+@pytest.mark.parametrize("number", MANY)
+@pytest.mark.parametrize("name", TABLES)
+def test_the_engines_answers_where_nothing_is_hidden(
+    true_world: Callable[[str], World], name: str, number: int
+) -> None:
+    """Rows, names, types and order; nearly all queries are understood."""
+    world = true_world(name)
+    counted = checks.asked(world, writer(world, f"true {number}"), number)
+    assert counted["answered"] > 0.8 * number, counted
+
+
+@pytest.mark.parametrize("number", MANY)
+@pytest.mark.parametrize("name", TABLES)
+def test_real_noise(real_world: Callable[[str], World], name: str, number: int) -> None:
+    """What a release holds is exact; bounds that are called certain hold; equal questions have equal answers."""
+    with closing(real_world(name)) as world:
+        own = writer(world, f"real {number}")
+        counted = checks.asked(world, own, number // 3)
+        assert counted["answered"] > 0.6 * (number // 3), counted
+        for _ in range(number // 8):
+            checks.bounds_hold(world, own)
+        checks.related(world, own, number // 4)
+        if name != "setvalued":
+            for _ in range(number // 16):
+                checks.add_up(world, own)
+
+
+def test_failures_are_shrunk() -> None:
+    """To the one thing that is wrong."""
+    condition = Condition("AND", (Condition("", text="a = 1"), Condition("NOT", (Condition("", text="b = 2"),))))
+    query = Query(
+        "t", (Shown("a", "g0"),), (Shown("COUNT(*)", "n"), Shown("SUM(a)", "f0")), condition, "ROLLUP", "n > 3"
+    )
+
+    def check(one: Query) -> None:
+        if "b = 2" in str(one):
+            raise ValueError("b")
+
+    assert checks.shrunk(check, query) == "SELECT COUNT(*) AS n FROM t WHERE b = 2\nValueError: b"
+
+
+def test_queries_are_of_every_kind() -> None:
+    """Over 300 of them."""
+    own = Writer(random.Random(1), "t", [Column("a", "int", ("1",)), Column("s", "text", ("'x'",), sensitive=True)])  # noqa: S311
+    written = " ".join(str(own.query()) for _ in range(300))
+    for word in (
+        "FILTER",
+        "ROLLUP",
+        "CUBE",
+        "GROUP BY ALL",
+        "HAVING",
+        "LIMIT",
+        "NOT",
+        "CASE",
+        "AVG",
+        "MEDIAN",
+        "inside",
+    ):
+        assert word in written
