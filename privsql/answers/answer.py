@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from privsql.engine.sqlfiles import render
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from sqlglot import exp
 
     from privsql.model.estimate import RestsOn
 
@@ -59,9 +62,19 @@ class Answer:
     figures: tuple[Figure, ...]
     confidence: float
     estimator: str
-    sql: str
-    formula: str
+    explained: tuple[tuple[exp.Query, str], ...]
+    """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
+
+    @cached_property
+    def sql(self) -> str:
+        """The SQL that reads the release."""
+        return ";\n".join(dict.fromkeys(render(statement) for statement, _ in self.explained))
+
+    @property
+    def formula(self) -> str:
+        """How the figures follow from it, in words."""
+        return "\n".join(dict.fromkeys(formula for _, formula in self.explained))
 
     @property
     def rests_on(self) -> RestsOn:

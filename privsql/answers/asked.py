@@ -104,3 +104,10 @@ class Statement:
     def questions(self) -> list[CountQuery]:
         """What each aggregate function asks, by all groups."""
         return [one.of(self.scope) for one in self.asked]
+
+    def checked(self) -> Statement:
+        """Itself; ``UsageError`` for a condition that can't be split."""
+        conditions = [self.scope.where, *(one.among for one in self.asked)]
+        for part in dict.fromkeys(part for part in conditions if part is not None):
+            split(part.copy(), self.scope.sides)
+        return self

@@ -20,7 +20,7 @@ from privsql.answers.aggregates import EXACT_ONLY, is_number
 from privsql.answers.asked import Asked, Scope, Statement
 from privsql.answers.conditions import sides_of
 from privsql.answers.missing import rests_on, touching, widened
-from privsql.answers.question import Measure, as_text, exact_statement
+from privsql.answers.question import COUNTS, Measure, as_text, exact_statement
 from privsql.engine.sqlfiles import named, some, table
 from privsql.errors import UsageError
 from privsql.model.estimate import Estimate, exactly, nearest, same_nan
@@ -107,12 +107,19 @@ class GroupedBy:
     scope: Scope
 
     @cached_property
+    def questions(self) -> list[CountQuery]:
+        """What each aggregate function asks."""
+        if self.scope.groups == self.asking.scope.groups:
+            return self.asking.asked
+        return [one.of(self.scope) for one in self.asking.statement.asked]
+
+    @cached_property
     def columns(self) -> list[Column]:
         """What each aggregate function gives."""
-        asked = self.asking.statement.asked
-        held = [i for i, one in enumerate(asked) if self.asking.answers.holds(one.of(self.scope))]
-        exact = dict(zip(held, self._held([asked[i] for i in held]), strict=True)) if held else {}
-        return [exact.get(i) or self._estimated(one) for i, one in enumerate(asked)]
+        put = list(zip(self.asking.statement.asked, self.questions, strict=True))
+        held = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds(question)]
+        exact = dict(zip(held, self._held([put[i] for i in held]), strict=True)) if held else {}
+        return [exact.get(i) or self._estimated(question) for i, (_, question) in enumerate(put)]
 
     @cached_property
     def keys(self) -> list[Key]:
@@ -121,38 +128,38 @@ class GroupedBy:
         whole = [i for i in plain if self.asking.statement.asked[i].measure.kind == "count"]
         if whole or plain:
             return list(self.columns[(whole or plain)[0]].found)
-        held = self.asking.answers.holds(EVERYONE.of(self.scope))
-        return list((self._held([EVERYONE])[0] if held else self._estimated(EVERYONE)).found)
+        question = EVERYONE.of(self.scope)
+        held = self.asking.answers.holds(question)
+        return list((self._held([(EVERYONE, question)])[0] if held else self._estimated(question)).found)
 
-    def _held(self, asked: Sequence[Asked]) -> list[Column]:
+    def _held(self, put: Sequence[tuple[Asked, CountQuery]]) -> list[Column]:
         """Of functions that the release holds exactly."""
         db, records = self.asking.db, table(self.asking.answers.records)
-        functions = [one.function.copy() for one in asked]
-        query = exact_statement(self.scope.question(), records, functions)
-        own = len(self.scope.groups)
-        types = [field.type for field in db.fields(query)][own:]
+        functions, everyone = [one.function.copy() for one, _ in put], self.scope.question()
+        own, types = len(self.scope.groups), ["BIGINT"] * len(put)
+        if any(one.measure.kind not in COUNTS for one, _ in put):
+            types = [field.type for field in db.fields(exact_statement(everyone, records, functions))][own:]
         texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
-        rows = db.rows(exact_statement(self.scope.question(), records, texts))
+        rows = db.rows(exact_statement(everyone, records, texts))
         keys = [tuple(map(same_nan, row[:own])) for row in rows]
         return [
-            self._column(one, {key: row[own + i] for key, row in zip(keys, rows, strict=True)}, types[i])
-            for i, one in enumerate(asked)
+            self._column(question, {key: row[own + i] for key, row in zip(keys, rows, strict=True)}, types[i])
+            for i, (_, question) in enumerate(put)
         ]
 
-    def _column(self, one: Asked, values: dict[Key, Any], kind: str) -> Column:
+    def _column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> Column:
         number = is_number(kind)
         found = [(nearest if number else exactly)(key, value) for key, value in values.items()]
-        return self._bounded(one, found, values, kind)
+        return self._bounded(question, found, values, kind)
 
-    def _estimated(self, one: Asked) -> Column:
+    def _estimated(self, question: CountQuery) -> Column:
         """Of one that has to be estimated."""
-        asking, question = self.asking, one.of(self.scope)
+        asking = self.asking
         found = asking.answers.answer(question, asking.estimator, asking.confidence)
-        return self._bounded(one, found, {row.group: row.estimate for row in found})
+        return self._bounded(question, found, {row.group: row.estimate for row in found})
 
-    def _bounded(self, one: Asked, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
+    def _bounded(self, question: CountQuery, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
         """The same with bounds of the source."""
-        question = one.of(self.scope)
         missing = touching(question, self.asking.manifest)
         found = widened(question, found, missing)
         rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), found, missing)

@@ -144,22 +144,11 @@ class Release:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
         fields = self._db.binds(sql)  # the parser understands some things that the engine does not
         asking = Asking(self._db, self.answers, self.manifest, asked, estimator, confidence)
-        explained = [self.answers.statement(question, estimator) for question in asking.asked]
+        explained = tuple(self.answers.statement(question, estimator) for question in asking.asked)
         self._keys_are_unique(asked.scope.lookups)
         shown = Presented(asking, fields)
         columns, figures = shown.columns()
-        texts = dict.fromkeys(sqlfiles.render(statement) for statement, _ in explained)
-        formulas = dict.fromkeys(formula for _, formula in explained)
-        return Answer(
-            columns,
-            shown.rows(),
-            figures,
-            confidence,
-            estimator,
-            ";\n".join(texts),
-            "\n".join(formulas),
-            self.manifest.suppressed,
-        )
+        return Answer(columns, shown.rows(), figures, confidence, estimator, explained, self.manifest.suppressed)
 
     def _keys_are_unique(self, lookups: Sequence[Lookup]) -> None:
         """A lookup with two rows that equal one value of the release would count records twice."""
