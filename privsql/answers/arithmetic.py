@@ -12,6 +12,7 @@ correlation is taken as the worst. Where all parts have certain bounds, those of
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -22,11 +23,32 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from privsql.model.estimate import Estimate
-
 Range = tuple[float, float]
 NOWHERE = (-math.inf, math.inf)
 NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release."""
+
+    estimate: float
+    std_error: float | None
+    low: float | None
+    high: float | None
+    certain: bool = False
+    missing: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is the true answer."""
+        return self.std_error == 0 and self.low == self.high
+
+    @property
+    def sides(self) -> Range:
+        """How far it reaches below and above the estimate, among those who are in the release."""
+        low, high = self.low or 0.0, (self.high or 0.0) - self.missing
+        return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
 
 def check(expression: exp.Expr, written: str) -> None:
@@ -149,47 +171,40 @@ def spread(terms: Iterable[tuple[int, float, float]], correlation: Callable[[int
 def figures(
     expression: exp.Expr,
     value: float,
-    parts: Mapping[int, Estimate],
-    certain: bool,
+    parts: Mapping[int, Figures],
     correlation: Callable[[int, int], float | None],
 ) -> tuple[float | None, float | None, float | None]:
     """Standard error, low and high of an expression whose ``value`` at the estimates is known; None for what is not."""
     if not math.isfinite(value):
         return None, None, None
-    if all(one.std_error == 0 for one in parts.values()):
+    if all(one.is_exact for one in parts.values()):
         return 0.0, value, value
-    known = {j: (one.estimate, one.low, one.high) for j, one in parts.items()}
-    if any(figure is None for one in known.values() for figure in one):
+    if any(one.low is None or one.high is None for one in parts.values()):
         return None, None, None
-    bounds = {j: (float(low or 0), float(high or 0)) for j, (_, low, high) in known.items()}
-    if certain:
-        low, high = (end if math.isfinite(end) else None for end in ranges(expression, bounds))
-        return None, low, high
-    return _delta(expression, value, parts, bounds, correlation)
+    if all(one.certain for one in parts.values()):
+        low, high = ranges(expression, {j: (one.low or 0.0, one.high or 0.0) for j, one in parts.items()})
+        return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
+    return _delta(expression, value, parts, correlation)
 
 
 def _delta(
     expression: exp.Expr,
     value: float,
-    parts: Mapping[int, Estimate],
-    bounds: Mapping[int, Range],
+    parts: Mapping[int, Figures],
     correlation: Callable[[int, int], float | None],
 ) -> tuple[float | None, float | None, float | None]:
-    """The same by the delta method."""
-    estimates = {j: float(one.estimate or 0) for j, one in parts.items()}
-    _, by = slopes(expression, estimates)
+    """The same by the delta method; whoever is not in the release could count in one figure and not in another."""
+    _, by = slopes(expression, {j: one.estimate for j, one in parts.items()})
     if not all(map(math.isfinite, by.values())):
         return None, None, None
-    down, up = [], []
+    down, up, errors = [], [], []
     for j, slope in by.items():
-        sign, below, above = math.copysign(1.0, slope), *_sides(estimates[j], bounds[j])
-        first, last = (below, above) if slope > 0 else (above, below)
-        down.append((j, sign, abs(slope) * first))
-        up.append((j, sign, abs(slope) * last))
-    errors = [(j, math.copysign(1.0, d), abs(d) * (parts[j].std_error or 0.0)) for j, d in by.items()]
+        sign, size = math.copysign(1.0, slope), abs(slope)
+        first, last = parts[j].sides if slope > 0 else parts[j].sides[::-1]
+        down.append((j, sign, size * first))
+        up.append((j, sign, size * last))
+        errors.append((j, sign, size * (parts[j].std_error or 0.0)))
     error = None if any(parts[j].std_error is None for j in by) else spread(errors, correlation)
-    return error, value - spread(down, correlation), value + spread(up, correlation)
-
-
-def _sides(estimate: float, bounds: Range) -> Range:
-    return max(estimate - bounds[0], 0.0), max(bounds[1] - estimate, 0.0)
+    less = sum(-slope * parts[j].missing for j, slope in by.items() if slope < 0)
+    more = sum(slope * parts[j].missing for j, slope in by.items() if slope > 0)
+    return error, value - spread(down, correlation) - less, value + spread(up, correlation) + more

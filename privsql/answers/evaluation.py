@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.answers.aggregates import EXACT_ONLY, is_number
+from privsql.answers.arithmetic import Figures
 from privsql.answers.asked import Asked, Scope, Statement
 from privsql.answers.conditions import sides_of
 from privsql.answers.missing import rests_on, touching, widened
@@ -169,6 +170,14 @@ class GroupedBy:
         """The figures of an aggregate function for a group."""
         nothing = self.asking.statement.asked[number].measure.nothing
         return self.columns[number].found.get(key) or Estimate(key, *nothing)
+
+    def figures(self, number: int, key: Key) -> Figures:
+        """The same for arithmetic."""
+        one, column = self.at(number, key), self.columns[number]
+        counted = self.asking.statement.asked[number].measure.kind in COUNTS
+        certain = column.rests_on in ("exact", "certain")
+        left = column.touching if counted and one.high is not None and key in column.found else 0
+        return Figures(float(one.estimate or 0), one.std_error, one.low, one.high, certain, left)
 
     # How two of them vary together ---
 

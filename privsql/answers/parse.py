@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
+MOST_TOGETHER = 256  # of those, over all grouping sets
 MOST_SETS = 64  # grouping sets of one query: CUBE of six columns
 Sets = list[tuple[exp.Expr, ...]]
 
@@ -91,8 +92,10 @@ class _Reader:
             order,
             **statement.limits(self._tree),
         )
-        if len(asked.asked) > MOST_ASKED:
-            raise UsageError(f"more than {MOST_ASKED} aggregate functions in one query are not supported")
+        if len(asked.asked) > MOST_ASKED or len(asked.asked) * len(asked.sets) > MOST_TOGETHER:
+            raise UsageError(
+                f"more than {MOST_ASKED} aggregate functions are not supported, nor {MOST_TOGETHER} over grouping sets"
+            )
         return asked.checked()
 
     def _group(self, own: exp.Expr) -> Group:

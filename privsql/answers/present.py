@@ -20,7 +20,7 @@ from privsql.answers.question import as_text
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, column, named, temp
 from privsql.errors import UsageError
-from privsql.model.estimate import FIGURES, Estimate
+from privsql.model.estimate import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,8 +89,8 @@ class Presented:
     def _figure(self, output: Output, name: str, at: int) -> Figure:
         columns = [one.columns[i] for one in self._sets for i in output.aggregates]
         rests = max((one.rests_on for one in columns), key=WEAKEST.index)
-        if output.single is None and rests == "exact" and any(one.touching for one in columns):
-            rests = "certain"
+        if rests == "certain" and output.single is None and arithmetic.reason(output.expression) is not None:
+            rests = "point"
         return Figure(name, at, rests, max(one.touching for one in columns))
 
     # Rows ---
@@ -118,25 +118,23 @@ class Presented:
                 return found.estimate, found.std_error, found.low, found.high
             low, high = (value if end is not None else None for end in (found.low, found.high))
             return value, found.std_error, low, high
-        parts = {i: by.at(i, key) for i in output.aggregates}
-        return self._arithmetic(output, by, key, value, parts)
+        return self._arithmetic(output, by, key, value)
 
-    def _arithmetic(
-        self, output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any, parts: dict[int, Estimate]
-    ) -> tuple[Any, ...]:
+    def _arithmetic(self, output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
         if value is None:
             return None, None, None, None
-        if all(one.std_error == 0 and one.low == one.high for one in parts.values()):
+        if all(by.columns[i].rests_on == "exact" for i in output.aggregates):
             known = float(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
-            if isinstance(known, float) and not math.isfinite(known):
-                return known, None, None, None
-            return known, 0.0, known, known
+            sure = not isinstance(known, float) or math.isfinite(known)
+            return (known, 0.0, known, known) if sure else (known, None, None, None)
         if arithmetic.reason(output.expression) is not None:
             return value, None, None, None
-        number = float(value)
-        certain = all(by.columns[i].rests_on in ("exact", "certain") for i in parts)
-        ends = arithmetic.figures(output.expression, number, parts, certain, lambda j, k: by.correlation(j, k, key))
-        return number, *ends
+        few = len(output.aggregates) <= MOST_VARYING
+        parts = {i: by.figures(i, key) for i in output.aggregates}
+        ends = arithmetic.figures(
+            output.expression, float(value), parts, lambda j, k: by.correlation(j, k, key) if few else None
+        )
+        return float(value), *ends
 
     def _evaluated(self) -> Rows:
         """Rank, and the value of every output, of the rows that remain, in order."""

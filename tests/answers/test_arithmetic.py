@@ -14,14 +14,14 @@ from sqlglot import exp
 
 import privsql as api
 from privsql.answers import arithmetic
+from privsql.answers.arithmetic import Figures
 from privsql.errors import UsageError
-from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PARTS = {0: Estimate((), 40.0, 3.0, 35.0, 47.0), 1: Estimate((), 90.0, 4.0, 82.0, 97.0)}
+PARTS = {0: Figures(40.0, 3.0, 35.0, 47.0), 1: Figures(90.0, 4.0, 82.0, 97.0)}
 
 
 def tree(text: str) -> exp.Expr:
@@ -29,13 +29,13 @@ def tree(text: str) -> exp.Expr:
     return sqlglot.parse_one(text, dialect="duckdb")
 
 
-def found(text: str, parts: dict[int, Estimate], r: float | None, *, certain: bool = False) -> tuple[float, ...]:
+def found(text: str, parts: dict[int, Figures], r: float | None) -> tuple[float, ...]:
     """Value, error and bounds."""
     expression = tree(text)
-    value, _ = arithmetic.slopes(expression, {j: one.estimate or 0.0 for j, one in parts.items()})
+    value, _ = arithmetic.slopes(expression, {j: one.estimate for j, one in parts.items()})
     used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
     own = {j: one for j, one in parts.items() if j in used}
-    ends = arithmetic.figures(expression, value, own, certain, lambda *_: r)
+    ends = arithmetic.figures(expression, value, own, lambda *_: r)
     return (value, *(math.nan if end is None else end for end in ends))
 
 
@@ -58,12 +58,20 @@ def test_by_hand(text: str, r: float | None, expected: tuple[float, ...]) -> Non
     assert found(text, PARTS, r) == pytest.approx(expected)
 
 
+def test_who_is_missing_could_count_in_one_figure_and_not_in_the_other() -> None:
+    """Six of them: however the noise of two counts cancels, their difference reaches six further on either side."""
+    parts = {0: Figures(40.0, 3.0, 35.0, 45.0 + 6, missing=6), 1: Figures(90.0, 3.0, 85.0, 95.0 + 6, missing=6)}
+    assert found("a_1 - a_0", parts, 1.0) == pytest.approx((50, 0, 44, 56))
+    sure = {j: Figures(one.estimate, None, one.low, one.high, certain=True, missing=6) for j, one in parts.items()}
+    assert found("a_1 - a_0", sure, 1.0)[2:] == (85 - 51, 101 - 35)
+
+
 def test_a_ratio_by_simulation() -> None:
     """The delta method against draws of two figures that vary together."""
     rng, r = np.random.default_rng(3), 0.6
     drawn = rng.multivariate_normal([40, 90], [[9, r * 12], [r * 12, 16]], 200_000)
     _, error, low, high = found("a_0 / a_1", {
-        j: Estimate((), mean, s, mean - 2 * s, mean + 2 * s) for j, mean, s in ((0, 40.0, 3.0), (1, 90.0, 4.0))
+        j: Figures(mean, s, mean - 2 * s, mean + 2 * s) for j, mean, s in ((0, 40.0, 3.0), (1, 90.0, 4.0))
     }, r)  # fmt: skip
     ratio = drawn[:, 0] / drawn[:, 1]
     assert error == pytest.approx(ratio.std(), rel=0.02)

@@ -81,6 +81,23 @@ def test_an_exact_count_is_no_longer_called_exact(excess: Path) -> None:
     assert row["estimate"] == row["low"]
 
 
+def test_bounds_of_arithmetic_are_the_source_s(excess: Path) -> None:
+    """Shares and differences reach as far as those could who are missing; what has no bounds has none."""
+    share, others = "COUNT(*) FILTER (WHERE pay < 5) / COUNT(*)", "COUNT(*) - COUNT(*) FILTER (WHERE pay < 5)"
+    sql = f"SELECT {share} AS a, {others} AS b, COUNT(*) // 2 AS c FROM t WHERE age = 1"
+    with closing(duckdb.connect()) as db, api.open(excess / "t.duckdb") as release:
+        db.execute(f"CREATE VIEW t AS FROM '{excess / 'people.parquet'}'")
+        (true,), answer = db.execute(sql).fetchall(), release.query(sql)
+    (row,) = answer.rows
+    for one, value in list(zip(answer.figures, true, strict=True))[:2]:
+        estimate, error, low, high = one.of(row)
+        assert (one.rests_on, error) == ("certain", None)
+        assert low <= value <= high
+        assert low < estimate < high
+    assert answer.figures[2].rests_on == "point"
+    assert answer.figures[2].of(row)[1:] == (None, None, None)
+
+
 @pytest.mark.parametrize("measure", ["SUM(pay)", "AVG(pay)"])
 def test_a_sum_without_some_of_its_records_has_no_bounds(excess: Path, measure: str) -> None:
     """What those add who are missing is not known, so nothing is said of it."""
