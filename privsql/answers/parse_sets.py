@@ -1,8 +1,8 @@
 """An analyst's SQL over item sets read as a count query, or refused by name.
 
-A query is  SELECT COUNT(*) FROM release [WHERE ..]; its condition is any Boolean combination of
-list_contains(items, x), list_has_all(items, [..]), list_has_any(items, [..]) and comparisons of len(items) with
-numbers.
+A query is  SELECT COUNT(*) FROM release [WHERE ..], with several counts FILTER (WHERE ..) and arithmetic of them if
+wanted; a condition is any Boolean combination of list_contains(items, x), list_has_all(items, [..]),
+list_has_any(items, [..]) and comparisons of len(items) with numbers.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.answers.asked import Asked, Output, Scope, Statement
-from privsql.answers.functions import COMPARISONS, CONNECTIVES, short
+from privsql.answers.functions import COMPARISONS, CONNECTIVES, check, short
 from privsql.answers.names import Names
 from privsql.answers.question import Measure
-from privsql.answers.statement import is_count, parsed, reading
+from privsql.answers.statement import aggregates, is_count, parsed, reading
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ITEMS = "items"  # the list under its internal name
 ALLOWED = "COUNT(*), FROM and WHERE"
+ONLY = "over items COUNT(*) can be asked, with FILTER (WHERE ..), and arithmetic of it"
+MOST_ASKED = 64  # counts of one query: each is a question of its own
 FUNCTIONS = "list_contains, list_has_all, list_has_any, len"
 CONSTANT = (exp.Literal, exp.Neg, exp.Cast, exp.DataType, exp.Boolean, exp.Null)
 NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for them
@@ -44,18 +46,42 @@ def read(sql: str, roles: Roles, release: str) -> Statement:
             if value and clause not in ("expressions", "from_", "where"):
                 raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
         names = Names.of(select, roles, release, None)
-        if len(select.expressions) != 1 or not is_count(select.expressions[0].unalias()):
-            raise UsageError("select COUNT(*) and nothing else")
-        where = select.args.get("where")
-        _check(where.this if where else exp.true(), roles.sensitive[0].name)
-        where = names.resolved(select).args.get("where")
-        condition = exp.paren(where.this if where else exp.true(), copy=False)
-    for item in list(condition.find_all(exp.Column)):
-        item.replace(column(ITEMS))
-    output = Output(select.expressions[0].alias, column("a_0"), "COUNT(*)")
-    return Statement(
-        Scope(where=condition.this, sides={ITEMS: "sa"}), ((),), (Asked(Measure(), None, "COUNT(*)"),), (output,)
-    )
+        where, own = select.args.get("where"), roles.sensitive[0].name
+        conditions = [where.this] if where else []
+        for node in [node for item in select.expressions for node in aggregates(item)]:
+            if not is_count(node.this if isinstance(node, exp.Filter) else node):
+                raise UsageError(f"{short(node)}: {ONLY}")
+            conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
+        for condition in conditions:
+            _check(condition, own)
+        tree = names.resolved(select)
+        for item in list(tree.find_all(exp.Column)):
+            item.replace(column(ITEMS))
+        return _statement(tree)
+
+
+def _statement(tree: exp.Select) -> Statement:
+    """What a query asks, its columns being the list under its internal name."""
+    counts: dict[exp.Expr | None, int] = {}
+
+    def rename(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Filter | exp.Count):
+            return node
+        among = node.expression.this if isinstance(node, exp.Filter) else None
+        return column(f"a_{counts.setdefault(among, len(counts))}")
+
+    outputs = []
+    for item in tree.expressions:
+        made = Output(item.alias, item.unalias().copy().transform(rename), short(item.unalias()))
+        if not made.aggregates or any(made.expression.find_all(exp.Star)):
+            raise UsageError(f"{made.written}: {ONLY}")
+        check(made.written, made.expression)
+        outputs.append(made)
+    if len(counts) > MOST_ASKED:
+        raise UsageError(f"more than {MOST_ASKED} counts in one query are not supported")
+    where = tree.args.get("where")
+    scope = Scope(where=where.this if where else exp.true(), sides={ITEMS: "sa"})
+    return Statement(scope, ((),), tuple(Asked(Measure(), among, "COUNT(*)") for among in counts), tuple(outputs))
 
 
 def _check(node: exp.Expr, own: str) -> None:

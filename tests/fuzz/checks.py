@@ -30,7 +30,9 @@ def values(answer: Answer) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def alike(ours: Any, theirs: Any, close: float) -> bool:
-    """Numbers nearly, anything else as it is, with its type."""
+    """Numbers nearly, anything else as it is, with its type; an estimate does not tell none from next to none."""
+    if theirs is None and isinstance(ours, float):
+        return close == CLOSE and abs(ours) < CLOSE * 10
     if isinstance(theirs, float) and math.isnan(theirs):
         return isinstance(ours, float) and math.isnan(ours)
     if isinstance(theirs, int | float | Decimal) and not isinstance(theirs, bool) and ours is not None:

@@ -211,7 +211,10 @@ class Writer:
         """A count query; its groups come first in ORDER BY, so that ties are in one order."""
         dice = self.dice
         if any(column.kind == "set" for column in self.columns):
-            return Query(self.table, (), (Shown("COUNT(*)", "n"),), self.condition(self.columns))
+            some = f"COUNT(*) FILTER (WHERE {self.condition(self.columns, 1)})"
+            form = dice.choice(["{c}", "100.0 * {c} / COUNT(*)", "COUNT(*) - {c}"])
+            figures = Shown("COUNT(*)", "n"), Shown(form.format(c=some), "f0", sensitive=True)
+            return Query(self.table, (), figures, self.condition(self.columns) if dice.random() < 0.7 else None)
         exact = bool(self.own) and dice.random() < 0.35
         columns = self.own if exact else self.columns
         groups = []

@@ -338,6 +338,9 @@ def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
         ("SELECT COUNT(*) FROM shop WHERE weight > 1", ["not supported"]),
         ("SELECT COUNT(*) FROM shop, shop AS s", ["JOINS"]),
         ("SELECT COUNT(*) FROM shop LIMIT 1", ["LIMIT"]),
+        ("SELECT COUNT(goods) FROM shop", ["COUNT(goods)", "FILTER"]),
+        ("SELECT COUNT(*) // 2 FROM shop", ["no interval"]),
+        ("SELECT COUNT(*) + len(goods) FROM shop", ["items"]),
         ("SELECT COUNT(*) FROM elsewhere", ["elsewhere"]),
         ("SELECT COUNT(*) FROM shop WHERE list_contains(goods, 'a", ["parsed"]),
         ("SELECT COUNT(*) FROM shop WHERE len(goods) > 'many'", ["many"]),
@@ -353,6 +356,17 @@ def test_explain_prints_sql_that_runs(shop: Path) -> None:
     shown = succeeded("query", shop / "shop.duckdb", query, "--explain", "--json").json
     assert "least squares" in shown["formula"]
     assert rows(shop / "shop.duckdb", shown["sql"])
+
+
+def test_several_counts_and_shares_of_them(shop: Path) -> None:
+    """Counts that make up another one vary together: what is left has the error of those who are left."""
+    ale = "COUNT(*) FILTER (WHERE list_contains(goods, 'ale'))"
+    rest = "COUNT(*) FILTER (WHERE NOT list_contains(goods, 'ale'))"
+    query = f"SELECT 100 * {ale} / COUNT(*) AS share, COUNT(*) - {ale} AS a, {rest} AS b FROM shop WHERE len(goods) > 1"
+    (row,) = succeeded("query", shop / "shop.duckdb", query, "--json").json["rows"]
+    assert row["share_low"] < row["share"] < row["share_high"]
+    assert row["a"] == pytest.approx(row["b"], abs=1)
+    assert row["a_std_error"] == pytest.approx(row["b_std_error"], rel=1e-6)
 
 
 def test_a_frame_from_the_library(shop: Path) -> None:
