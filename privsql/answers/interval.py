@@ -31,7 +31,7 @@ def interval(mean: float, std_error: float, confidence: float, degrees: float = 
 
     t is Student's quantile with ``degrees`` of freedom: the prior's strength is itself estimated, from as many
     deviations as there are values less one. A count can't be negative, so where the error is as large as the mean its
-    distribution leans to the right.
+    distribution leans to the right; where the lower bound is 0, nothing is left out below it and twice as much above.
     """
     if not std_error:
         return mean, mean
@@ -40,7 +40,8 @@ def interval(mean: float, std_error: float, confidence: float, degrees: float = 
     spread = std_error * quantile / -float(scipy.special.ndtri(tail))
     centre = max(mean, 1e-6)
     shape = min(max((centre / spread) ** 2, 0.02), 1e7)
-    skewed = float(scipy.special.gammaincinv(shape, 1 - tail)) * centre / shape
+    above = tail if mean > quantile * std_error else 2 * tail
+    skewed = float(scipy.special.gammaincinv(shape, 1 - above)) * centre / shape
     return max(mean - quantile * std_error, 0.0), max(mean + quantile * std_error, skewed)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from privsql.answers.reconstruct import Posterior
 
 SURELY = 5  # standard errors
+ROUNDING = 1e-6  # records
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,8 @@ def _count(_query: CountQuery, counts: Bounds, _amounts: _Amounts | None, at: Ce
     error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
     mean = min(max(mean, least), most)
     low, high = interval(mean, error, level.confidence, level.degrees)
+    if error:  # whole numbers: between two of them there is no count
+        low, high = float(np.floor(low + ROUNDING)), float(np.ceil(high - ROUNDING))
     return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
 
 
