@@ -84,6 +84,11 @@ class Channel:
         own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
         return np.asarray(own)
 
+    def white(self, level: float) -> Floats:
+        """W (k, k) with W^T B W = I: the directions of e in which the noise is of one size."""
+        lower = scipy.linalg.cholesky(self.noise(level), lower=True)
+        return np.asarray(scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T)
+
 
 @dataclass(frozen=True)
 class Form:

@@ -135,31 +135,40 @@ def _likely(seen: _Rotated, strengths: Floats) -> Floats:
 
 
 def _small(prior: Prior, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal."""
+    """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
+
+    Everything but the sums over strengths is done once: means and variances are polynomials in the strength's square
+    with sums over the directions told for coefficients.
+    """
     form, channel = prior.form, prior.form.channel
     rotated = _Rotated.of(form, seen)
     second = rotated.second[:, None]
     through = channel.mean @ rotated.vectors  # (m, k)
     driven, sampled = form.times(through), channel.shares[:, None] * through
-    mean = seen.total[:, None] * channel.shares
-    wide, narrow = _seen_by(driven, functionals), _seen_by(sampled, functionals)
+    wide, narrow = driven.T @ functionals, sampled.T @ functionals  # (k, f), or (G, k, f)
     square_wide, square_narrow = _squares(form, functionals), (functionals**2).swapaxes(-1, -2) @ channel.shares
-    means, variances = [], []
+    centres, variances, told = [], [], []
     for strength in prior.strengths:
-        drive, damped = rotated.drive(strength), rotated.damped(strength)
-        told = rotated.data * damped / second
-        means.append(mean + drive * (told @ driven.T) + second * (told @ sampled.T))
-        gains = drive[:, :, None] * wide + second[:, :, None] * narrow  # (G, k, f)
-        known = np.einsum("gkf,gk->gf", gains**2, damped / second)
+        drive, damped = rotated.drive(strength), rotated.damped(strength) / second
+        told.append(rotated.data * damped)
+        centres.append(drive * _summed(told[-1], wide) + second * _summed(told[-1], narrow))
+        known = drive**2 * _summed(damped, wide**2) + second**2 * _summed(damped, narrow**2)
+        known += 2 * drive * second * _summed(damped, wide * narrow)
         variances.append(drive * square_wide + second * square_narrow - known)
     logs = _likely(rotated, prior.strengths) + np.log(np.maximum(prior.weights, TINY))[:, None]
-    return _mixture(logs, np.array(means), np.array(variances), functionals)
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    drives = np.array([rotated.drive(strength)[:, 0] for strength in prior.strengths])
+    pulled = np.einsum("cg,cgk->gk", weights * drives, told) @ driven.T
+    mean = seen.total[:, None] * channel.shares + pulled + second * (np.einsum("cg,cgk->gk", weights, told) @ sampled.T)
+    centre = np.einsum("cg,cgf->gf", weights, centres)
+    apart = (np.array(centres) - centre) ** 2
+    return mean, np.sqrt(np.einsum("cg,cgf->gf", weights, np.array(variances).clip(0) + apart))
 
 
-def _seen_by(through: Floats, functionals: Floats) -> Floats:
-    """V^T M^T P x, given P M V: (1, k, f), or (G, k, f) where each set has its own functionals."""
-    product = through.T @ functionals
-    return np.asarray(product[None] if product.ndim == 2 else product)
+def _summed(sets: Floats, directions: Floats) -> Floats:
+    """Sums over directions (G, k) times (k, f) or (G, k, f)."""
+    return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
 def _squares(form: Form, functionals: Floats) -> Floats:
@@ -167,17 +176,6 @@ def _squares(form: Form, functionals: Floats) -> Floats:
     if form.covariance.ndim == 1:
         return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
     return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
-
-
-def _mixture(logs: Floats, means: Floats, variances: Floats, functionals: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard errors of the mixture over strengths (first axis)."""
-    weights = np.exp(logs - logs.max(axis=0))
-    weights /= weights.sum(axis=0)
-    mean = np.einsum("cg,cgm->gm", weights, means)
-    centres = _apply(functionals, means)
-    centre = np.einsum("cg,cgf->gf", weights, centres)
-    variance = np.einsum("cg,cgf->gf", weights, variances.clip(0) + (centres - centre) ** 2)
-    return mean, np.sqrt(variance)
 
 
 def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
@@ -220,10 +218,3 @@ def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Fl
     else:
         variance = variance - (seen_gains**2 / diagonal[:, None]).max(axis=0)
     return mean[None], np.sqrt(variance.clip(0))[None]
-
-
-def _apply(functionals: Floats, means: Floats) -> Floats:
-    """x^T n for means (c, G, m): (c, G, f)."""
-    if functionals.ndim == 2:
-        return np.asarray(means @ functionals)
-    return np.asarray(np.einsum("gmf,cgm->cgf", functionals, means))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
 from privsql.answers.interval import interval, within
-from privsql.answers.reconstruct import reconstruct
+from privsql.answers.reconstruct import Prior, likelihoods, reconstruct
 from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.layout.runs import of_entries
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
@@ -273,14 +273,20 @@ def test_mixture_prefers_the_strength_that_explains_what_was_seen() -> None:
     assert np.abs(moved.values[0] - strong).sum() < 0.5 * np.abs(plain - strong).sum()
 
 
-def test_mixture_weights_sum_to_one_and_add_the_spread_of_the_means() -> None:
-    """Law of total variance, and likelihoods far too small for a double."""
-    logs = np.array([[-9000.0], [-9000.0 + np.log(3.0)]])
-    means = np.array([[[1.0, 3.0]], [[2.0, 2.0]]])
-    variances = np.array([[[1.0, 0.0]], [[2.0, 4.0]]])
-    mean, error = algebra._mixture(logs, means, variances, np.eye(2))
-    np.testing.assert_allclose(mean, [[1.75, 2.25]])
-    np.testing.assert_allclose(error**2, [[0.25 * 1 + 0.75 * 2 + 3 / 16, 0.75 * 4 + 3 / 16]])
+def test_strengths_of_which_hardly_any_is_likely() -> None:
+    """Likelihoods far too small for a double: 50,000 records that are all but one value, against weak strengths."""
+    through = random_channel(np.random.default_rng(17), 5)
+    through = Channel(through.mean, through.moment * 1000, through.records * 1000)
+    total = np.array([50_000.0])
+    seen = counting((total * np.eye(5)[0] @ through.mean)[None], total, float(through.records.sum()))
+    strengths, weights = np.array([0.001, 0.01, 0.02]), np.array([0.98, 0.01, 0.01])
+    form = through.default
+    logs = likelihoods(form, seen, strengths)
+    assert (logs.max() - logs.min()) > 1000
+    found = reconstruct(through, seen, np.eye(5), Prior(form, strengths, weights))
+    strongest = reconstruct(through, seen, np.eye(5), Prior(form, strengths[2:], np.ones(1)))
+    np.testing.assert_allclose(found.values, strongest.values)
+    np.testing.assert_allclose(found.std_error, strongest.std_error)
 
 
 # Degenerate channels ---

@@ -21,6 +21,7 @@ FEWEST = 8  # records that any set must have
 TRIES = 20  # conditions drawn for one that selects enough
 GROUPS = 150  # values of a column, at most
 LEVELS = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # of noise
+MANY, COARSE = 300, LEVELS[-1:]  # values, and the levels where there are more
 
 
 def conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
@@ -64,5 +65,6 @@ def _observation(channel: Channel, observed: Floats, total: Floats) -> Observati
     The level of the noise is rounded up to one of a few, which share their eigenproblems.
     """
     share = np.minimum(total / channel.records.sum(), 1)
-    level = LEVELS[np.searchsorted(LEVELS, 1 - share - 1e-9)]
+    levels = LEVELS if len(channel.records) <= MANY else COARSE
+    level = levels[np.searchsorted(levels, 1 - share - 1e-9)]
     return Observation(observed, total, total, total, share * level)
