@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import scipy
 
-from privsql.answers.channel import Channel, Form, Observation
+from privsql.answers.channel import Channel, Form, Observation, counting
 from privsql.answers.learnt import covariance as em
 from privsql.answers.learnt import prior as learning
 from privsql.answers.learnt import questions as asking
@@ -303,6 +303,31 @@ def test_values_that_go_together_do_so_in_k() -> None:
     correlation = found / size[:, None] / size
     assert min(correlation[0, 4], correlation[1, 5]) > 0.3
     assert max(correlation[0, 1], correlation[0, 5], correlation[2, 3]) < 0
+
+
+def test_more_noise_in_every_place_and_none_in_their_sum() -> None:
+    """The rows of the noise's moment add up to what they did; the rest is positive."""
+    through = random_channel(np.random.default_rng(87), 6)
+    more = learning.blurred(through).moment - through.moment
+    np.testing.assert_allclose(more.sum(axis=0), 0, atol=1e-12 * np.trace(through.moment))
+    assert (np.linalg.eigvalsh(more) > -1e-12 * np.trace(through.moment)).all()
+    own = np.diag(through.moment - through.mean.T @ np.diag(through.records) @ through.mean)
+    np.testing.assert_allclose(np.diag(more), learning.BLUR * own * (1 - own / own.sum()))
+    records = np.array([30.0, 20.0, 10.0])
+    clear = Channel(np.eye(3), np.diag(records), records)
+    np.testing.assert_allclose(learning.blurred(clear).moment, clear.moment, rtol=1e-12)
+
+
+def test_what_everybody_has_stays_known() -> None:
+    """All records: the posterior with what was learnt gives every count back, as the default one does."""
+    through, sample = made(np.random.default_rng(88))
+    taught = learning.taught(through, sample)
+    assert taught is not None
+    total = np.array([3000.0])
+    everyone = counting((through.records @ through.mean)[None], total, 3000.0)
+    found = taught.reconstruct(everyone, np.eye(6), [])
+    np.testing.assert_allclose(found.values[0], through.records, rtol=1e-6)
+    assert (found.std_error[0] < 0.01 * through.records).all()
 
 
 def test_too_little_to_learn_from() -> None:

@@ -10,12 +10,15 @@ independently of each other, is known to hold. The estimate is K's; its spread i
 each:
 
     se^2 = 1/2 se_K^2 + 1/2 (se_D^2 + (x^T n_D - x^T n_K)^2).
+
+Directions of which hardly anything gets through (earlier layouts lose some altogether) say nothing of K, and what
+little they seem to say must not be believed: the noise is taken to be larger by a part of each place's own (``BLUR``).
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,7 @@ import numpy as np
 import scipy
 
 from privsql._version import __version__
-from privsql.answers.channel import Form
+from privsql.answers.channel import TINY, Form
 from privsql.answers.learnt import store
 from privsql.answers.learnt.covariance import covariance
 from privsql.answers.learnt.questions import conditions, values
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Channel, Floats, Observation
     from privsql.answers.learnt.sample import Sample
 
+BLUR = 0.02  # of the noise of each place
 EACH = 0.2  # questions that every strength is given
 OWN = 0.5  # questions that the weights of all columns are worth for one of them
 DEGREES = 12.0  # of freedom behind a standard error
@@ -88,11 +92,18 @@ def taught(channel: Channel, sample: Sample) -> Taught | None:
         return None
     name = _name(channel, sample)
     found = store.kept(name, len(channel.records), list(sample.columns))
-    learnt = Learnt(*found) if found is not None else None
+    learnt, channel = Learnt(*found) if found is not None else None, blurred(channel)
     if learnt is None:
         learnt = learn(channel, sample, seed_key(int(name[:16], 16)).stream("learnt"))
         store.keep(name, learnt.covariance, learnt.weights)
     return Taught(channel, learnt)
+
+
+def blurred(channel: Channel) -> Channel:
+    """With BLUR (diag(d) - d d^T / sum d) more noise, d its diagonal: none of it in the sum over all places."""
+    own = np.diag(channel.moment - channel.records.sum() * channel.sampled).clip(0)
+    more = np.diag(own) - np.outer(own, own) / max(own.sum(), TINY)
+    return replace(channel, moment=channel.moment + BLUR * more)
 
 
 def _name(channel: Channel, sample: Sample) -> str:
