@@ -226,14 +226,13 @@ def query(rows: int = 10_000_000) -> None:
 @app.command()
 def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = "") -> None:
     """Error and coverage on the real tables, and of made ones the error beside the papers' formula."""
-    asked: list[tuple[str, dict[str, object]]] = [
-        ("acs_occ", {"threshold": rule}) for rule in ("1/4", "1/8", "1/12", "8*f + 0.02")
-    ]
-    asked += [("acs_edu", {"threshold": rule}) for rule in ("1/4", "8*f + 0.02")]
-    asked += [(name, {"threshold": "8*f + 0.02", "algorithm": "informative"}) for name in REAL]
+    constant = [{"threshold": rule} for rule in ("1/4", "1/8", "1/12")]
+    linear = [{"threshold": "8*f + 0.02", "algorithm": name} for name in ("two-size", "informative")]
+    asked = [("acs_occ", made) for made in (*constant, *linear)]
+    asked += [("acs_edu", made) for made in (*constant[:1], *linear)]
     figures = ["error", "the formula's", "coverage", "conditions", "p of 93-99 %"]
     for name, mechanism in asked:
-        data, label = DATA / f"{name}.parquet", f"{name} {mechanism['threshold']} {mechanism.get('algorithm', '')}"
+        data, label = DATA / f"{name}.parquet", " ".join([name, *mechanism.values()])
         if not data.is_file() or only not in label:
             continue
         with tempfile.TemporaryDirectory() as place:
