@@ -60,9 +60,8 @@ class QuestionOn:
     def columns(self) -> set[str]:
         """The release's own columns by which the question selects and groups records."""
         query = self.query
-        parts = [*query.filters["qi"], *(term for _, term in query.terms["qi"])]
+        parts = [*query.filters["qi"], *(expression for _, expression in group_terms(query, "qi"))]
         names = {node.name for part in parts for node in part.find_all(exp.Column)}
-        names |= {group.column for group in query.groups if group.side == "qi"}
         return names | {own for lookup in query.lookups for _, own in lookup.keys}
 
     def reconstruct(self, seen: Observation, functionals: Floats) -> Posterior:

@@ -88,7 +88,7 @@ class Taught:
 
 def taught(channel: Channel, sample: Sample) -> Taught | None:
     """By the user's cache, or by the sample; None where there is too little to learn from."""
-    if sample.records < FEWEST or not sample.columns or len(channel.records) > LARGE:
+    if sample.records < FEWEST or not sample.columns or max(channel.mean.shape) > LARGE:
         return None
     name = _name(channel, sample)
     found = store.kept(name, len(channel.records), list(sample.columns))

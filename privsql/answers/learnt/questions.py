@@ -21,12 +21,12 @@ FEWEST = 8  # records that any set must have
 TRIES = 20  # conditions drawn for one that selects enough
 GROUPS = 150  # values of a column, at most
 LEVELS = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # of noise
-MANY, COARSE = 300, LEVELS[-1:]  # values, and the levels where there are more
+MANY = 300  # values beyond which there is one level
 
 
 def conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
     """Equality on 1 to 3 columns with the values of a random record."""
-    return _observation(channel, *sample.seen(_drawn(sample, noise)))
+    return _observation(sample, channel, *sample.seen(_drawn(sample, noise)))
 
 
 def values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
@@ -36,7 +36,7 @@ def values(sample: Sample, channel: Channel, column: str, noise: np.random.Gener
     if len(enough) > GROUPS:
         chances = records[enough] / records[enough].sum()
         enough = np.sort(noise.choice(enough, GROUPS, replace=False, p=chances))
-    return _observation(channel, *sample.by_value(column, enough))
+    return _observation(sample, channel, *sample.by_value(column, enough))
 
 
 def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
@@ -59,12 +59,12 @@ def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]
     return found
 
 
-def _observation(channel: Channel, observed: Floats, total: Floats) -> Observation:
-    """Of records that took their places without replacement among all those of the channel.
+def _observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
+    """Of so many records among all those of the channel.
 
     The level of the noise is rounded up to one of a few, which share their eigenproblems.
     """
     share = np.minimum(total / channel.records.sum(), 1)
-    levels = LEVELS if len(channel.records) <= MANY else COARSE
+    levels = LEVELS if len(channel.records) <= MANY and not sample.independent else LEVELS[-1:]
     level = levels[np.searchsorted(levels, 1 - share - 1e-9)]
     return Observation(observed, total, total, total, share * level)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import column, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,19 +19,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.channel import Floats
+    from privsql.engine.roles import Roles
 
 Codes = NDArray[np.int32]
+PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
+MOST = 500_000  # records that are looked at
 
 
 @dataclass(frozen=True)
 class Sample:
     """``places`` (n,): the bucket, group or cell in which each record is seen, a row of ``shown``; ``shown`` (p, k):
-    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,).
+    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,);
+    ``independent``: whether they were drawn independently, or took their places without replacement.
     """
 
     places: Codes
     shown: scipy.sparse.csr_array
     columns: dict[str, Codes]
+    independent: bool = False
 
     @property
     def records(self) -> int:
@@ -64,7 +72,7 @@ class Sample:
             array = np.ascontiguousarray(part)
             told.update(f"{array.dtype.str} {array.shape} ".encode())
             told.update(array.data)
-        told.update("\0".join(self.columns).encode())
+        told.update("\0".join([*self.columns, str(self.independent)]).encode())
         return told.hexdigest()
 
 
@@ -72,3 +80,13 @@ def encoded(column: pa.ChunkedArray) -> Codes:
     """The values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
     codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def comparable(roles: Roles) -> list[exp.Expr]:
+    """The quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
+    fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
+    return [
+        named(own if field.type.removeprefix("U") in PLAIN else exp.cast(own, "VARCHAR"), key)
+        for key, field in fields
+        for own in [column(field.name)]
+    ]

@@ -8,25 +8,23 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.answers.learnt.sample import Sample, encoded
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, table
+from privsql.answers.learnt.sample import MOST, Sample, comparable, encoded
+from privsql.engine.sqlfiles import Holes, column, fill, same, table
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field, Roles
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.through import Through
 
-MOST = 500_000  # records
 GOLDEN, TURN = 2654435761, 2**32  # bid * GOLDEN mod TURN spreads any run of bucket numbers evenly
-PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
 
 
 def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Through) -> Sample:
     """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
     sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
     share = min(1.0, MOST / float(sizes @ buckets))
-    qi = [named(_comparable(field), key) for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True)]
+    qi = comparable(roles)
     rows = db.arrow(fill("query/placed", {"qit": table("qit"), "columns": qi, "filter": _some(share)}))
     holes: Holes = {
         "st": exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery(),
@@ -56,9 +54,3 @@ def _some(share: float, of: str | None = None) -> exp.Expr:
     turned = exp.Mul(this=exp.cast(column("bid", of), "BIGINT"), expression=exp.Literal.number(GOLDEN))
     part = exp.Mod(this=exp.paren(turned), expression=exp.Literal.number(TURN))
     return exp.LT(this=part, expression=exp.Literal.number(int(share * TURN)))
-
-
-def _comparable(field: Field) -> exp.Expr:
-    """A column as Arrow can tell its values apart: rare types as text."""
-    own = column(field.name)
-    return own if field.type.removeprefix("U") in PLAIN else exp.cast(own, "VARCHAR")

@@ -6,9 +6,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from sqlglot import exp
 
 from privsql.answers import base, posterior
+from privsql.answers.learnt.prior import taught
+from privsql.answers.learnt.sample import MOST, Sample, comparable, encoded
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.answers.seen import QuestionOn, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table
@@ -18,6 +21,7 @@ from privsql.mechanisms.randomize.public import Public, public
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Channel
+    from privsql.answers.learnt.prior import Taught
     from privsql.model.estimate import Estimate
 
 FORMULA = (
@@ -45,6 +49,26 @@ class Answers(base.Answers):
         """The release's channel."""
         return self.public.channel
 
+    @cached_property
+    def _taught(self) -> Taught | None:
+        """The prior that the release teaches; none of a release that is too large to be read as a whole."""
+        if self._manifest.published_records > MOST:
+            return None
+        named_so = exp.select("sub_table", *comparable(self._roles), *self._roles.sa_in())
+        holes: Holes = {
+            "perturbed": named_so.from_(table("perturbed")).subquery(),
+            "cells": self._cells(),
+            "columns": self._roles.qi("q"),
+            "keys": self._roles.qi(),
+            "same_value": same("q", "c", self._roles.sa_keys),
+        }
+        rows = self._db.arrow(fill("randomize/placed", holes))
+        names = [field.name for field in self._roles.quasi_identifiers]
+        columns = {name: encoded(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
+        shown = scipy.sparse.eye_array(self.channel.mean.shape[1], format="csr")
+        places = rows["cell"].to_numpy().astype(np.int32)
+        return taught(self.channel, Sample(places, shown, columns, independent=True))
+
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         self.known(estimator)
@@ -66,6 +90,7 @@ class Answers(base.Answers):
             independent=True,
             most=self.public.by_value(self.public.most),
             uncertain=self.public.by_value(self.public.estimated[1] ** 2),
+            taught=self._taught if estimator != "baseline" else None,
         )
         rows = self._db.arrow(self._observed(query))
         seen = sets(asked, rows, np.ones(len(rows)))
@@ -77,12 +102,9 @@ class Answers(base.Answers):
         """The statement: perturbed values of the records that meet the condition on quasi-identifiers."""
         roles, keys = self._roles, [name for name, _ in group_terms(query, "qi")]
         amount = query.measure.amount
-        values = exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery("v")
-        cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa("v"))
-        cells = cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code")
         holes: Holes = {
             "perturbed": query.records(table("perturbed")),
-            "cells": cells.subquery(),
+            "cells": self._cells(),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
             "filter": every(query.filters["qi"]),
@@ -94,3 +116,10 @@ class Answers(base.Answers):
             "same_value": same("q", "c", roles.sa_keys),
         }
         return fill("randomize/observed", holes)
+
+    def _cells(self) -> exp.Subquery:
+        """The cells with their sub-tables and values."""
+        roles = self._roles
+        values = exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery("v")
+        cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa("v"))
+        return cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code").subquery()

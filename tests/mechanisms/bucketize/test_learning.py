@@ -177,6 +177,7 @@ def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> Non
         ("SELECT COUNT(*) FROM ill WHERE (age = 20 OR sex = 'F' AND disease = 'flu')", {"age", "sex"}),
         ("SELECT paid, COUNT(*) FROM ill WHERE ill.dose < 1 AND disease = 'flu' GROUP BY paid", {"paid", "dose"}),
         ("SELECT disease, COUNT(*) FROM ill GROUP BY disease", set()),
+        ("SELECT age // 10 AS ten, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY ten", {"age"}),
     ],
 )
 def test_the_columns_of_a_question(sql: str, columns: set[str], opened: Answers) -> None:
