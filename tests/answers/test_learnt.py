@@ -11,6 +11,7 @@ import pytest
 import scipy
 
 from privsql.answers.channel import Channel, Form, Observation, counting
+from privsql.answers.interval import interval
 from privsql.answers.learnt import covariance as em
 from privsql.answers.learnt import prior as learning
 from privsql.answers.learnt import questions as asking
@@ -337,3 +338,44 @@ def test_too_little_to_learn_from() -> None:
     through, sample = made(np.random.default_rng(86))
     assert learning.taught(through, Sample(sample.places, sample.shown, {})) is None
     assert learning.taught(through, sample) is not None
+
+
+@pytest.mark.slow
+def test_intervals_cover_where_columns_differ() -> None:
+    """At 95 %, over 20 tables of 6,000 records with a strong, a fair and an empty column: 93 % or more, 99.5 or less.
+
+    Tables are independent of each other, answers on one are not: each table is one observation. Where the coverage lies
+    within these limits its mean is beyond them by four standard errors with probability 4e-4 (t, 19 degrees). Seeded.
+    """
+    shares = []
+    for table in range(20):
+        rng = np.random.default_rng([91, table])
+        values, size, records = 8, 4, 6000
+        value = rng.choice(values, records, p=rng.dirichlet(np.full(values, 20.0)))
+        value = value[np.argsort(rng.random(records))]
+        place = rng.permutation(np.arange(records) // size)
+        counts = scipy.sparse.coo_array((np.ones(records), (place, value)), shape=(records // size, values)).tocsr()
+        moment = (counts.T @ counts).toarray() / size
+        own = moment.sum(axis=1)
+        codes = {"empty": rng.integers(0, 8, records)}
+        for name, odds in (("strong", 0.9), ("fair", 0.4)):
+            chances = np.exp(odds * rng.standard_normal((values, 10)))
+            ends = np.cumsum(chances / chances.sum(axis=1, keepdims=True), axis=1)[value]
+            codes[name] = (rng.random(records)[:, None] > ends).sum(axis=1).clip(max=9)
+        columns = {name: one.astype(np.int32) for name, one in codes.items()}
+        sample = Sample(place.astype(np.int32), scipy.sparse.csr_array(counts / size), columns)
+        taught = learning.taught(Channel(moment / own[:, None], moment, own), sample)
+        assert taught is not None
+        covered = []
+        for name, one in columns.items():
+            seen, total = sample.by_value(name, np.unique(one))
+            found = taught.reconstruct(counting(seen, total, float(records)), np.eye(values), [name])
+            for g, level in enumerate(np.unique(one)):
+                truth = np.bincount(value[one == level], minlength=values)
+                bounds = zip(found.values[g], found.std_error[g], truth, strict=True)
+                for mean, error, true in bounds:
+                    low, high = interval(mean, error, 0.95, learning.DEGREES)
+                    covered.append(np.floor(low) <= true <= np.ceil(high))
+        shares.append(np.mean(covered))
+    error = np.std(shares, ddof=1) / np.sqrt(len(shares))
+    assert 0.93 - 4 * error <= np.mean(shares) <= 0.995 + 4 * error
