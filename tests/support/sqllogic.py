@@ -149,8 +149,8 @@ def _run(connection: duckdb.DuckDBPyConnection, record: Record) -> None:
 def _relation(name: str, file: str, lines: Sequence[str]) -> str:
     """The statements that make a table of a filled file; no older one is left where that fails."""
     tree = sqlfiles.parse(file)
-    given = [[part.strip() for part in line.split("=", 1)] for line in re.split(r"\n(?! )", "\n".join(lines))]
-    holes: sqlfiles.Holes = {hole: _filling(tree, hole, sql) for hole, sql in given if hole}
+    given = [line.partition("=") for line in re.split(r"\n(?! )", "\n".join(lines)) if line]
+    holes: sqlfiles.Holes = {hole.strip(): _filling(tree, hole.strip(), sql.strip()) for hole, _, sql in given}
     query = sqlfiles.render(sqlfiles.fill(file, holes))
     return f"DROP TABLE IF EXISTS temp.{name}; CREATE TEMP TABLE {name} AS {query}"
 
