@@ -1,6 +1,6 @@
 """Queries at random to every mechanism: no traceback, the engine's answers where nothing is hidden, bounds that hold.
 
-Failures are shrunk to the simplest query that fails. The slow run asks some 6,000 queries.
+Failures are shrunk to the simplest query that fails. The slow run asks some 4,000 queries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fuzz.worlds import World
 
-MANY = [12, pytest.param(550, marks=pytest.mark.slow)]
+MANY = [12, pytest.param(400, marks=pytest.mark.slow)]
 TABLES = ["bucketize", "randomize", "permute", "contingency", "setvalued"]
 
 
