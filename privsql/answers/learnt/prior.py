@@ -86,9 +86,14 @@ class Taught:
         return first, second
 
 
+def can_teach(channel: Channel, records: int) -> bool:
+    """Whether a release of so many records is enough to learn from, and its values not too many."""
+    return records >= FEWEST and max(channel.mean.shape) <= LARGE
+
+
 def taught(channel: Channel, sample: Sample) -> Taught | None:
     """By the user's cache, or by the sample; None where there is too little to learn from."""
-    if sample.records < FEWEST or not sample.columns or max(channel.mean.shape) > LARGE:
+    if not (can_teach(channel, sample.records) and sample.columns):
         return None
     name = _name(channel, sample)
     found = store.kept(name, len(channel.records), list(sample.columns))

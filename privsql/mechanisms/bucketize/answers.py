@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from privsql.answers import base, posterior
-from privsql.answers.learnt.prior import taught
+from privsql.answers.learnt.prior import can_teach, taught
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.engine.sqlfiles import table
 from privsql.mechanisms.bucketize import baseline, reconstruct
@@ -41,7 +41,7 @@ class Answers(base.Answers):
     @cached_property
     def _taught(self) -> Taught | None:
         """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
-        if any(self._through.less.values()):
+        if any(self._through.less.values()) or not can_teach(self.channel, self._manifest.published_records):
             return None
         return taught(self.channel, sample(self._db, self._roles, self._facts["setting"], self._through))
 

@@ -10,7 +10,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers import base, posterior
-from privsql.answers.learnt.prior import taught
+from privsql.answers.learnt.prior import can_teach, taught
 from privsql.answers.learnt.sample import MOST, Sample, comparable, encoded
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.answers.seen import QuestionOn, sets
@@ -52,7 +52,8 @@ class Answers(base.Answers):
     @cached_property
     def _taught(self) -> Taught | None:
         """The prior that the release teaches; none of a release that is too large to be read as a whole."""
-        if self._manifest.published_records > MOST:
+        records = self._manifest.published_records
+        if records > MOST or not can_teach(self.channel, records):
             return None
         named_so = exp.select("sub_table", *comparable(self._roles), *self._roles.sa_in())
         holes: Holes = {
