@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Bids, Ints
     from privsql.model.records import Records
@@ -44,14 +45,16 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
     given.check()
 
 
-def write_values(db: Relations, source: Records, runs: Runs) -> None:
-    """ST, in its order."""
-    roles = source.roles
-    values = db.arrow(all_rows(temp("domain")).order_by("code")).select(list(roles.sa_keys))
+def names(db: Relations, roles: Roles) -> pa.Table:
+    """The sensitive values (s0..) by code."""
+    return db.arrow(all_rows(temp("domain")).order_by("code")).select(list(roles.sa_keys))
+
+
+def write_values(db: Relations, roles: Roles, runs: Runs, values: pa.Table) -> None:
+    """ST, in its order; ``values`` (s0..) by code. In a session of its own, so that it can go beside the records."""
     with db.beside() as writer:
         writer.put("listed", listed(runs, values))
-        holes: Holes = {"listed": temp("listed"), "sa": roles.sa_typed("l")}
-        writer.make("st", fill("duckdb/st", holes), into="release", title="Writing the sensitive table")
+        writer.make("st", fill("duckdb/st", {"listed": temp("listed"), "sa": roles.sa_typed("l")}), into="release")
 
 
 class Given:

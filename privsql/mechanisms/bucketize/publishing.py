@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.mechanisms.bucketize import beliefs, certain
-from privsql.mechanisms.bucketize.assigning import write_records, write_values
+from privsql.mechanisms.bucketize.assigning import names, write_records, write_values
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
@@ -26,6 +26,7 @@ from privsql.mechanisms.bucketize.through import through
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem
     from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -66,16 +67,18 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     )
     made = dealt(found, problem, asked, noise)
     reserve(db, made.runs)
+    values = names(db, roles)
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
-        counted = beside.submit(made.runs.meetings)
+        counted = beside.submit(_listed, db, roles, made, values)
         bids = spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise)
         write_records(db, source, bids, ordered=not key.fresh)
         source.history.groups = bids
-        listing = Listing(made.runs, counted.result())
+        listing = counted.result()
     if made.hidden is not None:
         listing, more = _with_fakes(db, source, asked, (found, made.hidden, listing), noise)
         facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
-    _write_values(db, source, listing, problem)
+        write_values(db, roles, listing.runs, values)
+    _write_channel(db, roles, listing, problem)
     facts |= directions(listing.meetings, facts)
     db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
     facts |= beliefs.measured(db, temp("published"), temp("domain"), facts, roles).as_facts()
@@ -102,10 +105,15 @@ def reserve(db: Relations, runs: Runs) -> None:
     db.reserve(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
-def _write_values(db: Relations, source: Records, listing: Listing, problem: Problem) -> None:
-    """ST, the values and the channel."""
-    roles = source.roles
-    write_values(db, source, listing.runs)
+def _listed(db: Relations, roles: Roles, made: Dealt, values: pa.Table) -> Listing:
+    """What the buckets list without fakes, and ST, if that is all."""
+    if made.hidden is None:
+        write_values(db, roles, made.runs, values)
+    return Listing(made.runs, made.runs.meetings())
+
+
+def _write_channel(db: Relations, roles: Roles, listing: Listing, problem: Problem) -> None:
+    """The values and the channel."""
     db.put("fractions", _fractions(listing.runs, problem))
     holes: Holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("bucketize/values", holes), into="release")
