@@ -8,17 +8,17 @@ get an interval.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import TINY, Observation
-from privsql.answers.interval import interval, widened, within
+from privsql.answers.channel import Observation
+from privsql.answers.counts import Bounds, counted, pooled
+from privsql.answers.interval import interval, widened
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.answers.raking import Margin, raked
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
 from privsql.errors import UsageError
@@ -26,7 +26,6 @@ from privsql.model.estimate import Estimate, same_nan
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
-    from privsql.answers.reconstruct import Posterior
 
 SURELY = 5  # standard errors
 ROUNDING = 1e-6  # records
@@ -47,55 +46,12 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
     if not seen.keys or not outputs:
         return nothing(query)
     if functionals.ndim > 2 and query.measure.amount is None:
-        seen, functionals = _pooled(query, seen, functionals)
-    counts, found = _reconstructed(asked, seen.observed, functionals)
-    parts = _raked(asked, seen, functionals, _counted(asked, found, functionals, counts.total))
+        seen, functionals = pooled(query, seen, functionals)
+        if not seen.keys:
+            return nothing(query)
+    parts = counted(asked, seen, functionals)
     level = Level(confidence, asked.degrees)
     return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
-
-
-def _reconstructed(asked: QuestionOn, observed: Floats, functionals: Floats) -> tuple[Observation, Posterior]:
-    """The sets as they were seen, and their posterior where counts can be."""
-    totals = observed.sum(axis=1)
-    counts = Observation(observed, totals, totals, totals, asked.noise(totals / asked.through.records.sum()))
-    return counts, _within(asked, counts, asked.reconstruct(counts, functionals))
-
-
-def _raked(asked: QuestionOn, seen: Observed, functionals: Floats, parts: Bounds) -> Bounds:
-    """The counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
-    query, totals = asked.query, seen.observed.sum(axis=1)
-    groups = [group for group in query.groups if group.side == "qi"]
-    if len(groups) < 2 or functionals.ndim > 2 or query.measure.amount is not None:
-        return parts
-    margins = []
-    for i, group in enumerate(groups):
-        rank: dict[Any, int] = {}
-        member = np.array([rank.setdefault(key[i], len(rank)) for key in seen.keys])
-        observed = np.zeros((len(rank), seen.observed.shape[1]))
-        np.add.at(observed, member, seen.observed)
-        alone = replace(asked, query=replace(query, groups=(group,)))
-        _, found = _reconstructed(alone, observed, functionals)
-        margins.append(Margin(member, dotted(found.values, functionals)))
-    mean = np.clip(raked(parts.mean, parts.variance, margins), parts.least, parts.most)
-    if (functionals.sum(axis=1) == 1).all():  # every record counts once
-        mean = within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
-    return replace(parts, mean=mean)
-
-
-def _pooled(query: CountQuery, seen: Observed, functionals: Floats) -> tuple[Observed, Floats]:
-    """One set for all records of a group that are asked for the same values, however the question puts it.
-
-    Each set would be drawn to the overall shares by itself: ten small ones together by more than their union.
-    """
-    own = sum(group.side == "qi" for group in query.groups)
-    rank: dict[tuple[Any, ...], int] = {}
-    keys = ((*key[:own], asked.tobytes()) for key, asked in zip(seen.keys, functionals, strict=True))
-    member = np.array([rank.setdefault(key, len(rank)) for key in keys])
-    observed = np.zeros((len(rank), seen.observed.shape[1]))
-    np.add.at(observed, member, seen.observed)
-    _, first = np.unique(member, return_index=True)
-    pooled = Observed([key[:-1] for key in rank], observed, np.zeros_like(observed))
-    return pooled, functionals[first]
 
 
 def collected(
@@ -108,41 +64,6 @@ def collected(
 def nothing(query: CountQuery) -> list[Estimate]:
     """The answer where no record can match."""
     return [Estimate((), *query.measure.nothing)] if not query.groups else []
-
-
-def _within(asked: QuestionOn, seen: Observation, found: Posterior) -> Posterior:
-    """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
-    through = asked.through
-    caps = np.minimum(asked.ceiling, seen.total[:, None])
-    values = within(found.values, seen.total, caps, through.spread + through.shares)
-    return replace(found, values=values)
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
-
-    mean: Floats
-    variance: Floats
-    least: Floats
-    most: Floats
-
-
-def _counted(asked: QuestionOn, found: Posterior, functionals: Floats, totals: Floats) -> Bounds:
-    """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
-    held, others = _held(asked.ceiling, found.values.shape, functionals)
-    most = np.minimum(totals[:, None], held)
-    variance = found.std_error**2
-    if asked.uncertain is not None:
-        share = totals / asked.through.records.sum()
-        variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
-    return Bounds(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
-
-
-def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
-    """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
-    spread = np.broadcast_to(values, shape)
-    return dotted(spread, functionals), dotted(spread, 1 - functionals)
 
 
 @dataclass(frozen=True)

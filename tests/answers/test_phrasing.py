@@ -56,3 +56,27 @@ def test_an_answer_does_not_depend_on_phrasing(release: api.Release, one: str, o
     for left, right in zip(*grouped, strict=True):
         assert left[0] == right[0]
         assert right[1:] == pytest.approx(left[1:], rel=1e-6, abs=1e-6)
+
+
+def summed(release: api.Release, groups: str, kept: int, where: str = "TRUE") -> dict[object, float]:
+    """The counts of a table, summed over all its groups but for the one at ``kept``, or over all (-1)."""
+    found: dict[object, float] = {}
+    for row in release.query(f"SELECT {groups}, COUNT(*) FROM t WHERE {where} GROUP BY {groups}").rows:
+        key = row[kept] if kept >= 0 else None
+        found[key] = found.get(key, 0.0) + row[len(groups.split(","))]
+    return found
+
+
+@pytest.mark.parametrize("where", ["job = 2", "job = 2 AND age < 20", "job IN (1, 2) AND sex = 1"])
+def test_a_table_adds_up_to_the_question_without_groups(release: api.Release, where: str) -> None:
+    """Whatever it is grouped by."""
+    whole = release.query(f"SELECT COUNT(*) FROM t WHERE {where}").rows[0][0]
+    for groups in ("sex", "age", "age, sex", "age // 10"):
+        assert sum(summed(release, groups, -1, where).values()) == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_table_of_both_sides_adds_up_to_both_margins(release: api.Release) -> None:
+    """By the value to its records, and by groups of records to how many there are."""
+    for kept, margin in ((0, "sex"), (1, "job")):
+        alone = {row[0]: row[1] for row in release.query(f"SELECT {margin}, COUNT(*) FROM t GROUP BY {margin}").rows}
+        assert summed(release, "sex, job", kept) == pytest.approx(alone, rel=1e-6)

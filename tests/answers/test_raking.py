@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privsql.answers import raking
-from privsql.answers.raking import Margin, raked
+from privsql.answers.raking import Margin, adding_up, raked
 
 
 def table(rng: np.random.Generator, rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -63,3 +63,21 @@ def test_what_is_certain_stays() -> None:
     assert (found[5:] != cells[5:]).all()
     agreeing = [Margin(one.member, one.summed(cells)) for one in margins]
     np.testing.assert_allclose(raked(cells, variance, agreeing), cells)
+
+
+def test_a_table_adds_up_within_its_bounds() -> None:
+    """Cells take what is missing in proportion to their variance, as far as they can."""
+    cells, variance = np.array([[1.0], [2.0], [3.0]]), np.array([[1.0], [1.0], [2.0]])
+    least, most = np.zeros((3, 1)), np.array([[9.0], [9.0], [9.0]])
+    np.testing.assert_allclose(
+        adding_up(cells, np.array([10.0]), (least, most), variance).ravel(), [2, 3, 5], atol=1e-6
+    )
+    most[2] = 4
+    np.testing.assert_allclose(
+        adding_up(cells, np.array([10.0]), (least, most), variance).ravel(), [2.5, 3.5, 4], atol=1e-6
+    )
+    least[0] = 1
+    np.testing.assert_allclose(
+        adding_up(cells, np.array([2.0]), (least, most), variance).ravel(), [1, 0.4, 0.6], atol=0.5
+    )
+    assert adding_up(cells, np.array([2.0]), (least, most), variance).sum() == pytest.approx(2)

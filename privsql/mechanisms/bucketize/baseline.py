@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.posterior import Bounds, Level, collected, nothing
+from privsql.answers.counts import Bounds
+from privsql.answers.posterior import Level, collected, nothing
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.answers.seen import chosen, dotted
 from privsql.engine.sqlfiles import Holes, column, every, fill, table

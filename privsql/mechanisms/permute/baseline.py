@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.posterior import Bounds, nothing, places
+from privsql.answers.counts import Bounds
+from privsql.answers.posterior import nothing, places
 from privsql.answers.seen import chosen
 from privsql.model.estimate import Estimate
 

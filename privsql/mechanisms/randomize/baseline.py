@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.posterior import Bounds, Level, collected, nothing
+from privsql.answers.counts import Bounds
+from privsql.answers.posterior import Level, collected, nothing
 from privsql.answers.seen import chosen
 
 if TYPE_CHECKING:
