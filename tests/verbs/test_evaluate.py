@@ -525,7 +525,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
 @each(
     ("join", "message"),
     [
-        ("LEFT JOIN schools ON census.education = schools.education", "LEFT"),
+        ("RIGHT JOIN schools ON census.education = schools.education", "RIGHT"),
         ("CROSS JOIN schools", "CROSS"),
         ("NATURAL JOIN schools", "NATURAL"),
         ("JOIN schools ON census.education < schools.education", "equality"),

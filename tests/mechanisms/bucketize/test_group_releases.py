@@ -341,7 +341,7 @@ def test_lists_in_lists_without_end_are_no_traceback(published: tuple[Path, Path
             (CANCER.replace("threshold", "bound"), ("groups.cancer.",)),
             ("fake_values = 1" + CANCER, ("groups does not go with fake_values",)),
             ('excess = "suppress"\nabsence = "unobservable"' + DISEASE, ("components does not go with excess",)),
-            ('layout = "round-robin"' + BOTH, ("'round-robin' does not keep groups that cross", "'well-mixed'")),
+            ('layout = "round-robin"' + BOTH, ("'round-robin' does not keep groups that cross", "'blocks'")),
         ]
     ),
 )
