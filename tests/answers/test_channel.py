@@ -520,6 +520,7 @@ def test_what_is_seen_has_its_mean(simulated: tuple[Floats, Floats, Floats, Floa
     assert (np.abs(gaps.mean(axis=0)) <= 5 * errors).all()
 
 
+@pytest.mark.slow
 def test_intervals_cover(simulated: tuple[Floats, Floats, Floats, Floats]) -> None:
     """95 % intervals cover between 90 % and 99.5 % of 12 values in 200 releases.
 

@@ -13,6 +13,7 @@ import pytest
 
 import privsql as api
 from support.commands import specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ SELECT 2 * SUM(age) AS double, SUM(age) / COUNT(*) AS mean FROM t WHERE ill = 'f
 """  # noqa: E501 (one query, one line)
 
 
-@pytest.mark.parametrize("sql", QUERIES.strip().splitlines())
+@pytest.mark.parametrize("sql", rest_slow(QUERIES.strip().splitlines()))
 def test_what_analysts_write(both: Open, sql: str) -> None:
     """Where nothing is hidden, answers are the source's: the same rows, names, types and order."""
     answer = compare(both, sql)

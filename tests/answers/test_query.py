@@ -795,6 +795,7 @@ def test_conditions_on_a_compound_sensitive_attribute(clinic: World, condition: 
     clinic.check(f"\"group\" = 'a' AND (ward > 4 OR ({condition}))")
 
 
+@pytest.mark.slow
 @each(
     "columns",
     [
@@ -958,6 +959,7 @@ def test_every_type_can_be_grouped(kinds: World, name: str, condition: str) -> N
     assert len({json.dumps(value) for value in shown}) == len(expected), "two groups look the same"
 
 
+@pytest.mark.slow
 @each("name", KINDS, few=5)
 def test_every_type_can_be_compared(kinds: World, name: str) -> None:
     """With a literal, as text or cast."""

@@ -386,6 +386,7 @@ def test_buckets_that_are_numbered_like_the_source_are_found(plain: Path, tmp_pa
     assert "age runs with the bucket numbers" in found["row order"]["notes"][0]
 
 
+@pytest.mark.slow
 def test_identifiers_left_in_are_found(plain: Path, tmp_path: Path) -> None:
     shutil.copy(plain / "people.parquet", tmp_path)
     found = attacked(made(tmp_path, qi='"person", "age"'), code=1)

@@ -42,6 +42,7 @@ def test_nothing_kept_is_warned_of(faint: tuple[Path, list[str]], town: Path) ->
     assert kept["warnings"] == []
 
 
+@pytest.mark.slow
 def test_where_nothing_was_kept_only_the_total_has_an_interval(faint: tuple[Path, list[str]]) -> None:
     """The number of all records was counted; everything else rests on stand-ins."""
     release, _ = faint

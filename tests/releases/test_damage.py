@@ -193,6 +193,7 @@ def test_a_draft_of_the_living_is_not_swept(place: Path, monkeypatch: pytest.Mon
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = place / "late.duckdb"
     commit = Draft.commit
@@ -353,7 +354,7 @@ def test_a_full_disk_leaves_the_old_release(place: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace"])
+@pytest.mark.parametrize("name", rest_slow(["fsync", "replace"]))
 def test_a_failure_of_the_commit_leaves_the_old_release(
     place: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

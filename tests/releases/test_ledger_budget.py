@@ -57,6 +57,7 @@ def publish(path: Path, *flags: object) -> dict[str, Any]:
 CAP = "[ledger]\nepsilon = 2.5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", rest_slow(['file = "people.parquet"', 'file = "goods.parquet"']))
 @pytest.mark.parametrize("ledger", rest_slow(["", "[ledger]\nepsilon = 100", "[ledger]", "[ledger]\nepsilon = 2.6"]))
 def test_neither_leaving_the_ledger_out_nor_a_larger_number_resets_what_was_spent(

@@ -76,6 +76,7 @@ def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> Non
     assert office.entries()[1]["composes"].startswith("every Boolean combination")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("ids", [("", ""), *rest_slow([['id = "id"', ""], ["", 'id = "id"']], 0)])
 def test_without_an_id_any_earlier_release_of_the_source_counts(
@@ -172,6 +173,7 @@ def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
 # Another name ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 @pytest.mark.parametrize(
     "copied",

@@ -189,6 +189,7 @@ def test_a_file_name_is_not_a_pattern(tmp_path: Path, name: str) -> None:
     assert manifest(tmp_path / "r.duckdb")["records"] == 200
 
 
+@pytest.mark.slow
 @each(
     ("folder", "form"),
     [("year=2015", "duckdb"), ("year=2015", "parquet"), ("age=7", "duckdb"), ("[1]", "parquet")],
@@ -601,6 +602,7 @@ def test_an_exception_for_a_moment_is_verified_in_any_time_zone(tmp_path: Path) 
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", rest_slow(["duckdb", "parquet"]))
 def test_nothing_of_what_is_not_published_is_in_the_release(tmp_path: Path, form: str) -> None:
     source = warehouse(
@@ -709,6 +711,7 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
 # Small and large ---
 
 
+@pytest.mark.slow
 @each(
     ("sql", "flags", "code"),
     [

@@ -493,6 +493,7 @@ def test_a_column_that_a_lookup_has_too(world: World, attached: list[Path]) -> N
         ask(world, f"SELECT COUNT(*) FROM census JOIN schools ON points = sex WHERE {condition}", attach=attached)
 
 
+@pytest.mark.slow
 def test_sums_over_groups_of_a_lookup(world: World, attached: list[Path]) -> None:
     """SUM of a quasi-identifier of the release; two lookups at once."""
     sql = (
@@ -510,6 +511,7 @@ def test_sums_over_groups_of_a_lookup(world: World, attached: list[Path]) -> Non
     assert all(close(row, row.s) for row in both.itertuples())
 
 
+@pytest.mark.slow
 def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[Path]) -> None:
     """Terms of the predicate may be a lookup's."""
     found = ask(

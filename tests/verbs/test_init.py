@@ -59,6 +59,7 @@ def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_pa
     assert share / 1000 <= highest(tmp_path, text) <= min(0.999, share / 1000 + 0.021)
 
 
+@pytest.mark.slow
 def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

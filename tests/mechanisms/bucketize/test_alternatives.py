@@ -24,6 +24,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     return [warehouse(path, f"CREATE TABLE w AS {PEOPLE.format(n=3000)}"), "--table", "w", *ROLES]
 
 
+@pytest.mark.slow
 def test_every_algorithm_is_a_row(table: list[object]) -> None:
     given = [*table, "--threshold", "2*f + 0.1", "--mechanism", "two-size"]
     shown = succeeded("plan", *given, "--algorithms", "--json").json

@@ -95,6 +95,7 @@ def test_tampering_with_fakes_is_found(ward: Path, tmp_path: Path, change: str) 
     assert run("verify", tmp_path / "r.duckdb").code in (1, 2)
 
 
+@pytest.mark.slow
 def test_an_invented_value_is_found_against_the_source(ward: Path, tmp_path: Path) -> None:
     """A real value changed for one that nobody of the bucket can have: more unexplained values than fakes."""
     succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")

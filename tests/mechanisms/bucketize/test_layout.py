@@ -279,6 +279,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 @each("layout", ["blocks", "round-robin"], few=8)
 @each("name", TINY)
 def test_the_posterior_is_the_published_share(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +356,7 @@ def test_anatomy_gives_way_on_small_tables(counts: list[int]) -> None:
     assert 0 < gave_way < 40
 
 
+@pytest.mark.slow
 def test_the_posterior_of_found_plans_is_the_published_share() -> None:
     """For whatever plan each algorithm makes of a tiny table."""
     problem = make([3, 2, 1], [HALF, HALF, HALF], 2, 4)
@@ -418,6 +420,7 @@ def test_every_order_of_a_values_records_is_equally_likely(layout: str, monkeypa
         assert len(probabilities) == sizes[key]
 
 
+@pytest.mark.slow
 def test_blocks_let_any_two_values_meet() -> None:
     """Unlike round robin: over all outcomes each pair of values shares a bucket in some."""
     problem = make([2, 2, 2], [HALF] * 3)

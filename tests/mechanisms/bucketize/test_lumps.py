@@ -136,6 +136,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return make(counts, own, draw(st.integers(1, 4)), draw(st.integers(4, 30)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(problems())
 def test_settings_exist_where_flows_do(problem: Problem) -> None:
@@ -260,6 +261,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_release_verifies(ward: Path) -> None:
     """Alone and against its source; what it states is what was planned."""
     release, spec = ward / "ill.duckdb", ward / "spec.toml"

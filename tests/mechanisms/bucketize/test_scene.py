@@ -10,6 +10,7 @@ import pytest
 from privsql.mechanisms.bucketize.unmask import Listed, channel
 from privsql.releases import statements
 from support.commands import ROLES, manifest, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ FROM range(4000) t(i)
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("layout", ["blocks", "round-robin"])
+@pytest.mark.parametrize("layout", rest_slow(["blocks", "round-robin"]))
 def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     monkeypatch.setattr(statements, "SAMPLE", 200)
     source, release = write(tmp_path / "people.parquet", QUARTERS), tmp_path / "ill.duckdb"

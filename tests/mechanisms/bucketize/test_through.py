@@ -64,7 +64,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("counts", "sigma"), [([45, *[15] * 9], 1), ([60, *[15] * 8], 2)])
+@pytest.mark.parametrize(("counts", "sigma"), rest_slow([([45, *[15] * 9], 1), ([60, *[15] * 8], 2)]))
 def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int], sigma: int) -> None:
     """Sums of what is listed over 30 records, most of one value, against M^T n, 200 draws; false alarm 1e-6."""
     setting, each = Setting.of({3: 60}), np.array(counts)
@@ -84,6 +84,7 @@ def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int],
     assert deviates.max() < student.isf(FALSE_ALARM / 2 / len(counts), 199)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["even", "uneven"]))
 def test_what_is_stated_is_answered_exactly(ward: Path, name: str) -> None:
     """Counts of values alone follow from how often values are real."""

@@ -112,6 +112,7 @@ def test_every_kind_of_axis(value: str, e: str, error: str | None, tmp_path: Pat
     assert succeeded("query", tmp_path / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE age = 3", "--json").json["rows"]
 
 
+@pytest.mark.slow
 def test_groups_of_doubles_are_checked_to_the_last_bit(tmp_path: Path) -> None:
     """0.3 - 0.2 in doubles is a little less than 0.1, and SQL's rounded difference does not show it."""
     values = "[0.2, 0.3, 7.2, 7.30000000000000071]"

@@ -12,6 +12,7 @@ from privsql.answers.learnt.prior import Taught
 from privsql.mechanisms.randomize import answers as randomized
 from privsql.noise import seed_key
 from support.commands import write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ FROM range(1500) t(i)
 COLUMNS = ["q1", "cell", "s0", "q0"]
 
 
-@pytest.mark.parametrize("algorithm", ["up", "pp"])
+@pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_records_see_what_the_database_says(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """E of every value of every column, NULL included; the answer is given with what was learnt, and the same again."""
     source = write(tmp_path / "people.parquet", PEOPLE)

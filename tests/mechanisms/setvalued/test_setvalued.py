@@ -288,6 +288,7 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
 # The tree -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 11)), max_size=20), st.integers(2, 5), st.integers(0, 1000))
 def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: int, seed: int) -> None:
