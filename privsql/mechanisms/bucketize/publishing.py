@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsql.noise import Key, Shuffler
 
 
-PAIR, RECORD, VALUE = 150, 16, 1000  # bytes that are taken beside the engine for each of them
+PAIR, RECORD, LISTED, VALUE = 150, 5, 24, 1000  # bytes that are taken beside the engine for each of them
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def dealt(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> D
 def reserve(db: Relations, runs: Runs) -> None:
     """Leave memory to what is done beside the engine; ``EngineError`` if the limit is less than that takes."""
     pairs, records = runs.most_meetings, int(runs.listed.sum())
-    size = PAIR * pairs + RECORD * records + VALUE * runs.values
+    told = sum(one.codes.size for one in runs.classes)  # of runs; as many as records where each bucket is its own
+    size = PAIR * pairs + RECORD * records + LISTED * told + VALUE * runs.values
     db.reserve(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
