@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from privsql.errors import GuaranteeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+
+
+def changed() -> GuaranteeError:
+    """The source holds other records than those that were counted."""
+    return GuaranteeError("the source changed while it was read; nothing written")
 
 
 @dataclass

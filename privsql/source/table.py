@@ -11,8 +11,8 @@ from sqlglot import exp
 from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, same, some, temp
-from privsql.errors import GuaranteeError, UsageError
-from privsql.model.records import History
+from privsql.errors import UsageError
+from privsql.model.records import History, changed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class TableRecords:
         ends = np.cumsum(self.counts).tolist()
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
-            raise GuaranteeError("the source changed while it was read; nothing written")
+            raise changed()
         self._made.add("records")
 
     def coded(self, *, ordered: bool) -> exp.Query:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from privsql.engine.positions import BATCH
 from privsql.engine.sqlfiles import Holes, all_rows, fill, temp
-from privsql.errors import GuaranteeError
+from privsql.model.records import changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ class Given:
     def check(self) -> None:
         """``GuaranteeError`` unless every place is taken."""
         if (self._next != self._ends).any():
-            raise GuaranteeError("the source changed while it was read; nothing written")
+            raise changed()
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for batch in self._coded:
@@ -84,7 +84,7 @@ class Given:
         """The next places of these values."""
         number = np.bincount(codes, minlength=len(self._ends))
         if (self._next + number > self._ends).any():
-            raise GuaranteeError("the source changed while it was read; nothing written")
+            raise changed()
         small = codes.astype(np.uint16) if len(self._ends) <= 2**16 else codes  # of which numpy sorts digits
         order = np.argsort(small, kind="stable")
         ahead = self._next - np.cumsum(number) + number

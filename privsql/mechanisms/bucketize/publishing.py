@@ -75,8 +75,9 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
         source.history.groups = bids
         listing = counted.result()
     if made.hidden is not None:
-        listing, more = _with_fakes(db, source, asked, (found, made.hidden, listing), noise)
+        codes, more = _admissible(db, roles, asked, (found, made.hidden, listing), noise)
         facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
+        listing = _beside(listing, made.hidden, codes, found, asked.fake_values)
         write_values(db, roles, listing.runs, values)
     _write_channel(db, roles, listing, problem)
     facts |= directions(listing.meetings, facts)
@@ -123,25 +124,17 @@ def _write_channel(db: Relations, roles: Roles, listing: Listing, problem: Probl
     db.drop("fractions", "meetings")
 
 
-def _with_fakes(
-    db: Relations,
-    source: Records,
-    asked: Bucketize,
-    made: tuple[Plan, fakes.Hidden, Listing],
-    noise: Shuffler,
-) -> tuple[Listing, dict[str, Any]]:
-    """What buckets list with their fakes, and what is stated of these."""
-    found, hidden, real = made
-    codes, stated = _admissible(db, source, asked, made, noise)
+def _beside(real: Listing, hidden: fakes.Hidden, codes: Ints, found: Plan, sigma: int) -> Listing:
+    """What buckets list with fakes ``codes``."""
     bids, values = real.runs.pairs
     every = np.concatenate((bids, hidden.fake_bids)), np.concatenate((values, codes))
-    runs = of_entries(*every, real.runs.values, found.setting.items, asked.fake_values)
-    return Listing(runs, runs.meetings()), stated
+    runs = of_entries(*every, real.runs.values, found.setting.items, sigma)
+    return Listing(runs, runs.meetings())
 
 
 def _admissible(
     db: Relations,
-    source: Records,
+    roles: Roles,
     asked: Bucketize,
     made: tuple[Plan, fakes.Hidden, Listing],
     noise: Shuffler,
@@ -154,7 +147,7 @@ def _admissible(
     setting = {str(size): buckets for size, buckets in found.setting.items}
     plainly = through(listed(real.meetings, setting), {})
     db.put("composition", real.runs.table().read_all())
-    known = exclusion.excluded(db, source.roles, setting, plainly.channel)
+    known = exclusion.excluded(db, roles, setting, plainly.channel)
     db.drop("composition")
     after = exclusion.avoided(real.runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     exclusion.refuse_weak(after.weak, asked.no_admissible_fake)

@@ -11,13 +11,12 @@ from sqlglot import exp
 from privsql.answers.learnt.sample import MOST, Sample, comparable, encoded
 from privsql.engine.sqlfiles import Holes, column, fill, same, table
 from privsql.errors import EngineError
+from privsql.mechanisms.bucketize.tables import some_buckets
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.through import Through
-
-GOLDEN, TURN = 2654435761, 2**32  # bid * GOLDEN mod TURN spreads any run of bucket numbers evenly
 
 
 def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Through) -> Sample:
@@ -25,12 +24,14 @@ def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Throug
     sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
     share = min(1.0, MOST / float(sizes @ buckets))
     qi = comparable(roles)
-    rows = db.arrow(fill("query/placed", {"qit": table("qit"), "columns": qi, "filter": _some(share)}))
+    rows = db.arrow(
+        fill("query/placed", {"qit": table("qit"), "columns": qi, "filter": some_buckets(share, column("bid"))})
+    )
     holes: Holes = {
         "st": exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery(),
         "values": exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery(),
         "same_value": same("s", "v", roles.sa_keys),
-        "filter": _some(share, "s"),
+        "filter": some_buckets(share, column("bid", "s")),
     }
     listed = db.arrow(fill("query/composed", holes))
     bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
@@ -45,12 +46,3 @@ def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Throug
         raise EngineError("the release is damaged: QIT has a bucket that ST does not list")
     names = (field.name for field in roles.quasi_identifiers)
     return Sample(places, shown, {name: encoded(rows[key]) for name, key in zip(names, roles.qi_keys, strict=True)})
-
-
-def _some(share: float, of: str | None = None) -> exp.Expr:
-    """Which buckets."""
-    if share == 1:
-        return exp.true()
-    turned = exp.Mul(this=exp.cast(column("bid", of), "BIGINT"), expression=exp.Literal.number(GOLDEN))
-    part = exp.Mod(this=exp.paren(turned), expression=exp.Literal.number(TURN))
-    return exp.LT(this=part, expression=exp.Literal.number(int(share * TURN)))

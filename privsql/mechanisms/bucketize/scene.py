@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from privsql.mechanisms.bucketize.groups.bounds import stated_bounds
 from privsql.mechanisms.bucketize.groups.families import incidence
 from privsql.mechanisms.bucketize.layout.lumps import by_block
 from privsql.mechanisms.bucketize.model import staircases
+from privsql.mechanisms.bucketize.tables import some_buckets
 from privsql.mechanisms.bucketize.through import Through, through
 from privsql.mechanisms.bucketize.unmask import Listed
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 TINY = 1e-30  # no division by 0
-WHOLE, GOLDEN = 2**32, 2654435769  # buckets whose number times the second, modulo the first, is small lie everywhere
 DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
@@ -81,12 +80,10 @@ class Buckets(Scene):
         if share >= 1:
             return exp.true()
         layout = self.given.manifest.facts.get("layout")
-        if layout not in DRAWN:  # neighbours are alike: every k-th bucket, or buckets of all blocks
-            whole, step = (WHOLE, GOLDEN) if layout != "round-robin" else (round(1 / share), 1)
-            place = exp.Mod(
-                this=exp.Mul(this=exp.cast(part, "BIGINT"), expression=_number(step)), expression=_number(whole)
-            )
-            return exp.LT(this=place, expression=_number(ceil(share * whole) if step > 1 else 1))
+        if layout == "round-robin":  # neighbours are alike: every k-th bucket
+            return exp.EQ(this=exp.Mod(this=part, expression=_number(round(1 / share))), expression=_number(0))
+        if layout not in DRAWN:  # those of one block are
+            return some_buckets(share, part)
         setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]

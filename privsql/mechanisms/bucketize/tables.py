@@ -1,7 +1,8 @@
-"""The tables of a bucketized release: their columns, its weighted view, the size of a bucket as an expression."""
+"""The tables of a bucketized release: their columns, its weighted view, and what the number of a bucket says."""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
 
+GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
 VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
 
 
@@ -58,3 +60,12 @@ def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
     last = exp.Literal.number(sizes[-1][0])
     # A bare number in GROUP BY would be read as a position in the select list.
     return case.else_(last) if len(sizes) > 1 else exp.cast(last, "INTEGER")
+
+
+def some_buckets(share: float, bid: exp.Expr) -> exp.Expr:
+    """About a share of the buckets, the same ones every time; numbers that follow each other are spread evenly."""
+    if share >= 1:
+        return exp.true()
+    turned = exp.paren(exp.Mul(this=exp.cast(bid, "BIGINT"), expression=exp.Literal.number(GOLDEN)))
+    part = exp.Mod(this=turned, expression=exp.Literal.number(TURN))
+    return exp.LT(this=part, expression=exp.Literal.number(ceil(share * TURN)))
