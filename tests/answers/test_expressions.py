@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 
 import privsql as api
-from support.commands import specification, succeeded, write
 from support.loops import rest_slow
+from support.unhidden import Beside, unhidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,19 +25,13 @@ SELECT CAST(17 + i * 7 % 43 AS INTEGER) AS age, ['f', 'm', NULL, 'Ab c'][i % 4 +
 FROM range(420) t(i)
 """
 ROLES = 'quasi_identifiers = ["age", "sex", "day", "hours", "größe"]\nsensitive = "ill"'
-Open = tuple[api.Release, duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
     """A release in which nothing is hidden, and an engine that has the source."""
-    folder = tmp_path_factory.mktemp("expressions")
-    write(folder / "people.parquet", ROWS)
-    asked = {"columns": ROLES, "mechanism": 'threshold = "1"\nmin_bucket_size = 1'}
-    succeeded("publish", specification(folder, release='name = "t"\nto = "t.duckdb"', **asked), "--seed", 1)
-    with closing(duckdb.connect()) as engine, api.open(folder / "t.duckdb") as release:
-        engine.execute(f"CREATE VIEW t AS FROM '{folder / 'people.parquet'}'")
-        yield release, engine
+    with unhidden(tmp_path_factory.mktemp("expressions"), ROWS, ROLES) as found:
+        yield found
 
 
 def values(answer: Answer) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -56,7 +48,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and bool(ours == theirs)
 
 
-def compare(both: Open, sql: str) -> Answer:
+def compare(both: Beside, sql: str) -> Answer:
     """The answer, which is the engine's."""
     release, engine = both
     answer = release.query(sql)
@@ -131,7 +123,7 @@ SELECT 2 * SUM(age) AS double, SUM(age) / COUNT(*) AS mean FROM t WHERE ill = 'f
 
 
 @pytest.mark.parametrize("sql", rest_slow(QUERIES.strip().splitlines()))
-def test_what_analysts_write(both: Open, sql: str) -> None:
+def test_what_analysts_write(both: Beside, sql: str) -> None:
     """Where nothing is hidden, answers are the source's: the same rows, names, types and order."""
     answer = compare(both, sql)
     for one in answer.figures:
@@ -168,7 +160,7 @@ def test_what_analysts_write(both: Open, sql: str) -> None:
         ("SELECT " + ", ".join(f"COUNT_IF(age > {i}) AS n{i}" for i in range(70)) + " FROM t", "more than 64"),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_refused_by_name(both: Open, sql: str, named: str) -> None:
+def test_what_is_not_understood_is_refused_by_name(both: Beside, sql: str, named: str) -> None:
     """In one line."""
     with pytest.raises(api.PrivsqlError, match=named) as caught:
         both[0].query(sql)

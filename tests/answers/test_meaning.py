@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 
 import privsql as api
-from support.commands import specification, succeeded, warehouse, write
+from support.unhidden import Beside, unhidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,22 +26,13 @@ LOOKUPS = (
     "CREATE TABLE zips AS FROM (VALUES ('10', 'x'), ('010', 'y'), ('20', 'z')) v(code, label)",
     "CREATE TABLE others AS FROM (VALUES ('10', 'x'), ('7', 'y'), ('07', 'y'), ('20', 'z')) v(code, label)",
 )
-Open = tuple[api.Release, duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
     """A release in which nothing is hidden, with lookups, and an engine that has the source and the same tables."""
-    folder = tmp_path_factory.mktemp("meaning")
-    write(folder / "people.parquet", ROWS)
-    asked = {"columns": ROLES, "mechanism": 'threshold = "1"\nmin_bucket_size = 1'}
-    succeeded("publish", specification(folder, release='name = "t"\nto = "t.duckdb"', **asked), "--seed", 1)
-    beside = warehouse(folder / "beside.duckdb", *LOOKUPS)
-    with closing(duckdb.connect()) as engine, api.open(folder / "t.duckdb", attach=[beside]) as release:
-        engine.execute(f"CREATE VIEW t AS FROM '{folder / 'people.parquet'}'")
-        for statement in LOOKUPS:
-            engine.execute(statement)
-        yield release, engine
+    with unhidden(tmp_path_factory.mktemp("meaning"), ROWS, ROLES, *LOOKUPS) as found:
+        yield found
 
 
 def shown(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -52,7 +41,7 @@ def shown(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [row for row in figures if row[-1]]
 
 
-def answered(both: Open, sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def answered(both: Beside, sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """What the release says, and what the engine says of the source."""
     release, engine = both
     return shown([row[:-3] for row in release.query(sql).rows]), shown(engine.execute(sql).fetchall())
@@ -74,13 +63,13 @@ def answered(both: Open, sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[An
         "SELECT COUNT(*) FROM t LEFT OUTER JOIN codes c ON t.code = c.code WHERE c.label IS NULL AND job <> 'd2'",
     ],
 )
-def test_joins(both: Open, sql: str) -> None:
+def test_joins(both: Beside, sql: str) -> None:
     """Shared names, USING, NULL among the keys, keys that equal each other and nothing of the release, FROM first."""
     found, true = answered(both, sql)
     assert sorted(found) == sorted(true)
 
 
-def test_text_keys_that_are_one_number_to_the_engine(both: Open) -> None:
+def test_text_keys_that_are_one_number_to_the_engine(both: Beside) -> None:
     """'10' and '010' are different texts, and both equal 10: records would count twice, in bounds called certain."""
     release, engine = both
     sql = "SELECT COUNT(*) FROM t JOIN zips ON t.zip = zips.code WHERE job = 'd1'"
@@ -94,7 +83,7 @@ def test_text_keys_that_are_one_number_to_the_engine(both: Open) -> None:
 
 
 @pytest.mark.parametrize("way", ["ASC", "DESC", "ASC NULLS FIRST"])
-def test_dates_sort_as_dates(both: Open, way: str) -> None:
+def test_dates_sort_as_dates(both: Beside, way: str) -> None:
     """Before Christ, beyond the year 9999 and infinity: as text they are in another order."""
     release, engine = both
     grouped = f"SELECT day, COUNT(*) AS n FROM t GROUP BY day ORDER BY day {way}"
@@ -103,7 +92,7 @@ def test_dates_sort_as_dates(both: Open, way: str) -> None:
     assert [row[0] for row in found] != sorted((row[0] for row in found), reverse=way == "DESC")
 
 
-def test_a_sum_that_no_double_holds_is_not_exact(both: Open) -> None:
+def test_a_sum_that_no_double_holds_is_not_exact(both: Beside) -> None:
     """It lies between the neighbours of what is printed."""
     release, engine = both
     sql = "SELECT SUM(big) FROM t WHERE age = 1"
@@ -118,7 +107,7 @@ def test_a_sum_that_no_double_holds_is_not_exact(both: Open) -> None:
 
 
 @pytest.mark.parametrize("condition", ["age < 1e300", "age = 1e300", "big > -1e300", "age > " + "- " * 400 + "1"])
-def test_absurd_numbers_are_answered_or_refused_in_one_line(both: Open, condition: str) -> None:
+def test_absurd_numbers_are_answered_or_refused_in_one_line(both: Beside, condition: str) -> None:
     """No traceback."""
     release, engine = both
     sql = f"SELECT COUNT(*) FROM t WHERE {condition}"
@@ -130,7 +119,7 @@ def test_absurd_numbers_are_answered_or_refused_in_one_line(both: Open, conditio
 
 
 @pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", ""])
-def test_what_is_no_text_is_refused(both: Open, sql: Any) -> None:
+def test_what_is_no_text_is_refused(both: Beside, sql: Any) -> None:
     """By name."""
     with pytest.raises(api.PrivsqlError):
         both[0].sql(sql)
