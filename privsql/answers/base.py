@@ -37,6 +37,11 @@ class Answers(ABC):
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
 
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that made the release."""
+        return self._manifest.algorithm
+
     def read(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
         return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)

@@ -119,7 +119,7 @@ def verified(release: Path, found: Verified) -> None:
         )
     out().print(made)
     if found.told:
-        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.facts | found.told.facts)))
+        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.described(found.told.facts))))
         _bounds(found.told.bounds)
     for note in found.notes:
         say(f"note: {note}")
@@ -217,7 +217,7 @@ def inspected(manifest: Manifest) -> None:
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += of(manifest.mechanism).figures(manifest.facts)
+    rows += of(manifest.mechanism).figures(manifest.described())
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
     rows += [("together", said) for said in manifest.composition]

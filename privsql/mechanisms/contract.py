@@ -188,9 +188,9 @@ class Mechanism(Generic[P]):
     propose: Callable[[Relations, Profiled], Proposal]
     """Feasible parameters for a source."""
     warnings: Callable[[Json], list[str]]
-    """What whoever publishes should know of the facts before anybody relies on the release."""
+    """What whoever publishes should know of the facts, and ``algorithm``, before anybody relies on the release."""
     figures: Callable[[Json], list[tuple[str, str]]]
-    """What a person wants to see of the facts: (name, text)."""
+    """What a person wants to see of the facts, and ``algorithm``: (name, text)."""
 
     def __post_init__(self) -> None:
         """A member that was given as nothing was forgotten, too."""

@@ -16,7 +16,7 @@ from privsql.model.parameters import NullPolicy, Version
 from privsql.noise import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
@@ -61,6 +61,10 @@ class Manifest(BaseModel):
         """(key, value): one row per entry, values as JSON."""
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
+
+    def described(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a mechanism describes to a person: the algorithm, the facts and ``more`` of them."""
+        return {"algorithm": self.algorithm, **self.facts, **(more or {})}
 
     @staticmethod
     def of_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:

@@ -113,7 +113,7 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
-    return facts, results, made, [*warnings, *mechanism.warnings(facts), *absence.told(manifest)]
+    return facts, results, made, [*warnings, *mechanism.warnings(manifest.described()), *absence.told(manifest)]
 
 
 def _kept(db: Workshop, wish: Wish) -> Publication:

@@ -16,9 +16,9 @@ from scipy import stats
 from mechanisms.contingency import test_contingency as cells
 from mechanisms.setvalued import test_setvalued as sets
 from privsql.dpnoise import OpenDPNoise
-from privsql.mechanisms.contingency import tree as cell_tree
-from privsql.mechanisms.setvalued import tree as set_tree
-from privsql.mechanisms.setvalued.taxonomy import grow
+from privsql.mechanisms.contingency.diffpart import tree as cell_tree
+from privsql.mechanisms.setvalued.diffpart import tree as set_tree
+from privsql.mechanisms.setvalued.diffpart.taxonomy import grow
 from support.enumeration import FALSE_ALARM
 
 if TYPE_CHECKING:

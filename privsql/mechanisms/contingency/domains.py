@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
+from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped, stated
+from privsql.mechanisms.contingency.diffpart.tree import Cells
 from privsql.mechanisms.contingency.parameters import Values
-from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
-from privsql.mechanisms.contingency.tree import Cells
 from privsql.model.listing import listed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from privsql.answers.accuracy import Evaluated, Score, by_questions
 from privsql.engine.sqlfiles import all_rows, fill, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.setvalued.answers import Answers
+from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.holdings import Holdings, utility
 from privsql.noise import seed_key
 

@@ -21,12 +21,12 @@ from pydantic import ValidationError
 
 from privsql.dpnoise import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.contingency import tree as trees
-from privsql.mechanisms.contingency.model import estimator, imputed
+from privsql.mechanisms.contingency.diffpart import tree as trees
+from privsql.mechanisms.contingency.diffpart.model import estimator, imputed
+from privsql.mechanisms.contingency.diffpart.paths import violations
+from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped, stated
+from privsql.mechanisms.contingency.diffpart.tree import Cells, Tree, partition, positions, shares
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contingency.paths import violations
-from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled, grouped, stated
-from privsql.mechanisms.contingency.tree import Cells, Tree, partition, positions, shares
 from privsql.noise import seed_key
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio

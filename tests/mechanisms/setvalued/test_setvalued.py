@@ -22,14 +22,14 @@ from privsql.dpnoise import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.noisytree.budget import cutoff
 from privsql.mechanisms.noisytree.consistent import Remainder, consistent, functional, noise_variance
-from privsql.mechanisms.setvalued import basic
-from privsql.mechanisms.setvalued.budget import threshold
-from privsql.mechanisms.setvalued.model import estimator, impute
+from privsql.mechanisms.setvalued.diffpart import basic
+from privsql.mechanisms.setvalued.diffpart.budget import threshold
+from privsql.mechanisms.setvalued.diffpart.model import estimator, impute
+from privsql.mechanisms.setvalued.diffpart.paths import violations
+from privsql.mechanisms.setvalued.diffpart.records import Baskets, generalize
+from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy, grow
+from privsql.mechanisms.setvalued.diffpart.tree import Tree, item_sets, partition
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.paths import violations
-from privsql.mechanisms.setvalued.records import Baskets, generalize
-from privsql.mechanisms.setvalued.taxonomy import Taxonomy, grow
-from privsql.mechanisms.setvalued.tree import Tree, item_sets, partition
 from privsql.noise import seed_key
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each
@@ -336,7 +336,7 @@ def test_tables_without_records_and_small_universes(items: int) -> None:
 
 
 def test_thresholds_that_let_everything_pass_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.mechanisms.setvalued.tree.LARGEST_TREE", 1000)
+    monkeypatch.setattr("privsql.mechanisms.setvalued.diffpart.tree.LARGEST_TREE", 1000)
     rng = np.random.default_rng(2)
     taxonomy = grow(100, 10, rng)
     with pytest.raises(InfeasibleError, match="raise c1 and c2"):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.contingency.diffpart.tree import Tree
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contingency.taxonomy import Taxonomy
-    from privsql.mechanisms.contingency.tree import Tree
 
 NOTHING = Fraction(0)
 

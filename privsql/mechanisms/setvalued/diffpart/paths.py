@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.diffpart.tree import Tree
 
 
 def violations(tree: Tree, taxonomy: Taxonomy, epsilon: Fraction) -> Iterator[tuple[int, str]]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.errors import InfeasibleError
+from privsql.mechanisms.setvalued.diffpart.records import generalize
+from privsql.mechanisms.setvalued.diffpart.taxonomy import grow
+from privsql.mechanisms.setvalued.diffpart.tree import Tree, without_items
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.records import generalize
-from privsql.mechanisms.setvalued.taxonomy import grow
-from privsql.mechanisms.setvalued.tree import Tree, without_items
 
 if TYPE_CHECKING:
     from privsql.dpnoise import CountNoise
+    from privsql.mechanisms.setvalued.diffpart.records import Baskets
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.records import Baskets
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.noise import Shuffler
 
 

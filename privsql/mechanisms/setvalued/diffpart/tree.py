@@ -15,16 +15,16 @@ from privsql.errors import InfeasibleError
 from privsql.mechanisms.noisytree import tree as noisytree
 from privsql.mechanisms.noisytree.budget import Budgets
 from privsql.mechanisms.noisytree.tree import expanded
-from privsql.mechanisms.setvalued.budget import threshold
-from privsql.mechanisms.setvalued.expand import Children, Front, Run, expand
-from privsql.mechanisms.setvalued.records import generalize
+from privsql.mechanisms.setvalued.diffpart.budget import threshold
+from privsql.mechanisms.setvalued.diffpart.expand import Children, Front, Run, expand
+from privsql.mechanisms.setvalued.diffpart.records import generalize
 
 if TYPE_CHECKING:
     from privsql.dpnoise import CountNoise
     from privsql.mechanisms.noisytree.tree import Ints
+    from privsql.mechanisms.setvalued.diffpart.records import Baskets
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.records import Baskets
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.noise import Chooser
 
 LARGEST_TREE = 5_000_000  # partitions; thresholds that let more than that pass are a mistake

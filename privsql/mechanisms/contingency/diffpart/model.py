@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.contingency.tree import positions
+from privsql.mechanisms.contingency.diffpart.tree import positions
 from privsql.mechanisms.noisytree import pruned
 from privsql.mechanisms.noisytree.estimate import Estimator
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.contingency.taxonomy import Taxonomy
-    from privsql.mechanisms.contingency.tree import Tree
+    from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.contingency.diffpart.tree import Tree
     from privsql.mechanisms.noisytree.pruned import Fit
     from privsql.mechanisms.noisytree.tree import Ints, Reals
 

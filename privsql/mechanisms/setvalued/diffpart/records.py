@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from privsql.mechanisms.noisytree.tree import Ints
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
-from privsql.mechanisms.setvalued.model import estimator
+from privsql.mechanisms.setvalued.diffpart.model import estimator
+from privsql.mechanisms.setvalued.diffpart.paths import violations
+from privsql.mechanisms.setvalued.diffpart.tables import read_taxonomy, read_tree
+from privsql.mechanisms.setvalued.diffpart.tree import item_sets
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
-from privsql.mechanisms.setvalued.paths import violations
-from privsql.mechanisms.setvalued.tables import read_taxonomy, read_tree
-from privsql.mechanisms.setvalued.tree import item_sets
 from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.diffpart.tree import Tree
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 

@@ -11,9 +11,9 @@ from privsql.engine.sqlfiles import column, fill, named, table
 from privsql.mechanisms.noisytree import tables as noisytree
 from privsql.mechanisms.noisytree.tables import FIRST, LAST, ints
 from privsql.mechanisms.noisytree.tree import kinds
-from privsql.mechanisms.setvalued.budget import threshold
-from privsql.mechanisms.setvalued.taxonomy import Taxonomy, rebuilt
-from privsql.mechanisms.setvalued.tree import Tree
+from privsql.mechanisms.setvalued.diffpart.budget import threshold
+from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy, rebuilt
+from privsql.mechanisms.setvalued.diffpart.tree import Tree
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -12,12 +12,12 @@ from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency import domains
-from privsql.mechanisms.contingency.model import estimator
+from privsql.mechanisms.contingency.diffpart.model import estimator
+from privsql.mechanisms.contingency.diffpart.paths import violations
+from privsql.mechanisms.contingency.diffpart.tables import read_taxonomy, read_tree, taxonomy_table
+from privsql.mechanisms.contingency.diffpart.taxonomy import grouped
+from privsql.mechanisms.contingency.diffpart.tree import positions
 from privsql.mechanisms.contingency.parameters import Contingency, Facts
-from privsql.mechanisms.contingency.paths import violations
-from privsql.mechanisms.contingency.tables import read_taxonomy, read_tree, taxonomy_table
-from privsql.mechanisms.contingency.taxonomy import grouped
-from privsql.mechanisms.contingency.tree import positions
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
 from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contingency.taxonomy import Taxonomy
-    from privsql.mechanisms.contingency.tree import Tree
+    from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.contingency.diffpart.tree import Tree
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records

@@ -10,8 +10,8 @@ import numpy as np
 from privsql.answers.question import group_terms, select_terms
 from privsql.engine.sqlfiles import every, fill, table
 from privsql.errors import UsageError
-from privsql.mechanisms.contingency.model import estimator
-from privsql.mechanisms.contingency.tables import read_taxonomy, read_tree
+from privsql.mechanisms.contingency.diffpart.model import estimator
+from privsql.mechanisms.contingency.diffpart.tables import read_taxonomy, read_tree
 from privsql.mechanisms.noisytree import answers as noisytree
 from privsql.mechanisms.noisytree.answers import DAMAGED, whole
 from privsql.model.estimate import same_nan

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.engine.sqlfiles import column, fill, table
-from privsql.mechanisms.contingency.taxonomy import Taxonomy, assembled
-from privsql.mechanisms.contingency.tree import Tree, threshold
+from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled
+from privsql.mechanisms.contingency.diffpart.tree import Tree, threshold
 from privsql.mechanisms.noisytree import tables as noisytree
 from privsql.mechanisms.noisytree.tables import FIRST, LAST, ints
 from privsql.mechanisms.noisytree.tree import kinds

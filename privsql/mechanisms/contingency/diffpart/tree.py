@@ -26,8 +26,8 @@ from privsql.mechanisms.noisytree.tree import expanded, kinds, rounds
 
 if TYPE_CHECKING:
     from privsql.dpnoise import SelectionNoise
+    from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contingency.taxonomy import Taxonomy
     from privsql.mechanisms.noisytree.tree import Flags, Ints
 
 LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count

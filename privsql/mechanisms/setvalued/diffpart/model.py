@@ -17,14 +17,14 @@ from privsql.mechanisms.noisytree import pruned
 from privsql.mechanisms.noisytree.estimate import Estimator
 from privsql.mechanisms.noisytree.pruned import Candidates
 from privsql.mechanisms.noisytree.tree import rounds
-from privsql.mechanisms.setvalued.tree import item_sets
+from privsql.mechanisms.setvalued.diffpart.tree import item_sets
 from privsql.model.arrays import zeros
 
 if TYPE_CHECKING:
     from privsql.mechanisms.noisytree.pruned import Fit
     from privsql.mechanisms.noisytree.tree import Flags, Ints, Reals
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.diffpart.tree import Tree
 
 
 def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.mechanisms.noisytree.tree import kinds
-from privsql.mechanisms.setvalued.budget import portion, threshold
+from privsql.mechanisms.setvalued.diffpart.budget import portion, threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from privsql.dpnoise import CountNoise
     from privsql.mechanisms.noisytree.budget import Budgets
     from privsql.mechanisms.noisytree.tree import Flags, Ints
+    from privsql.mechanisms.setvalued.diffpart.records import Generalized
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.records import Generalized
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
     from privsql.noise import Chooser
 
 WIDE, MASK = 32, 2**32 - 1  # a key holds a partition above a mask

@@ -18,9 +18,9 @@ from privsql.errors import UsageError
 from privsql.mechanisms.noisytree import answers as noisytree
 from privsql.mechanisms.noisytree.answers import DAMAGED, NOTHING, whole
 from privsql.mechanisms.noisytree.consistent import variance_of
+from privsql.mechanisms.setvalued.diffpart.model import estimator
+from privsql.mechanisms.setvalued.diffpart.tables import WITHOUT, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.holdings import Holdings
-from privsql.mechanisms.setvalued.model import estimator
-from privsql.mechanisms.setvalued.tables import WITHOUT, read_taxonomy, read_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from privsql.answers.sources import Lookups
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.noisytree.tree import Ints
-    from privsql.mechanisms.setvalued.taxonomy import Taxonomy
-    from privsql.mechanisms.setvalued.tree import Tree
+    from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy
+    from privsql.mechanisms.setvalued.diffpart.tree import Tree
     from privsql.model.estimate import Estimate
 
 BASELINE = (
