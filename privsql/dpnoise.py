@@ -47,10 +47,11 @@ class CountNoise(Protocol):
 class SelectionNoise(CountNoise, Protocol):
     """Noise for counts, and the private choice of the best of several."""
 
-    def best(self, scores: Counts, epsilon: Fraction) -> int:
-        """The place of a high score; scores must be monotonic, all up or all down by at most 1 for one record.
+    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        """The place of a high score; one record changes scores by at most 1.
 
-        Permute-and-flip: places in uniformly random order, each taken with probability exp(epsilon (score - highest)).
+        ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
+        taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
         """
 
 
@@ -58,6 +59,11 @@ def scale(epsilon: Fraction) -> float:
     """The least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
     nearest = float(1 / epsilon)
     return nearest if Fraction(nearest) * epsilon >= 1 else math.nextafter(nearest, math.inf)
+
+
+def variance_of(budget: Fraction) -> float:
+    """Variance of discrete Laplace noise, 2p/(1-p)^2 with p = exp(-budget)."""
+    return 1 / (2 * math.sinh(float(budget) / 2) ** 2)
 
 
 class OpenDPNoise:
@@ -76,7 +82,7 @@ class OpenDPNoise:
 
     def __init__(self) -> None:
         self._mechanisms: dict[float, Callable[[list[int]], list[int]]] = {}
-        self._choices: dict[float, Callable[[list[int]], int]] = {}
+        self._choices: dict[tuple[float, bool], Callable[[list[int]], int]] = {}
 
     def noisy(self, counts: Counts, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
@@ -99,12 +105,12 @@ class OpenDPNoise:
             found = np.concatenate((found, drawn[drawn >= 0]))
         return found[:number] + least
 
-    def best(self, scores: Counts, epsilon: Fraction) -> int:
+    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """As in ``SelectionNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
-        width = scale(epsilon)
-        if width not in self._choices:
-            self._choices[width] = _noisy_max(width)
-        return int(self._choices[width](scores.tolist()))
+        kind = scale(epsilon if monotonic else epsilon / 2), monotonic
+        if kind not in self._choices:
+            self._choices[kind] = noisy_max(kind[0], monotonic=monotonic)
+        return int(self._choices[kind](scores.tolist()))
 
 
 class SeededNoise:
@@ -129,9 +135,10 @@ class SeededNoise:
         """As in ``CountNoise``."""
         return self._draw.geometric(-math.expm1(-1 / scale(epsilon)), number) - 1 + least
 
-    def best(self, scores: Counts, epsilon: Fraction) -> int:
+    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """As in ``SelectionNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
-        return int(np.argmax(scores + self._draw.exponential(scale(epsilon), len(scores))))
+        width = scale(epsilon if monotonic else epsilon / 2)
+        return int(np.argmax(scores + self._draw.exponential(width, len(scores))))
 
 
 def noise_for(key: Key) -> SelectionNoise:
@@ -168,15 +175,14 @@ def _laplace(width: float) -> Callable[[list[int]], list[int]]:
     return made
 
 
-def _noisy_max(width: float) -> Callable[[list[int]], int]:
+def noisy_max(width: float, monotonic: bool) -> Any:
     """Permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
 
-    For monotonic scores a scale of 1/epsilon spends epsilon.
+    For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon.
     """
     dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    made: Callable[[list[int]], int] = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=width)
-    return made
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
+    return dp.m.make_noisy_max(*space, dp.max_divergence(), scale=width)
 
 
 def _system_bits(number: int) -> Bits:

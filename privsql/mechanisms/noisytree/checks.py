@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import cache, partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import all_rows, temp
-from privsql.exact import text
-from privsql.model.checks import Check, Promised, in_order
+from privsql.mechanisms import private
+from privsql.model.checks import Check, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,11 +46,6 @@ def of_tree(read: Callable[[], tuple[T, X, A]], named: Mapping[str, Callable[[T,
     return [Check(name, partial(run, check)) for name, check in named.items()]
 
 
-def bounds(epsilon: Fraction) -> list[Promised]:
-    """The budget: what remains on a path is spent by its last count, so every path spends all of it and no more."""
-    return [Promised("one record, added or removed: epsilon", text(epsilon), text(epsilon))]
-
-
 def of_tables(
     manifest: Manifest, counts: exp.Query, own: Sequence[Check], orders: Mapping[str, Sequence[str]]
 ) -> list[Check]:
@@ -63,15 +57,8 @@ def of_tables(
             Check(f"rows of {name} lie in order, once each", in_order(temp(f"v_{name}"), keys, strict=True))
             for name, keys in orders.items()
         ),
-        Check("made with a known version of OpenDP", partial(_known_opendp, manifest)),
+        private.known_opendp(manifest),
     ]
-
-
-def _known_opendp(manifest: Manifest) -> list[str]:
-    """A release that was made with a newer OpenDP than the one that is installed, or with an unknown one."""
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
-    known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
-    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
 
 
 def published(db: Relations, name: str, table: str = "v_tree") -> list[Any]:
@@ -117,10 +104,10 @@ def wrong_scales(db: Relations, tree: Tree, *_others: object) -> list[str]:
 
 def wrong_facts(manifest: Manifest, tree: Tree, algorithm: str, own: Mapping[str, Any]) -> list[str]:
     """Facts of the manifest that are not those of the tree; ``own``: the ones that a kind of trees adds."""
-    noise = "seed" if manifest.randomness == "seed" else "opendp"
-    found = {**own, "partitions": len(tree) - 1, "noise": noise}
+    found = {**own, "partitions": len(tree) - 1}
     pairs = ((name, manifest.facts[name], value) for name, value in found.items())
     wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    wrong += private.wrong_noise(manifest)
     return wrong if manifest.algorithm == algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
 
 

@@ -9,17 +9,15 @@ parent and that sum is shared among children and remainder in proportion to thei
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.dpnoise import variance_of
 from privsql.mechanisms.noisytree.tree import rounds
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from privsql.mechanisms.noisytree.tree import Ints, Reals, Tree
 
 UNKNOWN = 1e18  # variance of a size that was not counted
@@ -48,11 +46,6 @@ class Consistent:
     total: Reals
     left: Reals
     root_variance: float
-
-
-def variance_of(budget: Fraction) -> float:
-    """Variance of discrete Laplace noise, 2p/(1-p)^2 with p = exp(-budget)."""
-    return 1 / (2 * math.sinh(float(budget) / 2) ** 2)
 
 
 def noise_variance(tree: Tree) -> Reals:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import exp as e_to
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
 
-from privsql.attacks.finding import Finding
 from privsql.attacks.suite import Adversary
 from privsql.engine.sqlfiles import Holes, fill, table
+from privsql.mechanisms.private import KNOWS, MEMBERSHIP, membership
 
 if TYPE_CHECKING:
+    from privsql.attacks.finding import Finding
     from privsql.attacks.scene import ReleaseView, Scene
-
-NAME = "membership"
-KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
 @dataclass(frozen=True)
@@ -57,27 +54,10 @@ def attack(given: ReleaseView, leaves_: Leaves) -> list[Finding]:
         chosen[int(part)] = float(Fraction(choice)) if choice else 0.0
         if leaf:
             leaves.append(int(part))
-    if not leaves:
-        return [Finding(NAME, KNOWS, promised=True, attacked=0, unit=unit)]
-    beliefs = 1 / (1 + np.exp(-told[leaves]))
-    epsilon = float(Fraction(given.manifest.parameters["epsilon"]))
-    most = 1 / (1 + e_to(-epsilon))
-    return [
-        Finding(
-            NAME,
-            KNOWS,
-            promised=True,
-            attacked=len(leaves),
-            unit=unit,
-            mean=float(beliefs.mean()),
-            highest=float(beliefs.max()),
-            above=float((beliefs > most * (1 + 1e-12)).mean()),
-            baseline=0.5,
-            notes=(f"epsilon {epsilon:g} promises at most {most:.1%}",),
-        )
-    ]
+    beliefs = (1 / (1 + np.exp(-told[leaves]))).tolist()
+    return [membership(Fraction(given.manifest.parameters["epsilon"]), beliefs, unit)]
 
 
 def adversary(leaves: Leaves) -> Adversary[Scene]:
     """The adversary of a kind of trees."""
-    return Adversary(NAME, KNOWS, promised=True, attack=lambda learnt: attack(learnt.view, leaves))
+    return Adversary(MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack(learnt.view, leaves))

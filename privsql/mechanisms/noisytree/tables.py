@@ -9,28 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.dpnoise import scale
-from privsql.engine.sqlfiles import all_rows, temp
 from privsql.exact import text
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlglot import exp
-
-    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.tree import Ints, Tree
 
 SMALLEST_BUDGET = Fraction(1, 10**15)
 FIRST = [("part", "INTEGER"), ("parent", "INTEGER")]  # columns before a kind's own, and after them
 LAST = [("size", "BIGINT"), ("budget", "VARCHAR"), ("scale", "DOUBLE"), ("threshold", "BIGINT")]
-
-
-def write(db: Relations, name: str, data: pa.Table, query: exp.Query | None = None, *, title: str = "") -> None:
-    """Make a table of the release, of ``data`` as it lies or by a query over relation ``given``."""
-    db.put("given", data)
-    db.make(name, query or all_rows(temp("given")), into="release", title=title)
-    db.drop("given")
 
 
 def tree_table(tree: Tree, own: dict[str, pa.Array], thresholds: Sequence[int | None]) -> pa.Table:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
+from privsql.mechanisms import private
 from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.diffpart.model import estimator
 from privsql.mechanisms.contingency.diffpart.paths import violations
@@ -77,7 +78,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
 
 def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
     """What a path of the tree spends."""
-    return noisytree.bounds(read(manifest).epsilon)
+    return private.bounds(read(manifest).epsilon)
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:

@@ -23,8 +23,8 @@ from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise, stand_ins_alone
-from privsql.mechanisms.noisytree.tables import write
+from privsql.mechanisms.noisytree.release import stand_ins_alone
+from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:

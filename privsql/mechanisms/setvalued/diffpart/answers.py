@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers import parse_sets
+from privsql.dpnoise import variance_of
 from privsql.engine.sqlfiles import column, every, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.noisytree import answers as noisytree
 from privsql.mechanisms.noisytree.answers import DAMAGED, NOTHING, whole
-from privsql.mechanisms.noisytree.consistent import variance_of
 from privsql.mechanisms.setvalued.diffpart.model import estimator
 from privsql.mechanisms.setvalued.diffpart.tables import WITHOUT, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.holdings import Holdings

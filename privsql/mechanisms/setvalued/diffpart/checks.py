@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
+from privsql.mechanisms import private
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
 from privsql.mechanisms.setvalued.diffpart.model import estimator
@@ -73,7 +74,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
 
 def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
     """What a path of the tree spends."""
-    return noisytree.bounds(read(manifest).epsilon)
+    return private.bounds(read(manifest).epsilon)
 
 
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: SetValued) -> list[Check]:

@@ -14,8 +14,8 @@ from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import RECORD, figure, made_with, promise, stand_ins_alone
-from privsql.mechanisms.noisytree.tables import write
+from privsql.mechanisms.noisytree.release import stand_ins_alone
+from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
 from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.diffpart.basic import count_all, flat
 from privsql.mechanisms.setvalued.diffpart.budget import portion, threshold

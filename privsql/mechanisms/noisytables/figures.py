@@ -1,0 +1,119 @@
+"""Sums over cells of a model's tables, each with the variance of its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.noise import seed_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from privsql.mechanisms.noisytables.measured import Clique, Ints, Reals
+    from privsql.mechanisms.noisytables.model import Model
+
+MANY, ALL = 64, 200  # tables that are drawn; sums up to which each is worked out by itself
+CELLS = 3_000_000  # of drawn tables that are held at once
+DOUBT = 1.1  # standard deviations of a share that is spread evenly over what a question meets in part
+
+
+@dataclass(frozen=True)
+class Sums:
+    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each."""
+
+    columns: Clique
+    cell: Ints
+    group: Ints
+    weight: Reals
+    number: int
+
+    def of(self, table: Reals) -> Reals:
+        """The sums, (G,)."""
+        flat = table.reshape(-1)[self.cell]
+        return summed(self, flat * self.weight)
+
+    def dense(self, group: int, shape: tuple[int, ...]) -> Reals:
+        """The weights of one sum, an array of a table's shape."""
+        found, own = np.zeros(shape), self.group == group
+        np.add.at(found.reshape(-1), self.cell[own], self.weight[own])
+        return found
+
+
+def summed(sums: Sums, values: Reals) -> Reals:
+    """Values of the cells by sum, (G,)."""
+    found: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
+    return found
+
+
+class Figures:
+    """Estimates from a model. Errors are drawn once for each set of columns, from a fixed seed: answers don't vary."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.table: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.table)
+        self._drawn: Callable[[Clique], Reals] = lru_cache(maxsize=4)(self._draws)
+
+    def estimates(self, sums: Sums) -> tuple[Reals, Reals]:
+        """The sums and the variances of their errors, (G,) each."""
+        table = self.table(sums.columns)
+        return sums.of(table), self._variance(sums, table) + _in_part(sums, table)
+
+    def _variance(self, sums: Sums, table: Reals) -> Reals:
+        if len(sums.columns) <= 2 and sums.number <= ALL:
+            dense = (sums.dense(group, table.shape) for group in range(sums.number))
+            return np.array([self._exact(sums.columns, weights) for weights in dense])
+        drawn = np.stack([sums.of(one) for one in self._drawn(sums.columns)])
+        found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
+        return found + (self._beyond(sums, table) if len(sums.columns) > 2 else 0.0)
+
+    def _exact(self, columns: Clique, weights: Reals) -> float:
+        """Variance of one sum over a table of at most two columns.
+
+        Of a pair the sums along its columns are those of the singles; what remains of the weights meets the noise as
+        far as it was believed, and the doubt.
+        """
+        if len(columns) < 2:
+            return self.model.squares.variance(columns, weights)
+        belief = self.model.tables and self.model.beliefs.get(columns)
+        if not belief:
+            return self.model.squares.variance(columns, weights)
+        first, second = (self.model.singles[i] / max(self.model.total, 1.0) for i in columns)
+        rows, among = weights @ second, first @ weights
+        main = rows[:, None] + among[None, :] - first @ rows
+        rest = weights - main
+        doubt = float((rest**2 * belief.doubt).sum())
+        known = main + belief.factor * rest if belief.factor.any() else main
+        return self.model.squares.variance(columns, known) + doubt
+
+    def _draws(self, columns: Clique) -> Reals:
+        noise = seed_key(0).stream("errors", *columns)  # nothing is secret: everything here is published
+        number = max(8, min(MANY, CELLS // max(1, self.table(columns).size)))
+        return np.stack([self.model.replicate(columns, noise) for _ in range(number)])
+
+    def _beyond(self, sums: Sums, table: Reals) -> Reals:
+        """What three columns and more deviate from their pairs, whose own sums don't change by it.
+
+        mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
+        the sum of squares and the square of the sum lies their geometric mean. A sum over all values of a column does
+        not deviate, so each column takes off the share of the records that the sum's values of it have.
+        """
+        mass = sums.weight * table.reshape(-1)[sums.cell]
+        steep = self.model.beyond(len(sums.columns))
+        found = summed(sums, sums.weight * mass) + steep * np.sqrt(summed(sums, mass**2)) * summed(sums, mass)
+        codes = np.unravel_index(sums.cell, table.shape)
+        for place, column in enumerate(sums.columns):
+            met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
+            share = self.model.singles[column][met[1]] / max(self.model.total, 1.0)
+            found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
+        return found
+
+
+def _in_part(sums: Sums, table: Reals) -> Reals:
+    """Variance where cells are met in part: how the records lie within a bin is not known."""
+    share = np.clip(sums.weight, 0, 1)
+    doubt = (DOUBT * share * (1 - share) * table.reshape(-1)[sums.cell]) ** 2
+    return summed(sums, doubt)

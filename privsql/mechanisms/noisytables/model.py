@@ -1,0 +1,197 @@
+"""All tables that the noisy ones make likely: non-negative, in agreement with each other, and how far they may be off.
+
+Singles are the nearest possible tables to those of least squares. A pair is expected to be what the strongest pairs
+make of it, along the tree of those with most mutual information (for these themselves, independence); the table of
+least squares is shrunk towards that (``shrinkage``), a pair that was never measured is just that. Larger tables that
+were measured are shrunk towards what their pairs make of them. Any other table has the largest entropy among those that
+agree with all of these. Errors are drawn, too: tables as the published ones might have come out as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import comb, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.mechanisms.noisytables.nonnegative import nearest, raked
+from privsql.mechanisms.noisytables.shrinkage import GRID, Believed, Prior, Seen, prior
+from privsql.mechanisms.noisytables.squares import fitted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.mechanisms.noisytables.measured import Clique, Measured, Reals
+    from privsql.mechanisms.noisytables.nonnegative import Margin
+
+FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one that is nearly right
+POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
+BEYOND = 1 / 4  # of the pairs' b: what three columns deviate from their pairs, as real tables have it at most
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables that agree with each other, of the columns and of cliques of two and more."""
+
+    singles: Sequence[Reals]
+    larger: Mapping[Clique, Reals]
+
+
+class Model:
+    """What noisy tables tell of all others. ``sizes``: the number of values of every column."""
+
+    def __init__(self, tables: Sequence[Measured], sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+        self.squares = fitted(tables, sizes)
+        self.total = max(self.squares.total, 0.0)
+        self.measured = {one.columns for one in tables}
+        self.singles = [nearest(self.squares.table((i,)), self.total) for i in range(len(sizes))]
+        self.beliefs: dict[Clique, Believed] = {}
+        self.prior = Prior(np.zeros(2), np.ones(len(GRID)) / len(GRID))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """All pairs of columns, and what was measured of more."""
+        pairs: list[Clique] = list(combinations(range(len(self.sizes)), 2))
+        known = [pair for pair in pairs if self.squares.knows(pair)]
+        expected = {pair: self._independent(pair) for pair in pairs}
+        found: dict[Clique, Reals] = {}
+        if known:
+            self.prior = self._believe(known, expected)
+            found = {pair: self._agreeing(pair) for pair in known}
+            expected |= self._chained(found)
+            self.prior = self._believe(known, expected)
+            found = {pair: self._agreeing(pair) for pair in known}
+            self.beliefs |= {pair: self.prior.unseen(expected[pair]) for pair in pairs if pair not in found}
+        return self._with_larger(Tables(self.singles, {pair: found.get(pair, expected[pair]) for pair in pairs}))
+
+    def table(self, columns: Clique) -> Reals:
+        """The table of some columns."""
+        return self._of(self.tables, columns)
+
+    def _of(self, given: Tables, columns: Clique) -> Reals:
+        if len(columns) <= 1:
+            return given.singles[columns[0]] if columns else np.array(self.total)
+        for clique, table in given.larger.items():
+            if set(columns) <= set(clique):
+                return np.asarray(table.sum(axis=tuple(k for k, i in enumerate(clique) if i not in columns)))
+        return self._largest_entropy(given, columns, FIT)
+
+    def _largest_entropy(self, given: Tables, columns: Clique, rounds: int) -> Reals:
+        shape = [self.sizes[i] for i in columns]
+        return raked(np.full(shape, self.total / prod(shape)), self._margins(given, columns), rounds)
+
+    def _margins(self, given: Tables, columns: Clique) -> list[Margin]:
+        """All that is known within some columns, small tables first."""
+        inside = [clique for clique in given.larger if set(clique) < set(columns)]
+        return [(tuple(columns.index(i) for i in one), given.larger[one]) for one in sorted(inside, key=len)]
+
+    # The pairs ---
+
+    def _independent(self, pair: Clique) -> Reals:
+        first, second = (self.singles[i] for i in pair)
+        return np.outer(first, second) / max(self.total, 1.0)
+
+    def _seen(self, clique: Clique, expected: Reals) -> Seen:
+        cell = np.zeros(expected.shape)
+        cell[(0,) * cell.ndim] = 1.0
+        return Seen(self.squares.table(clique), expected, self.squares.variance(clique, cell))
+
+    def _believe(self, cliques: Sequence[Clique], expected: Mapping[Clique, Reals]) -> Prior:
+        seen = {clique: self._seen(clique, expected[clique]) for clique in cliques}
+        common = prior(list(seen.values()))
+        self.beliefs |= {clique: common.believed(one) for clique, one in seen.items()}
+        return common
+
+    def _agreeing(self, pair: Clique) -> Reals:
+        """The believed table of a pair as one that can be, with the sums that its columns have."""
+        return self._to_singles(nearest(self.beliefs[pair].mean, self.total), [self.singles[i] for i in pair])
+
+    def _to_singles(self, table: Reals, singles: Sequence[Reals]) -> Reals:
+        return raked(table + POSSIBLE, [((axis,), one) for axis, one in enumerate(singles)], AGAIN)
+
+    def _chained(self, pairs: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
+        """What the tree of the strongest pairs makes of all others."""
+        tree = strongest(pairs, len(self.sizes))
+        found: dict[Clique, Reals] = {}
+        for start in range(len(self.sizes)):
+            reached: dict[int, Reals] = {start: np.diag(self.singles[start])}
+            edge = [start]
+            while edge:
+                here = edge.pop()
+                for there in tree[here] - set(reached):
+                    table = pairs[here, there] if here < there else pairs[there, here].T
+                    given = np.maximum(table.sum(axis=1, keepdims=True), POSSIBLE)
+                    reached[there] = reached[here] @ (table / given)
+                    edge.append(there)
+            found |= {(start, there): table for there, table in reached.items() if there > start}
+        return {pair: table for pair, table in found.items() if pair[1] not in tree[pair[0]]}
+
+    # Larger tables that were measured ---
+
+    def _with_larger(self, given: Tables) -> Tables:
+        larger = dict(given.larger)
+        for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
+            expected = self._largest_entropy(Tables(given.singles, larger), clique, FIT)
+            self._believe([clique], {clique: expected})
+            possible = nearest(self.beliefs[clique].mean, self.total) + POSSIBLE
+            larger[clique] = raked(possible, self._margins(Tables(given.singles, larger), clique), AGAIN)
+        return Tables(given.singles, larger)
+
+    # Errors ---
+
+    def replicate(self, columns: Clique, noise: np.random.Generator) -> Reals:
+        """The table of some columns as it might be: drawn from what is believed of those inside it."""
+        errors, published = self.squares.errors(columns, noise), self.tables
+        singles = {i: np.maximum(self.singles[i] + errors.table((i,)), 0.0) for i in columns}
+        if len(columns) == 1:
+            return singles[columns[0]]
+        drawn: dict[Clique, Reals] = {}
+        for clique in sorted((one for one in published.larger if set(one) <= set(columns)), key=len):
+            table, belief = published.larger[clique], self.beliefs.get(clique)
+            if belief is not None:
+                doubt = np.sqrt(belief.doubt) * noise.standard_normal(table.shape)
+                known = belief.factor * errors.table(clique) if belief.factor.any() else 0.0
+                table = np.maximum(table + known + doubt, 0.0) + POSSIBLE
+            if len(clique) == 2:
+                drawn[clique] = self._to_singles(table, [singles[i] for i in clique])
+            else:
+                drawn[clique] = raked(table, self._margins(Tables((), drawn), clique), AGAIN)
+        return self._of(Tables((), drawn), columns)
+
+    def beyond(self, columns: int) -> float:
+        """Relative variance of cells of three columns and more around what their pairs make of them.
+
+        b/4 for each triple among the columns: what real tables deviate, beyond a sample around a smooth table (measured
+        on census tables: at most a quarter of what pairs deviate from independence).
+        """
+        steep = float(self.prior.moments[1]) if self.tables.larger else 0.0
+        return BEYOND * steep * comb(columns, 3)
+
+
+def strongest(pairs: Mapping[Clique, Reals], columns: int) -> list[set[int]]:
+    """Neighbours of every column in the tree (or trees) of pairs with the largest sum of mutual information."""
+    edges = sorted(pairs, key=lambda pair: (-_information(pairs[pair]), pair))
+    tree: list[set[int]] = [set() for _ in range(columns)]
+    part = list(range(columns))
+    for first, second in edges:
+        if part[first] != part[second]:
+            tree[first].add(second)
+            tree[second].add(first)
+            old, new = part[first], part[second]
+            part = [new if one == old else one for one in part]
+    return tree
+
+
+def _information(table: Reals) -> float:
+    """Mutual information of the two columns of a table."""
+    total = table.sum()
+    if total <= 0:
+        return 0.0
+    joint = table / total
+    apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    inside = joint > 0
+    return float((joint[inside] * np.log(joint[inside] / apart[inside])).sum())
