@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from privsql.answers.reconstruct import LARGE
 from privsql.answers.workload import questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from privsql.answers.answer import Answer
     from privsql.answers.base import Answers
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
+SANITY = 0.001  # share of the records below which a true answer counts as that
+SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of the records, from .. up to
 Truth = dict[tuple[Any, ...], float]
 
 
@@ -43,6 +45,41 @@ class Score:
         self.estimate.append(0.0 if estimate is None else estimate)
         self.low.append(np.nan if low is None else low)
         self.high.append(np.nan if high is None else high)
+
+    def extend(self, other: Score) -> None:
+        """All answers of another one."""
+        for one in fields(self):
+            getattr(self, one.name).extend(getattr(other, one.name))
+
+    def figures(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
+        """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
+        none, or none with bounds.
+
+        error: |estimate - truth| / max(truth, SANITY * records); half-width: mean of (high - low)/2, in records.
+        """
+        truth, estimate, least, most = (np.array(getattr(self, one.name)) for one in fields(self))
+        inside = (truth >= low) & (truth < high)
+        bounded = inside & ~np.isnan(least) & ~np.isnan(most)
+        errors = np.abs(estimate - truth) / np.maximum(truth, max(SANITY * records, np.finfo(float).tiny))
+        covered = (least <= truth + 1e-9) & (truth <= most + 1e-9)
+        return {
+            "queries": int(inside.sum()),
+            "mean_error": float(errors[inside].mean()) if inside.any() else None,
+            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
+            "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
+        }
+
+    def by_share(self, records: float) -> list[dict[str, Any]]:
+        """The same by share of the records that the true answer has; bands without an answer are left out."""
+        found = [
+            {
+                "low": low,
+                "high": None if np.isinf(high) else high,
+                **self.figures(records, low * records, high * records),
+            }
+            for low, high in pairwise(SHARES)
+        ]
+        return [band for band in found if band["queries"]]
 
     def summary(self) -> dict[str, Any]:
         """The figures of ``--json``; true answers of 0 are left out of relative errors."""
@@ -70,12 +107,15 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Scores by estimator, and what the release's channel can tell."""
+    """Scores by estimator, and what the release's channel can tell.
+
+    ``extras``, by estimator: what a kind of releases is measured by besides; its keys stand beside the score's own.
+    """
 
     scores: dict[str, Score]
     channel: dict[str, float]
     confidence: float
-    extras: dict[str, dict[str, Any]] = field(default_factory=dict)  # by estimator: what item sets have besides
+    extras: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -87,7 +127,8 @@ class Evaluated:
 class Measuring:
     """A release beside its source: ``records`` lie in ``db``, under the release's name as well.
 
-    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says.
+    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says, by group; ``rows``: the
+    source's rows for a query.
     """
 
     db: Relations
@@ -98,7 +139,17 @@ class Measuring:
     confidence: float
     answer: Callable[[str, str], Answer]
     truth: Callable[[str], Truth]
+    rows: Callable[[str], list[tuple[Any, ...]]]
     report: Reporter
+
+
+def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
+    """Figures of one estimator by class of question, and of all of these by share of the records."""
+    every = Score()
+    for one in scores.values():
+        every.extend(one)
+    found = [{"class": name, **one.figures(records)} for name, one in scores.items()]
+    return {"questions": found, "shares": every.by_share(records)}
 
 
 def by_questions(given: Measuring) -> Evaluated:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
+QUERIES, OF_EACH = 1200, 300
 TRIES = 200  # conditions drawn for one that selects enough
 
 
@@ -36,14 +37,30 @@ class Question:
 
 @dataclass(frozen=True)
 class Workload:
-    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``."""
+    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``.
+
+    Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
+    ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
+    at most how many of each; None: as many as a first look takes.
+    """
 
     kind: str = "equality"
-    queries: int = 1200
+    queries: int | None = None
     attributes: int = 3
     selectivity: float = 0.05
     seed: int = 1
     file: Path | None = None
+    ways: int = 2
+
+    @property
+    def number(self) -> int:
+        """How many queries there are to be."""
+        return QUERIES if self.queries is None else self.queries
+
+    @property
+    def each(self) -> int:
+        """How many there are to be of each class, where there are classes."""
+        return OF_EACH if self.queries is None else self.queries
 
     @property
     def noise(self) -> np.random.Generator:
@@ -62,15 +79,15 @@ def questions(db: Relations, roles: Roles, name: str, asked: Workload) -> tuple[
     if not roles.quasi_identifiers and asked.kind != "random":
         raise UsageError(f"workload {asked.kind!r} needs quasi-identifiers; take --workload random, or a file")
     if asked.kind == "random":
-        shape = (asked.queries, asked.attributes, asked.selectivity)
-        return random(db, roles, name, shape, asked.noise), asked.queries
+        shape = (asked.number, asked.attributes, asked.selectivity)
+        return random(db, roles, name, shape, asked.noise), asked.number
     if asked.kind == "ranges":
         if len(roles.sensitive) != 1:
             raise UsageError("workload 'ranges' needs one sensitive column")
-        return ranges(db, roles, name, asked.queries, asked.noise), asked.queries
+        return ranges(db, roles, name, asked.number, asked.noise), asked.number
     if asked.kind != "equality":
         raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
-    conditions = max(1, asked.queries // 4)
+    conditions = max(1, asked.number // 4)
     return equality(db, roles, name, conditions, asked.noise), conditions
 
 
@@ -84,7 +101,7 @@ def equality(db: Relations, roles: Roles, name: str, conditions: int, noise: np.
     shown = [column(f.name) for f in roles.sensitive]
     for own in _conditions(db, roles, conditions, noise):
         groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
-        yield Question(_count(name, own, shown), groups)
+        yield Question(count_query(name, own, shown), groups)
 
 
 def ranges(db: Relations, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
@@ -99,22 +116,22 @@ def ranges(db: Relations, roles: Roles, name: str, queries: int, noise: np.rando
         share = noise.uniform(0.01, 0.5)
         first = noise.uniform(0, 1 - share)
         low, high = (rows[int(np.searchsorted(ends, part * ends[-1]))][0] for part in (first, first + share))
-        least, most = (_equals(column(field.name), end, field.type) for end in (low, high))
+        least, most = (equals(column(field.name), end, field.type) for end in (low, high))
         between = exp.Between(this=column(field.name), low=least.expression, high=most.expression)
-        yield Question(_count(name, exp.and_(own, between), []))
+        yield Question(count_query(name, exp.and_(own, between), []))
 
 
 def _conditions(db: Relations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
     """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
     records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
-    for row in _sampled(db, roles, records, number * TRIES, noise):
+    for row in sampled(db, roles.qi("r"), records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
-        inner = exp.and_(*(_equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
+        inner = exp.and_(*(equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
         selected = int(db.rows(fill("core/matching", {"table": temp("records"), "filter": inner}))[0][0])
         if selected <= LEAST_SHARE * records:
             continue
         yield exp.and_(
-            *(_equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
+            *(equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
         )
         number -= 1
         if not number:
@@ -143,8 +160,8 @@ def random(
         for field in (*chosen, *roles.sensitive):
             domain = domains[field.name]
             kept = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
-            conditions.append(exp.or_(*(_equals(column(field.name), domain[i], field.type) for i in kept)))
-        yield Question(_count(name, exp.and_(*conditions), []))
+            conditions.append(exp.or_(*(equals(column(field.name), domain[i], field.type) for i in kept)))
+        yield Question(count_query(name, exp.and_(*conditions), []))
 
 
 def from_file(path: Path) -> list[Question]:
@@ -158,10 +175,10 @@ def from_file(path: Path) -> list[Question]:
     return [Question(statement.sql(dialect=DIALECT)) for statement in statements if statement is not None]
 
 
-def _sampled(
-    db: Relations, roles: Roles, records: int, number: int, noise: np.random.Generator
+def sampled(
+    db: Relations, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
-    """The quasi-identifiers of random records, with replacement."""
+    """Columns (of ``r``) of random ones of so many ``records``, with replacement."""
     size = 1000
     for _ in range(0, number, size):
         drawn = noise.integers(0, records, size)
@@ -169,7 +186,7 @@ def _sampled(
         holes: Holes = {
             "records": temp("records"),
             "drawn": temp("drawn"),
-            "columns": roles.qi("r"),
+            "columns": columns,
             "position": db.position("r"),
         }
         rows = db.rows(fill("core/drawn", holes))
@@ -177,9 +194,10 @@ def _sampled(
         yield from rows
 
 
-def _count(name: str, condition: exp.Expr, groups: Sequence[exp.Expr]) -> str:
+def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr]) -> str:
     """Text of a count query over the release ``name``."""
-    query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name)).where(condition)
+    query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name))
+    query = query if condition is None else query.where(condition)
     return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
 
 
@@ -187,7 +205,7 @@ def _distinct(key: str) -> exp.Subquery:
     return exp.select(column(key)).distinct().from_(temp("records")).subquery("values")
 
 
-def _equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
+def equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
     """``left = value`` with the value as a constant of its type; IS NULL for NULL."""
     if value is None:
         return exp.Is(this=left, expression=exp.null())

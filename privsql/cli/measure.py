@@ -9,6 +9,7 @@ import typer
 
 import privsql as api
 from privsql.cli import plot as pictures
+from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
 from privsql.errors import UsageError
@@ -25,7 +26,15 @@ def _picture(to: Path | None) -> Path | None:
 
 
 WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, ranges, or a file of SQL.")]
-Queries = Annotated[int, typer.Option(min=1, help="How many queries.")]
+Queries = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        show_default="1200, or 300 of each class",
+        help="How many queries; of private tables and item sets, which are asked by class, at most of each class.",
+    ),
+]
+Ways = Annotated[int, typer.Option(min=1, help="Private tables: columns of the largest tables that are compared.")]
 Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
 Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
 Plot = Annotated[Path | None, typer.Option(callback=_picture, help="Write a picture: PNG or SVG.")]
@@ -34,8 +43,10 @@ Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two 
 KINDS = ("equality", "random", "ranges")
 
 
-def _workload(kind: str, queries: int, attributes: int, selectivity: float, seed: int) -> api.Workload:
-    return api.Workload(kind, queries, attributes, selectivity, seed, None if kind in KINDS else Path(kind))
+def _workload(
+    kind: str, queries: int | None, attributes: int, selectivity: float, seed: int, ways: int = 2
+) -> api.Workload:
+    return api.Workload(kind, queries, attributes, selectivity, seed, None if kind in KINDS else Path(kind), ways)
 
 
 @app.command(epilog="Example:\n\n    privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
@@ -43,27 +54,28 @@ def evaluate(
     release: ReleaseFile,
     source: Source,
     workload: WorkloadKind = "equality",
-    queries: Queries = 1200,
+    queries: Queries = None,
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
+    ways: Ways = 2,
     confidence: Confidence = 0.95,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a release's answers with its source: relative error and coverage, by size of the true answer."""
-    asked = _workload(workload, queries, attributes, selectivity, seed)
+    """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
+    asked = _workload(workload, queries, attributes, selectivity, seed, ways)
     with running() as options:
         found = api.evaluate(release, api.load(source), asked, confidence=confidence, options=options)
         pictures.drawn(pictures.evaluation, found.scores, plot)
-    tell(as_json, found.as_json, lambda: printing.evaluated(found))
+    tell(as_json, found.as_json, lambda: printing_evaluated.evaluated(found))
 
 
 @app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
 def compare(
     specs: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],
     workload: WorkloadKind = "equality",
-    queries: Queries = 1200,
+    queries: Queries = None,
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,

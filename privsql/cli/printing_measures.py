@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from privsql.cli import plot
-from privsql.cli.printing import add, out, say, table, wide
+from privsql.cli.printing import add, say, table, wide
+from privsql.cli.printing_evaluated import covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.alternatives import Alternatives
     from privsql.verbs.attack import Attacked
     from privsql.verbs.compare import Candidate
-    from privsql.verbs.evaluate import Evaluated
     from privsql.verbs.infer import Inferred
 
 INFERRED = """\
@@ -29,40 +29,6 @@ mean, highest: probability of the adversary's best guess, over what is attacked;
 probability of some value exceeds its promised bound; gain: mean over the chance of guessing the commonest value
 kept, BROKEN: the mechanism promises to resist this adversary; not promised: nothing guarantees resistance to it, and
 the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
-
-
-def evaluated(found: Evaluated) -> None:
-    """Error and coverage of both estimators, by band."""
-    made = table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
-    for name, score in found.scores.items():
-        summary = score.summary()
-        for band in (*summary["bands"], summary):
-            shown = "all" if band is summary else plot.band_label(band)
-            errors = (
-                "-" if band[key] is None else f"{band[key]:.3f}"
-                for key in ("mean_relative_error", "median_relative_error")
-            )
-            add(made, name, shown, f"{band['queries']:,}", *errors, _covered(band))
-        made.add_section()
-    out().print(made)
-    if found.extras:
-        _by_length(found)
-    certain = "" if found.extras else "; baseline's bounds are certain"
-    say(f"coverage is that of the {found.confidence:.0%} intervals{certain}")
-
-
-def _by_length(found: Evaluated) -> None:
-    """Error by length of the query, and the utility of the most frequent item sets."""
-    made = table(right=("estimator", "length up to", "queries", "mean error", "coverage"))
-    for name, extra in found.extras.items():
-        for one in extra["classes"]:
-            share, error = f"{one['length_share']:.0%} of the longest", f"{one['mean_relative_error']:.3f}"
-            add(made, name, share, f"{one['queries']:,}", error, _covered(one))
-        made.add_section()
-    out().print(made)
-    for name, extra in found.extras.items():
-        tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
-        say(f"frequent item sets, {name}: {tops}")
 
 
 def algorithms(found: Alternatives) -> None:
@@ -102,18 +68,13 @@ def compared(found: Sequence[Candidate]) -> None:
             one.promise.replace(" if ", "\nif "),
             _lines(one.evaluated.scores),
             *errors,
-            _lines(_covered(summary) for summary in summaries),
+            _lines(covered(summary) for summary in summaries),
             "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
     wide().print(made)
     say("mean relative error by size of the true answer; covered: true answers within the bounds")
-
-
-def _covered(summary: dict[str, Any]) -> str:
-    """How often the truth lies within the bounds; where no answer has any, nothing."""
-    return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
 
 
 def _error(summary: dict[str, Any], label: str) -> str:

@@ -50,6 +50,6 @@ def evaluate(
             return release.query(sql, confidence=confidence, estimator=estimator)
 
         report = options.report or Silent()
-        given = Measuring(db, source, name, release.answers, asked, confidence, answer, truth, report)
+        given = Measuring(db, source, name, release.answers, asked, confidence, answer, truth, db.ask, report)
         with explained(path):
             return of(release.manifest.mechanism).evaluate(given)

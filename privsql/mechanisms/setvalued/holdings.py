@@ -38,6 +38,12 @@ class Holdings:
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
+    def singles(self) -> Reals:
+        """Weight of every item alone, (items,)."""
+        found = np.bincount(self.codes, weights=self.weights[self._owner], minlength=self.items)
+        return found.astype(np.float64)
+
+    @cached_property
     def _bits(self) -> NDArray[np.uint8]:
         """For every item the sets that hold it, as bits: (items, N/8)."""
         found = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
@@ -65,9 +71,8 @@ class Holdings:
         sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
         out is exact; negative weights, from noise, may put a set somewhat later.
         """
-        everything = np.bincount(self.codes, weights=self.weights[self._owner], minlength=self.items)
         queue: list[tuple[float, int, tuple[int, ...]]] = [
-            (-weight, 1, (code,)) for code, weight in enumerate(everything.tolist()) if weight > 0
+            (-weight, 1, (code,)) for code, weight in enumerate(self.singles.tolist()) if weight > 0
         ]
         heapq.heapify(queue)
         found: list[tuple[tuple[int, ...], float]] = []

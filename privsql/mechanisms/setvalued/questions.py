@@ -1,30 +1,50 @@
-"""How good a release of item sets is: counting queries by length, and its frequent item sets (paper, section 5.1)."""
+"""How good a release of item sets is: what analysts ask of it, by class, whatever algorithm made it.
+
+``item``: single items; ``pair``: two of the most frequent items; ``rec1`` .. ``rec4``: as many items of a random
+record. Besides the literature's counting queries, over random items by length, and frequent item sets (Chen et al.
+2011, section 5.1), and whether the most frequent items are found.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from privsql.answers.accuracy import Evaluated, Score, by_questions
+from privsql.answers.accuracy import SANITY, Evaluated, Score, by_class, by_questions
 from privsql.engine.sqlfiles import all_rows, fill, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.holdings import Holdings, utility
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.answers.accuracy import Measuring
     from privsql.model.estimate import Estimate
     from privsql.model.records import Records
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of queries: lengths up to this share of the longest record
-SANITY = 0.001  # share of the records below which a true answer counts as that
 TOPS = (20, 50, 100)
+LARGEST = 4  # items of a random record that are asked for
 Asked = tuple[int, ...]
 
 
-def classes(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
+@runtime_checkable
+class HasItems(Protocol):
+    """A release of item sets, open, by whatever algorithm."""
+
+    labels: tuple[str, ...]
+    """Text of the items, in the order of the universe."""
+
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """The number of records that contain all of some items, as ``list_has_all`` gets it."""
+
+    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets."""
+
+
+def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
     """Queries by class: lengths uniform in 1 .. share * longest, items uniform without repetition."""
     found = []
     for share in SHARES:
@@ -35,53 +55,108 @@ def classes(longest: int, queries: int, items: int, draw: np.random.Generator) -
     return found
 
 
-def by_class(share: float, truth: list[float], answers: list[Estimate], records: float) -> dict[str, Any]:
-    """Mean relative error |est - true|/max(true, SANITY * records) of a class, and how often the interval held."""
-    true = np.array(truth)
-    figures = ([getattr(one, name) for one in answers] for name in ("estimate", "low", "high"))
-    estimate, low, high = (np.array(given, dtype=np.float64) for given in figures)
-    bounded = ~np.isnan(low) & ~np.isnan(high)
-    errors = np.abs(estimate - true) / np.maximum(true, SANITY * records)
-    return {
-        "length_share": share,
-        "queries": len(truth),
-        "mean_relative_error": float(errors.mean()),
-        "coverage": float(((low <= true + 1e-9) & (true <= high + 1e-9))[bounded].mean()) if bounded.any() else None,
-    }
-
-
-def tops(source: Holdings, release: Holdings) -> dict[str, float]:
-    """Utility of the release's frequent item sets, by how many are asked for."""
-    true, found = source.top(max(TOPS)), release.top(max(TOPS))
-    return {str(number): utility(true, found, number) for number in TOPS}
+def as_asked(true: Holdings, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
+    """Queries by class, at most so many of each; a class of which there is none is left out."""
+    items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
+    best = np.argsort(-true.singles, kind="stable")[: max(TOPS)]
+    pairs = [draw.choice(best, 2, replace=False) for _ in range(queries)] if len(best) > 1 else []
+    found = {"item": [(code,) for code in items.tolist()], "pair": [tuple(sorted(one.tolist())) for one in pairs]}
+    lengths = np.diff(true.starts)
+    for size in range(1, LARGEST + 1):
+        chance = np.where(lengths >= size, true.weights, 0.0)
+        chosen = draw.choice(len(chance), queries, p=chance / chance.sum()).tolist() if chance.any() else []
+        held = [true.codes[true.starts[at] : true.starts[at + 1]] for at in chosen]
+        found[f"rec{size}"] = [tuple(sorted(draw.choice(one, size, replace=False).tolist())) for one in held]
+    return {name: asked for name, asked in found.items() if asked}
 
 
 def evaluate(given: Measuring) -> Evaluated:
-    """Counting queries over random items by length, and the most frequent item sets; or a file of queries."""
+    """Questions by class and the most frequent items and item sets; or a file of queries."""
     asked, sets = given.workload, given.answers
     if asked.file is not None:
         return by_questions(given)
     if asked.kind != "equality":
-        raise UsageError(f"workload {asked.kind!r}: a release of item sets takes a file, or queries by length")
-    if not isinstance(sets, Answers):
+        raise UsageError(f"workload {asked.kind!r}: a release of item sets takes a file, or queries by class")
+    if not isinstance(sets, HasItems):
         raise TypeError(type(sets).__name__)
     if sets.labels != tuple(given.records.labels):
         raise UsageError("the specification's universe is not that of the release")
-    true = holdings(given.records)
-    draw = seed_key(asked.seed).stream("workload", "items")
-    queries = classes(true.longest, max(1, asked.queries // len(SHARES)), true.items, draw)
-    truth = {share: [float(true.weights[true.holding(q)].sum()) for q in questions] for share, questions in queries}
-    scores: dict[str, Score] = {}
-    extras: dict[str, dict[str, Any]] = {}
-    for name, held in (("baseline", sets.counted), ("reconstructed", sets.holdings)):
-        scores[name], found = Score(), []
-        for share, questions in queries:
-            answers = [sets.containing(question, name, given.confidence) for question in questions]
-            for one, value in zip(answers, truth[share], strict=True):
-                scores[name].add(value, (one.estimate, one.low, one.high))
-            found.append(by_class(share, truth[share], answers, given.records.records))
-        extras[name] = {"classes": found, "top": tops(true, held)}
+    return _evaluated(given, sets, holdings(given.records))
+
+
+def _evaluated(given: Measuring, sets: HasItems, true: Holdings) -> Evaluated:
+    key = seed_key(given.workload.seed)
+    lengths = by_length(true.longest, given.workload.each, true.items, key.stream("workload", "items"))
+    asked: dict[str, list[Asked]] = as_asked(true, given.workload.each, key.stream("workload", "records"))
+    asked |= {str(share): queries for share, queries in lengths}
+    truth = {one: float(true.weights[true.holding(one)].sum()) for part in asked.values() for one in part}
+    best = true.top(max(TOPS))
+    scores, extras = {}, {}
+    for name in given.answers.estimators:
+        given.report.step(f"Asking for items, {name}")
+        found = _scores(given, sets, asked, truth, name)
+        scores[name] = Score()
+        for one in found.values():
+            scores[name].extend(one)
+        classes = [
+            {"length_share": share, **_named(found.pop(str(share)).figures(given.records.records))} for share in SHARES
+        ]
+        extras[name] = {
+            **by_class(found, given.records.records),
+            "classes": classes,
+            "top": tops(best, sets, name),
+            "top_items": top_items(given, sets, true, name),
+        }
     return Evaluated(scores, {}, given.confidence, extras)
+
+
+def _scores(
+    given: Measuring, sets: HasItems, asked: dict[str, list[Asked]], truth: dict[Asked, float], estimator: str
+) -> dict[str, Score]:
+    """By class; equal questions are asked once."""
+    said: dict[Asked, Estimate] = {}
+    scores = {name: Score() for name in asked}
+    for name, queries in asked.items():
+        for one in queries:
+            if one not in said:
+                said[one] = sets.containing(one, estimator, given.confidence)
+                given.report.update(100 * len(said) / len(truth))
+            scores[name].add(truth[one], (said[one].estimate, said[one].low, said[one].high))
+    return scores
+
+
+def _named(figures: dict[str, Any]) -> dict[str, Any]:
+    """The error of a class by length under the name that it has there."""
+    return {"mean_relative_error" if key == "mean_error" else key: value for key, value in figures.items()}
+
+
+def tops(best: Sequence[tuple[Asked, float]], sets: HasItems, estimator: str) -> dict[str, float]:
+    """Utility of the release's frequent item sets beside the source's, by how many are asked for."""
+    code = {label: at for at, label in enumerate(sets.labels)}
+    listed = [(tuple(code[one] for one in items), size) for items, size in sets.frequent(max(TOPS), estimator)]
+    return {str(number): utility(best, listed, number) for number in TOPS}
+
+
+def top_items(given: Measuring, sets: HasItems, true: Holdings, estimator: str) -> dict[str, dict[str, float | None]]:
+    """Of the K most frequent items, where there are more: which part of these is among the K with the largest estimates
+    (precision), and their mean error. Among equal estimates it is chance which come first.
+    """
+    smaller = [number for number in TOPS if number < true.items]
+    if not smaller:
+        return {}
+    given.report.step(f"Looking for the most frequent items, {estimator}")
+    answers = [sets.containing((code,), estimator, given.confidence).estimate for code in range(true.items)]
+    estimate = np.array([0.0 if one is None else one for one in answers])
+    chance = seed_key(given.workload.seed).stream("workload", "ties").permutation(true.items)
+    ours, theirs = np.lexsort((chance, -estimate)), np.argsort(-true.singles, kind="stable")
+    errors = np.abs(estimate - true.singles) / np.maximum(true.singles, SANITY * max(1, given.records.records))
+    return {
+        str(number): {
+            "precision": len(np.intersect1d(ours[:number], theirs[:number])) / number,
+            "mean_error": float(errors[theirs[:number]].mean()),
+        }
+        for number in smaller
+    }
 
 
 def holdings(source: Records) -> Holdings:

@@ -402,7 +402,6 @@ def test_evaluation(town: Path) -> None:
     found = succeeded("evaluate", release, "--source", path, *flags).json["reconstructed"]
     assert found["queries"] == 40
     assert found["coverage"] >= 0.8
-    refused(run("evaluate", release, "--source", path), 2, "--workload random")
 
 
 @pytest.mark.slow

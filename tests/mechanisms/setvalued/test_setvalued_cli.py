@@ -428,15 +428,17 @@ def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_evaluation_by_length_and_top(shop: Path) -> None:
-    flags = ["--source", shop / "spec.toml", "--queries", 200]
+    flags = ["--source", shop / "spec.toml", "--queries", 40]
     shown = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json").json
     for name in ("baseline", "reconstructed"):
         assert [one["length_share"] for one in shown[name]["classes"]] == [0.2, 0.4, 0.6, 0.8, 1.0]
         assert all(one["mean_relative_error"] < 1 for one in shown[name]["classes"])
         assert set(shown[name]["top"]) == {"20", "50", "100"}
+        assert [one["class"] for one in shown[name]["questions"]] == ["item", "pair", "rec1", "rec2", "rec3", "rec4"]
+        assert shown[name]["top_items"] == {}  # seven items are no more than the twenty best
     assert shown["reconstructed"]["coverage"] > 0.8
     assert shown["reconstructed"]["top"]["20"] > 0.8
-    assert "length up to" in succeeded("evaluate", shop / "shop.duckdb", *flags).out
+    assert "of the longest" in succeeded("evaluate", shop / "shop.duckdb", *flags).out
     refused(run("evaluate", shop / "shop.duckdb", *flags, "--workload", "random"), 2, "random")
 
 

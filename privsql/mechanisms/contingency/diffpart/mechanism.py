@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from privsql.answers.accuracy import by_questions
 from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, column, fill, is_null, temp
@@ -21,6 +20,7 @@ from privsql.mechanisms.contingency.diffpart.tree import partition, positions, s
 from privsql.mechanisms.contingency.domains import cells
 from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import membership
 from privsql.mechanisms.noisytree.release import stand_ins_alone
@@ -153,7 +153,7 @@ DIFFPART = Mechanism(
     bounds=bounds,
     source_checks=source_checks,
     answers=Answers,
-    evaluate=by_questions,
+    evaluate=evaluate,
     adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=(), quick=None),
     promise=promise,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),

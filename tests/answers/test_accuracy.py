@@ -1,0 +1,52 @@
+"""Figures of answers: error with a least truth, coverage and width of intervals, by share of the records."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsql.answers.accuracy import Score, by_class
+
+
+def scored(*answers: tuple[float, float, float | None, float | None]) -> Score:
+    """Answers as (truth, estimate, low, high)."""
+    made = Score()
+    for truth, *figures in answers:
+        made.add(truth, tuple(figures))
+    return made
+
+
+def test_errors_are_shares_of_the_truth_or_of_a_thousandth_of_the_records() -> None:
+    found = scored((1000, 900, 800, 1000), (0, 5, 0, 4), (100, 100, None, None)).figures(10_000)
+    assert found["queries"] == 3
+    assert found["mean_error"] == pytest.approx((0.1 + 5 / 10 + 0) / 3)
+    assert found["coverage"] == 1.0  # [0, 4] holds 0, and what has no bounds is not asked
+    assert found["half_width"] == pytest.approx((100 + 2) / 2)
+    assert scored((0, 0, 1, 2)).figures(0) == {"queries": 1, "mean_error": 0.0, "coverage": 0.0, "half_width": 0.5}
+
+
+def test_nothing_is_said_of_answers_that_there_are_not() -> None:
+    nothing = {"queries": 0, "mean_error": None, "coverage": None, "half_width": None}
+    assert Score().figures(100) == nothing
+    assert Score().by_share(100) == []
+    assert scored((5, 5, None, None)).figures(100) == nothing | {"queries": 1, "mean_error": 0.0}
+
+
+def test_bands_are_shares_of_the_records_and_hold_every_answer_once() -> None:
+    truths = (0, 0.5, 1, 9, 10, 99, 100, 999, 1000, 10_000)  # of 10,000 records
+    found = scored(*((truth, truth, truth, truth) for truth in truths)).by_share(10_000)
+    assert [(one["low"], one["high"], one["queries"]) for one in found] == [
+        (0, 0.0001, 2),
+        (0.0001, 0.001, 2),
+        (0.001, 0.01, 2),
+        (0.01, 0.1, 2),
+        (0.1, None, 2),
+    ]
+    assert all(one["coverage"] == 1 and one["mean_error"] == 0 for one in found)
+
+
+def test_classes_stand_beside_all_of_them_by_share() -> None:
+    first, second = scored((10, 12, 9, 13)), scored((5, 5, 6, 7), (50, 0, None, None))
+    found = by_class({"a": first, "b": second}, 100)
+    assert [(one["class"], one["queries"], one["coverage"]) for one in found["questions"]] == [("a", 1, 1), ("b", 2, 0)]
+    assert [(one["low"], one["queries"]) for one in found["shares"]] == [(0.01, 1), (0.1, 2)]
+    assert found["shares"][1]["mean_error"] == pytest.approx((0.2 + 1) / 2)

@@ -1,0 +1,123 @@
+"""Evaluation of item sets by class of question: which are drawn, and what is made of answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import privsql
+from privsql.answers.workload import Workload
+from privsql.engine.progress import Silent
+from privsql.mechanisms.setvalued.holdings import Holdings
+from privsql.mechanisms.setvalued.questions import as_asked, by_length, top_items
+from privsql.noise import seed_key
+from support.shop import NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def held(records: Sequence[Sequence[int]], items: int) -> Holdings:
+    """The different sets, empty ones among them, with their numbers of records."""
+    counted = sorted(Counter(tuple(sorted(one)) for one in records).items())
+    starts = np.cumsum([0, *(len(one) for one, _ in counted)]).astype(np.int64)
+    codes = np.array([code for one, _ in counted for code in one], dtype=np.int64)
+    return Holdings(starts, codes, np.array([number for _, number in counted], dtype=np.float64), items)
+
+
+RECORDS = [[], [0], [0, 1], [0, 1], [1, 2, 3], [4, 5, 6, 7], [0, 9]]
+
+
+def drawn(number: int) -> dict[str, list[tuple[int, ...]]]:
+    return as_asked(held(RECORDS, 10), number, seed_key(3).stream("test", 1))
+
+
+def test_items_of_records_are_held_by_one() -> None:
+    found = drawn(40)
+    assert list(found) == ["item", "pair", "rec1", "rec2", "rec3", "rec4"]
+    assert found["item"] == [(code,) for code in range(10)]  # all there are
+    for size in (1, 2, 3, 4):
+        assert len(found[f"rec{size}"]) == 40
+        possible = {
+            one for record in RECORDS if len(record) >= size for one in itertools.combinations(sorted(record), size)
+        }
+        assert set(found[f"rec{size}"]) <= possible
+    assert set(found["rec4"]) == {(4, 5, 6, 7)}
+    assert all(len(set(one)) == 2 and list(one) == sorted(one) for one in found["pair"])
+    assert len({one[0] for one in drawn(3)["item"]}) == 3
+
+
+def test_records_are_drawn_as_often_as_they_are_there() -> None:
+    """Items of [0, 1], which two of the five records with two items have: 4 standard deviations around 2/5."""
+    found = Counter(drawn(2000)["rec2"])[(0, 1)]
+    assert abs(found - 800) < 4 * (2000 * 0.4 * 0.6) ** 0.5
+
+
+def test_a_class_of_which_there_is_none_is_left_out() -> None:
+    found = as_asked(held([[], [0]], 1), 5, seed_key(3).stream("test", 1))
+    assert found == {"item": [(0,)], "rec1": [(0,)] * 5}
+    assert list(as_asked(held([[]], 2), 5, seed_key(3).stream("test", 1))) == ["item", "pair"]
+
+
+def test_lengths_are_up_to_a_share_of_the_longest() -> None:
+    found = by_length(10, 300, 12, seed_key(3).stream("test", 1))
+    assert [max(map(len, asked)) for _, asked in found] == [2, 4, 6, 8, 10]
+    assert all(len(set(one)) == len(one) for _, asked in found for one in asked)
+
+
+class Known:
+    """Answers that are known: ``estimates`` by item."""
+
+    def __init__(self, estimates: Sequence[float | None]) -> None:
+        self._estimates = estimates
+
+    def containing(self, codes: Sequence[int], _estimator: str, _confidence: float) -> Any:
+        """The number of records that contain an item."""
+        return SimpleNamespace(estimate=self._estimates[codes[0]])
+
+
+def found_items(estimates: Sequence[float | None]) -> dict[str, Any]:
+    true = held([[code] for code in range(60) for _ in range(60 - code)], 60)  # item 0 has 60 records, 59 has one
+    given: Any = SimpleNamespace(
+        report=Silent(), confidence=0.95, workload=Workload(), records=SimpleNamespace(records=1830)
+    )
+    sets: Any = Known(estimates)
+    return top_items(given, sets, true, "reconstructed")
+
+
+def test_precision_counts_the_items_that_are_found() -> None:
+    perfect = found_items([60 - code for code in range(60)])
+    assert perfect == {"20": {"precision": 1, "mean_error": 0}, "50": {"precision": 1, "mean_error": 0}}
+    reverse = found_items([code + 1 for code in range(60)])
+    assert [one["precision"] for one in reverse.values()] == [0, 0.8]
+    half = found_items([60 - code if code < 10 else None for code in range(60)])
+    assert half["20"]["precision"] >= 0.5
+    assert half["20"]["mean_error"] == pytest.approx(0.5)
+
+
+def test_nothing_known_finds_no_more_than_chance() -> None:
+    """All estimates are equal: the order of the codes, in which the true best come first, tells nothing."""
+    assert found_items([7.0] * 60)["20"]["precision"] < 0.8
+
+
+def test_what_contains_items_is_what_sql_says(shop: Path) -> None:
+    """No back door: evaluation asks for no more than an analyst can."""
+    with privsql.open(shop / "shop.duckdb") as release:
+        for codes in ([0], [1, 2], [0, 3, 5], [6]):
+            items = ", ".join(f"'{NAMES[code]}'" for code in codes)
+            sql = f"SELECT COUNT(*) FROM shop WHERE list_has_all(goods, [{items}])"
+            for estimator in ("reconstructed", "baseline"):
+                ((_, *figures),) = release.query(sql, estimator=estimator).by_group().items()
+                answers: Any = release.answers
+                one = answers.containing(codes, estimator, 0.95)
+                assert figures[0] == pytest.approx((one.estimate, one.low, one.high))
+
+
+def test_singles_are_the_items_weights() -> None:
+    assert held(RECORDS, 10).singles.tolist() == [4, 3, 1, 1, 1, 1, 1, 1, 0, 1]
