@@ -35,7 +35,7 @@ BY_ARGUMENT = {("source", "database"), ("source", "file")}  # where the records 
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
-WITH_A_FILE = ("to", "format", "allow_certain")  # flags that go with a specification file, too
+WITH_A_FILE = ("to", "format", "allow_certain", "allow_empty")  # flags that go with a specification file, too
 KIND = "kind"
 NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
 

@@ -13,7 +13,7 @@ from privsql.engine.names import fold
 from privsql.engine.open import is_database, log_of
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import table, temp
-from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases.contents import contents, examine
@@ -83,7 +83,11 @@ def publish(
         replaces = digest(spec.target) if spec.target.exists() else None
         kept = _kept(db, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
         kept.check()
-        facts, results, made, warnings = _made(kept, draft)
+        try:
+            facts, results, made, warnings = _made(kept, draft)
+        except InfeasibleError:
+            kept.refused()
+            raise
         with kept.recorded(made, facts):
             draft.commit(made)
     shown = _shown(spec, kept.source, facts)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.noisytree.estimate import Estimator
+from privsql.mechanisms.noisytree.kept import enough
 from privsql.mechanisms.registry import of
+from privsql.mechanisms.setvalued.holdings import Holdings
+from support import shop as shop_
 from support import town as people
-from support.commands import manifest, rows, succeeded, write
+from support.commands import manifest, refused, rows, run, succeeded, write
+from support.loops import each
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TOLD = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
+SMALL = '"1/25"'
 FAINT = people.ASKED.format(epsilon=0.01)
 
 
@@ -27,11 +40,10 @@ def faint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A contingency table without a single kept cell, and what its publication warned of."""
     folder = tmp_path_factory.mktemp("faint")
     write(folder / "people.parquet", people.PEOPLE)
-    done = succeeded("publish", people.spec(folder, mechanism=FAINT), "--seed", 7, "--json")
+    done = succeeded("publish", people.spec(folder, mechanism=FAINT), "--allow-empty", "--seed", 7, "--json")
     return folder / "people.duckdb", done.json["warnings"]
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_nothing_kept_is_warned_of(faint: tuple[Path, list[str]], town: Path) -> None:
     """At publication, in words and in JSON; a release with cells says nothing of the kind."""
@@ -87,8 +99,110 @@ def test_the_baseline_of_item_sets_has_no_interval(shop: Path, condition: str) -
 
 
 def test_both_kinds_warn_in_their_own_words() -> None:
-    """An item set is no cell."""
+    """An item set is no cell; what an earlier version published states no ``kept_records``."""
     assert [of("setvalued").warnings({"algorithm": "diffpart", "item_sets": number}) for number in (0, 1)] == [
         [f"no item set was kept: {TOLD}; a larger epsilon keeps more"],
         [],
     ]
+    facts = {"algorithm": "diffpart", "cells": 3, "estimated_records": 100.0, "kept_records": 49.0}
+    assert of("contingency").warnings(facts) == [
+        f"more was pruned (about 51 records) than kept (49): {TOLD}; a larger epsilon keeps more"
+    ]
+    assert of("contingency").warnings(facts | {"kept_records": 50.0}) == []
+    without = facts | {"item_sets": 3, "without_items": 10}
+    assert of("setvalued").warnings(without | {"kept_records": 45.0}) == []
+    assert of("setvalued").warnings(without | {"kept_records": 44.0}) != []
+
+
+# Where too little was kept ---
+
+
+SCATTERED = "SELECT [(i * 7919 + j * 104729) % 900 for j in range(1 + i % 3)] AS goods FROM range({n}) t(i)"
+ANY = 'kind = "setvalued"\nepsilon = "1/2"\nuniverse = {{ query = "SELECT i FROM range(900) t(i)" }}\n{more}'
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Baskets that have nothing in common, published though nothing was kept of them."""
+    folder = tmp_path_factory.mktemp("empty")
+    write(folder / "shop.parquet", SCATTERED.format(n=400))
+    done = succeeded("publish", scattered(folder), "--allow-empty", "--seed", 7, "--json").json
+    assert (done["item_sets"], done["kept_records"], len(done["warnings"])) == (0, 0, 1)
+    return folder
+
+
+def scattered(folder: Path, more: str = "") -> Path:
+    return shop_.spec(folder, mechanism=ANY.format(more=more))
+
+
+def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
+    """Nothing is written; the publisher learns why, and what helps; the ledger counts what was drawn."""
+    path = shop_.spec(empty, mechanism=ANY.format(more=""), release='name = "shop"\nto = "none.duckdb"')
+    done = run("publish", path, "--seed", 8)
+    refused(done, 3, "no item set was kept", "larger epsilon", "fewer items", "--allow-empty", "is spent")
+    assert not (empty / "none.duckdb").exists()
+    listed = succeeded("ledger", path, "--json").json
+    assert (listed["spent"], [one["withdrawn"] for one in listed["releases"]]) == ("0.5", [True])
+
+
+def test_a_release_of_nothing_verifies_and_invents_nothing(empty: Path) -> None:
+    """Its tree is a root without a budget: "index -1 is out of bounds" was said of it."""
+    release = empty / "shop.duckdb"
+    assert succeeded("verify", release, "--source", empty / "spec.toml", "--json").json["ok"]
+    assert succeeded("itemsets", release, "--json").json["itemsets"] == []
+    assert asked(release, "SELECT COUNT(*) FROM shop WHERE list_contains(goods, 7)")["rests_on"] == "point"
+    assert run("attack", release).code == 3  # there is no leaf whose records could be told
+
+
+@each(
+    ("kept", "lost", "leaves", "right"), [(50, 50, 3, True), (49.9, 50, 3, False), (0, -9, 0, False), (9, -3, 1, True)]
+)
+def test_what_was_pruned_may_not_outweigh_what_was_kept(kept: float, lost: float, leaves: int, right: bool) -> None:
+    made: Any = SimpleNamespace(kept=kept, lost=lost, tree=SimpleNamespace(leaf=np.ones(leaves, dtype=bool)))
+    made.is_mostly_lost = vars(Estimator)["is_mostly_lost"].fget(made)
+    asks = SimpleNamespace(allow_empty=False, epsilon=Fraction(1, 3))
+    if right:
+        assert enough(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+    else:
+        with pytest.raises(InfeasibleError, match="coarser domains") as told:
+            enough(made, asks, "cell", "coarser domains")
+        assert told.value.details["kept"] == leaves
+    asks.allow_empty = True
+    assert enough(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+
+
+@pytest.mark.slow
+def test_a_table_that_lost_more_than_it_kept_states_only_its_total(tmp_path: Path) -> None:
+    """Few of the cells are frequent enough to be kept at this epsilon; ranges of the others would be the model's."""
+    write(tmp_path / "people.parquet", people.PEOPLE)
+    spec = people.spec(tmp_path, mechanism=people.ASKED.format(epsilon=SMALL))
+    refused(run("publish", spec, "--seed", 7), 3, "more was pruned", "coarser domains")
+    done = succeeded("publish", spec, "--seed", 7, "--allow-empty", "--json").json
+    assert 0 < done["kept_records"] < done["estimated_records"] / 2
+    assert [warning.split(" (")[0] for warning in done["warnings"]] == ["more was pruned"]
+    release = tmp_path / "people.duckdb"
+    assert asked(release, "SELECT COUNT(*) FROM people")["rests_on"] == "interval"
+    assert asked(release, "SELECT sex, COUNT(*) FROM people GROUP BY sex")["rests_on"] == "point"
+    assert succeeded("verify", release, "--source", spec, "--json").json["ok"]  # the flag is no part of the request
+
+
+records = st.lists(st.sets(st.integers(0, 4), max_size=4), min_size=1, max_size=12)
+
+
+@given(records, st.lists(st.sampled_from([0, 1, 3, 8]), min_size=12, max_size=12))
+@settings(max_examples=60)
+def test_frequent_item_sets_are_half_measured(sets: list[set[int]], measured: list[int]) -> None:
+    """Beside all item sets of all records by brute force; of each set's weight 5 some is measured, some stands in."""
+    lists = [sorted(one) for one in sets]
+    starts = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    codes = np.array([code for one in lists for code in one], dtype=np.int64)
+    weights = np.array([max(5.0, part) for part in measured[: len(lists)]])
+    counted = np.minimum(np.array(measured[: len(lists)], dtype=np.float64), weights)
+    found = dict(Holdings(starts, codes, weights, 5).top(100, counted))
+    expected = {}
+    for size in range(1, 5):
+        for chosen in itertools.combinations(range(5), size):
+            held = np.array([set(chosen) <= one for one in sets])
+            if held.any() and 2 * counted[held].sum() >= weights[held].sum():
+                expected[chosen] = weights[held].sum()
+    assert found == expected

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 QUERY = (
     "SELECT CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex, ['a', 'b', 'c'][1 + i * i % 3] AS job, i * 7 % 3001 AS nr"
 )
-CELLS = 'kind = "contingency"\nepsilon = {}\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
-SETS = 'kind = "setvalued"\nepsilon = {}\nuniverse = ["ale", "figs"]'
+CELLS = (
+    'kind = "contingency"\nepsilon = {}\nallow_empty = true\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
+)
+SETS = 'kind = "setvalued"\nepsilon = {}\nallow_empty = true\nuniverse = ["ale", "figs"]'
 EXACT = {"records", "published", "suppressed", "fresh", "held_back", "rows", "fingerprint", "once", "twice"}
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIXTURES = ROOT / "tests" / "fixtures" / "ledger1"
-BEFORE = 'kind = "contingency"\nepsilon = {}\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
+BEFORE = (
+    'kind = "contingency"\nepsilon = {}\nallow_empty = true\ndomains = {{ sex = ["f", "m"], job = ["a", "b", "c"] }}'
+)
 
 
 def written(folder: Path, name: str) -> Path:

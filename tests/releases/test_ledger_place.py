@@ -25,7 +25,7 @@ from support.office import COLUMNS, SALARIES, Office
 from support.rights import mode
 
 BUCKETIZE = 'kind = "bucketize"\nthreshold = 0.5'
-CELLS = 'kind = "contingency"\nepsilon = 1\ndomains = { age = "data" }'
+CELLS = 'kind = "contingency"\nepsilon = 1\nallow_empty = true\ndomains = { age = "data" }'
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from privsql.engine.names import fold
 from privsql.mechanisms.noisytree import release
+from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
 from privsql.model.parameters import Epsilon, Parameters, Positive, Share
 from privsql.model.universe import Universe
 
@@ -56,6 +57,8 @@ class Contingency(Parameters):
     )
     tau: Positive = Field(default=Fraction(1, 10), description="Empty parts of an expansion that pass, in expectation.")
     tau_cells: Positive = Field(default=Fraction(1, 4), description="The same where they are cells.")
+
+    allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
 
     @field_validator("choice")
     @classmethod

@@ -85,12 +85,14 @@ class Answers(base.Answers):
         """The estimate for a condition that a share of each part meets (T,); ``everything``: all records meet it.
 
         ``outside``: estimate and standard error of what lies outside of the tree and meets it, too. There is no
-        interval where no count that was published is about what is asked for, nor for the baseline, whose error is
-        that of the noise alone and says nothing of what was pruned.
+        interval where no count that was published is about what is asked for, or where so much was pruned that the
+        counts tell less than the model does; nor for the baseline, whose error is that of the noise alone and says
+        nothing of what was pruned.
         """
         found, error = self.fitted.baseline(shares) if estimator == "baseline" else self.fitted.answer(shares)
         found, error = found + outside[0], float(np.hypot(error, outside[1]))
-        counted = everything or outside != NOTHING or bool((self.fitted.tree.leaf & (shares > 0)).any())
+        met = bool((self.fitted.tree.leaf & (shares > 0)).any()) and not self.fitted.is_mostly_lost
+        counted = everything or outside != NOTHING or met
         if estimator == "baseline" or not counted or not error:  # whatever was counted has noise
             return Estimate(group, found, None, None, None)
         low, high = interval(found, error, confidence)

@@ -11,6 +11,7 @@ import numpy as np
 from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.mechanisms import private
+from privsql.model import checks
 from privsql.model.checks import Check, in_order
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytree.consistent import Consistent
     from privsql.mechanisms.noisytree.tree import Tree
     from privsql.model.manifest import Manifest
+    from privsql.model.parameters import Parameters
 
     IsLeast = Callable[[int, Fraction, int, bool], bool]
 
@@ -59,6 +61,11 @@ def of_tables(
         ),
         private.known_opendp(manifest),
     ]
+
+
+def as_asked(stated: Parameters, asked: Parameters) -> list[str]:
+    """Parameters that are not those of the specification; that it may be empty is said when it is published."""
+    return checks.as_asked(stated, asked.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)}))
 
 
 def published(db: Relations, name: str, table: str = "v_tree") -> list[Any]:
@@ -111,6 +118,13 @@ def wrong_facts(manifest: Manifest, tree: Tree, algorithm: str, own: Mapping[str
     return wrong if manifest.algorithm == algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
+def _wrong_kept(manifest: Manifest, found: float) -> list[str]:
+    """How many records are in what was kept, where the manifest states it."""
+    stated = manifest.facts.get("kept_records")
+    right = stated is None or abs(found - stated) < 0.1
+    return [] if right else [f"kept records: stated {stated}, found {found:.1f}"]
+
+
 def wrong_weights(
     manifest: Manifest, tree: Tree, sizes: Consistent, rows: Iterable[tuple[Any, ...]], outside: int | None = None
 ) -> list[str]:
@@ -122,6 +136,7 @@ def wrong_weights(
     due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
     stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0]) + (outside or 0)
     wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
+    wrong += _wrong_kept(manifest, float(sizes.size[tree.leaf].sum()))
     stand_ins = 0
     for part, number, weight in rows:
         fitted = due.get(part, math.nan)

@@ -49,9 +49,8 @@ class Consistent:
 
 
 def noise_variance(tree: Tree) -> Reals:
-    """Variance of each row's noisy size, (T,); ``UNKNOWN`` for the root."""
-    found: Reals = np.array([variance_of(budget) for budget in tree.budgets])[tree.spent]
-    found[0] = UNKNOWN
+    """Variance of each row's noisy size, (T,); ``UNKNOWN`` for the root, which spent nothing: its code is -1."""
+    found: Reals = np.array([*(variance_of(budget) for budget in tree.budgets), UNKNOWN])[tree.spent]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,21 @@ class Estimator:
     fit: Fit
     nodes: int
     model_error: float = MODEL_ERROR
+
+    @cached_property
+    def kept(self) -> float:
+        """Records that were kept: the sizes of the leaves."""
+        return float(self.fit.sizes.size[self.tree.leaf].sum())
+
+    @cached_property
+    def lost(self) -> float:
+        """Records that were pruned: the remainders."""
+        return float(self.fit.sizes.remainder[~self.tree.leaf].sum())
+
+    @property
+    def is_mostly_lost(self) -> bool:
+        """Whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
+        return not self.tree.leaf.any() or self.lost > self.kept
 
     def baseline(self, shares: Reals) -> tuple[float, float]:
         """The paper's answer, the sum of the noisy sizes of the item sets in question; and the noise's error."""

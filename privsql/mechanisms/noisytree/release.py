@@ -6,6 +6,8 @@ from pydantic import Field
 
 from privsql.mechanisms import private
 
+ALLOW_EMPTY = "DiffPart: publish a tree of which nothing was kept, or less than was pruned."
+
 
 class Facts(private.Facts):
     """What a manifest states of a tree: nothing but what follows from the published tables."""
@@ -13,9 +15,4 @@ class Facts(private.Facts):
     partitions: int = Field(ge=0)
     imputed: int = Field(ge=0)
     estimated_records: float
-
-
-def stand_ins_alone(kept: int, what: str) -> list[str]:
-    """What to warn of where the noise left nothing: only the number of all records is known then."""
-    told = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
-    return [] if kept else [f"no {what} was kept: {told}; a larger epsilon keeps more"]
+    kept_records: float | None = None  # of these, in what was kept; versions before 0.2.0 do not state it

@@ -40,8 +40,7 @@ class Holdings:
     @cached_property
     def singles(self) -> Reals:
         """Weight of every item alone, (items,)."""
-        found = np.bincount(self.codes, weights=self.weights[self._owner], minlength=self.items)
-        return found.astype(np.float64)
+        return self._by_item(self.weights, self.codes >= 0)
 
     @cached_property
     def _bits(self) -> NDArray[np.uint8]:
@@ -64,29 +63,43 @@ class Holdings:
         totals = np.floor(np.cumsum(np.maximum(self.weights, 0)) + 0.5).astype(np.int64)
         return np.diff(totals, prepend=0)
 
-    def top(self, number: int) -> list[tuple[tuple[int, ...], float]]:
+    def top(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+
+        ``counted`` (N,): what of the weights was measured. Item sets of which that is not half are left out.
 
         Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
         sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
         out is exact; negative weights, from noise, may put a set somewhat later.
         """
+        known = self.singles if counted is None else self._by_item(np.maximum(counted, 0), self.codes >= 0)
         queue: list[tuple[float, int, tuple[int, ...]]] = [
-            (-weight, 1, (code,)) for code, weight in enumerate(self.singles.tolist()) if weight > 0
+            (-weight, 1, (code,)) for code, weight in enumerate(self.singles.tolist()) if weight > 0 and known[code] > 0
         ]
         heapq.heapify(queue)
         found: list[tuple[tuple[int, ...], float]] = []
         while queue and len(found) < number:
             weight, size, chosen = heapq.heappop(queue)
-            found.append((chosen, -weight))
-            for code, more in self._extensions(chosen):
+            held = self.holding(chosen)
+            if counted is None or 2 * float(counted[held].sum()) >= -weight:
+                found.append((chosen, -weight))
+            for code, more in self._extensions(held, chosen[-1], counted):
                 heapq.heappush(queue, (-more, size + 1, (*chosen, code)))
         return found
 
-    def _extensions(self, chosen: tuple[int, ...]) -> list[tuple[int, float]]:
-        inside = self.holding(chosen)[self._owner] & (self.codes > chosen[-1])
-        weights = np.bincount(self.codes[inside], weights=self.weights[self._owner[inside]], minlength=self.items)
-        return [(code, float(weights[code])) for code in np.flatnonzero(weights > 0).tolist()]
+    def _extensions(self, held: Flags, last: int, counted: Reals | None) -> list[tuple[int, float]]:
+        """Items after the last one with their weights in some sets; those of which nothing was measured are left out,
+        for nothing is of what they extend to.
+        """
+        inside = held[self._owner] & (self.codes > last)
+        weights = self._by_item(self.weights, inside)
+        known = weights if counted is None else self._by_item(np.maximum(counted, 0), inside)
+        return [(code, float(weights[code])) for code in np.flatnonzero((weights > 0) & (known > 0)).tolist()]
+
+    def _by_item(self, weights: Reals, inside: Flags) -> Reals:
+        """Weights by item, over some of the pairs of set and item, (items,)."""
+        found = np.bincount(self.codes[inside], weights=weights[self._owner[inside]], minlength=self.items)
+        return found.astype(np.float64)
 
 
 def utility(

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from privsql.mechanisms.noisytree import release
+from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
 from privsql.model.parameters import Epsilon, Parameters, Positive
 from privsql.model.universe import Universe
 
@@ -44,6 +45,8 @@ class SetValued(Parameters):
     )
     tau: Positive = Field(default=Fraction(4), description="Empty parts of an expansion that pass, in expectation.")
     tau_sets: Positive = Field(default=Fraction(36), description="The same where they are item sets.")
+
+    allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
 
     @model_validator(mode="after")
     def _consistent(self) -> SetValued:

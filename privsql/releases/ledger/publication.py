@@ -55,6 +55,11 @@ class Publication(ABC):
     def record(self, made: Path, facts: dict[str, Any]) -> None:
         """Write the release down, before it comes into place."""
 
+    def refused(self) -> None:
+        """Write down that what was spent has come to nothing."""
+        if self.entry is not None:
+            self._write([withdrawn(self.entry.number, "refused; what was drawn is spent")])
+
     def told(self) -> dict[str, Any]:
         """What ``publish`` and ``plan`` say of it."""
         shown: dict[str, Any] = {"database": str(self.wish.ledger), "source": list(self.wish.source)}

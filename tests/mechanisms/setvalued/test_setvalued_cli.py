@@ -479,6 +479,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a set of no part": ("every set", "INSERT INTO privsql_sets VALUES (99999, ['ale'], 1.0)"),
     "an item twice": ("twice", "UPDATE privsql_sets SET items = list_concat(items, items) WHERE len(items) > 0"),
     "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE itemsets AS FROM itemsets ORDER BY items DESC"),
+    "more records kept": ("weights", with_facts(kept_records=1.0)),
     "another noise": ("facts", with_facts(noise="opendp")),
     "a number of records": ("weights", with_facts(estimated_records=5000.0)),
     "a number of item sets": ("facts", with_facts(item_sets=3)),

@@ -21,7 +21,7 @@ from privsql.mechanisms.contingency.diffpart.tree import positions
 from privsql.mechanisms.contingency.parameters import Contingency, Facts
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
-from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
+from privsql.model.checks import Check, Promised, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
-        Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
+        Check("parameters are those of the specification", partial(noisytree.as_asked, read(manifest), asked)),
         Check("taxonomies are the specification's", partial(_same_taxonomies, db, source, asked)),
     ]
 

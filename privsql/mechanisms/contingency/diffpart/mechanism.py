@@ -22,8 +22,7 @@ from privsql.mechanisms.contingency.domains import read as read_domains
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
-from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import stand_ins_alone
+from privsql.mechanisms.noisytree import kept, membership
 from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
 from privsql.model.checks import nothing_longer
 
@@ -73,6 +72,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
     domains = read_domains(db, source, asked)
     tree = partition(cells(db, source, domains), domains.taxonomy, asked, noise)
     fitted = estimator(tree, domains.taxonomy)
+    stated = kept.enough(fitted, asked, "cell", "coarser domains")
     stand_ins = imputed(tree, domains.taxonomy, fitted.fit, key.stream("contingency", text(asked.epsilon)))
     names = [field.name for field in source.roles.sensitive]
     _write_cells(db, names, domains, (tree, fitted.fit.sizes.size, stand_ins))
@@ -84,6 +84,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "cells": int(tree.leaf.sum()),
         "imputed": len(stand_ins.row),
         "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
+        **stated,
         "not_covered": _not_covered(source, asked),
         **made_with(noise),
     }
@@ -158,6 +159,6 @@ DIFFPART = Mechanism(
     promise=promise,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,
-    warnings=lambda facts: stand_ins_alone(facts["cells"], "cell"),
+    warnings=lambda facts: kept.warned(facts, facts["cells"], "cell"),
     figures=figures,
 )

@@ -118,10 +118,14 @@ class Answers(noisytree.Answers):
         return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
 
     def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """The most frequent item sets, each with its estimated number of records."""
+        """The most frequent item sets, each with its estimated number of records, at least half of which was counted:
+        sets that merely stand for what was pruned make none frequent.
+        """
         self.known(estimator)
-        held = self.counted if estimator == "baseline" else self.holdings
-        return [([self.labels[code] for code in chosen], support) for chosen, support in held.top(top)]
+        part, sets = self._sets
+        measured = np.where((part >= 0) & self.tree.leaf[np.maximum(part, 0)], sets.weights, 0.0)
+        found = self.counted.top(top) if estimator == "baseline" else sets.top(top, measured)
+        return [([self.labels[code] for code in chosen], support) for chosen, support in found]
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""

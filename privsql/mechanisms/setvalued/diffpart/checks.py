@@ -18,7 +18,7 @@ from privsql.mechanisms.setvalued.diffpart.paths import violations
 from privsql.mechanisms.setvalued.diffpart.tables import read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.diffpart.tree import item_sets
 from privsql.mechanisms.setvalued.parameters import Facts, SetValued
-from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
+from privsql.model.checks import Check, Promised, differ, in_order, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: SetValued) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
-        Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
+        Check("parameters are those of the specification", partial(noisytree.as_asked, read(manifest), asked)),
         Check("the universe is the specification's", partial(_same_universe, db, source)),
     ]
 

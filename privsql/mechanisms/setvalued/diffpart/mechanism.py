@@ -13,8 +13,7 @@ from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
-from privsql.mechanisms.noisytree import membership
-from privsql.mechanisms.noisytree.release import stand_ins_alone
+from privsql.mechanisms.noisytree import kept, membership
 from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
 from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.diffpart.basic import count_all, flat
@@ -80,6 +79,7 @@ def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[
     else:
         tree = partition(baskets, taxonomy, asked, noise, draw)
     fitted = estimator(tree, taxonomy)
+    stated = kept.enough(fitted, asked, "item set", "fewer items")
     imputed = impute(tree, taxonomy, fitted.fit, draw)
     _write(db, tree, taxonomy, asked, (fitted.fit.sizes.size, imputed))
     return {
@@ -90,6 +90,7 @@ def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[
         "imputed": len(imputed.row),
         "without_items": tree.empty,
         "estimated_records": round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
+        **stated,
         "universe_is_public": not asked.universe.data,
         **made_with(noise),
     }
@@ -175,6 +176,6 @@ DIFFPART = Mechanism(
     promise=promise,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,
-    warnings=lambda facts: stand_ins_alone(facts["item_sets"], "item set"),
+    warnings=lambda facts: kept.warned(facts, facts["item_sets"], "item set"),
     figures=figures,
 )
