@@ -57,6 +57,9 @@ def _positive(value: object) -> Fraction:
     return number
 
 
+NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
+Exact = Annotated[Fraction, BeforeValidator(fraction), PlainSerializer(text), WithJsonSchema(NUMBERS)]
+"""Any exact number."""
 Epsilon = Annotated[Fraction, BeforeValidator(_epsilon), PlainSerializer(text), WithJsonSchema(POSITIVE)]
 """What a differentially private release spends."""
 Positive = Annotated[Fraction, BeforeValidator(_positive), PlainSerializer(text), WithJsonSchema(POSITIVE)]

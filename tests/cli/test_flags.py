@@ -65,9 +65,9 @@ SAME = {  # columns and mechanism in TOML, and as flags
     ),
     "contingency": (
         'categories = ["sex", "disease"]',
-        'kind = "contingency"\nepsilon = 1\ndomains = { sex = ["F", "M"], disease = "data" }\nfan_out = 3',
+        'kind = "contingency"\nepsilon = 1\ndomains = { sex = ["F", "M"], disease = "data" }\nmax_cells = 3000',
         ["--categories", "sex,disease", "--kind", "contingency", "--epsilon", "1", "--domains", 'sex=["F", "M"]',
-         "--domains", "disease=data", "--fan-out", "3"],
+         "--domains", "disease=data", "--max-cells", "3000"],
     ),
 }  # fmt: skip
 

@@ -21,7 +21,8 @@ TREE = (
 )
 COLUMNS = 'categories = ["sex", "region", "job"]'
 ASKED = (
-    'kind = "contingency"\nepsilon = {epsilon}\nfan_out = 4\n[mechanism.domains]\nsex = ["F", "M"]\n'
+    'kind = "contingency"\nalgorithm = "diffpart"\n'
+    'epsilon = {epsilon}\nfan_out = 4\n[mechanism.domains]\nsex = ["F", "M"]\n'
     f'region = {{{{ taxonomy = "{TREE}" }}}}\njob = {{{{ query = "SELECT i FROM range(11) t(i)" }}}}'
 )
 

@@ -1,8 +1,10 @@
-"""The values of every column and their taxonomy, as the specification has them."""
+"""The values of every column, as the specification has them, and the records of a source by these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,62 +14,102 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped, stated
-from privsql.mechanisms.contingency.diffpart.tree import Cells
-from privsql.mechanisms.contingency.parameters import Values
+from privsql.exact import text
+from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
+from privsql.mechanisms.contingency.taxonomies import stated
 from privsql.model.listing import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.noisytree.tree import Ints
+    from privsql.mechanisms.noisytables.measured import Ints
     from privsql.model.records import Records
 
 SHOWN = 3  # unknown values that a message names
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column's m ``values`` in its own type and as text (``labels``), the names of the inner nodes, and the parents.
+class Point:
+    """A value, as text, that stands for a ``share`` of the records of value or bin ``code``."""
 
-    Nodes are the values, then the inner nodes; a context-free taxonomy has no names for these.
-    """
-
-    values: pa.Array
-    labels: tuple[str, ...]
-    inner: tuple[str | None, ...]
-    parents: Ints
+    code: int
+    value: str
+    share: float
 
 
 @dataclass(frozen=True)
-class Domains:
-    """All columns, and their taxonomies in one."""
+class Column:
+    """A column: its ``field``, the m ``values`` in its own type and their texts (``labels``), or the edges of m bins.
 
-    columns: tuple[Column, ...]
-    taxonomy: Taxonomy
+    ``inner``, ``parents``: the inner nodes of a stated taxonomy and the parent of every node; None where none is.
+    """
+
+    field: Field
+    values: pa.Array | None
+    labels: tuple[str, ...]
+    edges: tuple[Fraction, ...] = ()
+    inner: tuple[str, ...] = ()
+    parents: Ints | None = None
+
+    def __len__(self) -> int:
+        """How many values or bins there are."""
+        return len(self.edges) - 1 if self.edges else len(self.labels)
 
     @property
-    def names(self) -> list[str | None]:
-        """The text of every node of the taxonomy, None where it has none."""
-        return [name for one in self.columns for name in (*one.labels, *one.inner)]
+    def points(self) -> list[Point]:
+        """Its values, each for itself; of a bin the whole numbers in it, or some values evenly spread over it."""
+        if not self.edges:
+            return [Point(code, label, 1.0) for code, label in enumerate(self.labels)]
+        found = []
+        for code, (low, high) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
+            inside = (
+                _whole(low, high)
+                if is_whole(self.field.type)
+                else [low + (high - low) * (2 * k + 1) / 32 for k in range(16)]
+            )
+            if not inside:
+                raise UsageError(
+                    f"mechanism.domains.{self.field.name}: no whole number lies in [{text(low)}, {text(high)})"
+                )
+            found += [Point(code, _decimal(value), 1 / len(inside)) for value in inside]
+        return found
 
 
-def read(db: Relations, source: Records, asked: Contingency) -> Domains:
-    """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
+def _decimal(value: Fraction) -> str:
+    """A number as SQL reads it: exactly, or the nearest double where it has no end."""
+    exact = text(value)
+    return repr(float(value)) if "/" in exact else exact
+
+
+def _whole(low: Fraction, high: Fraction) -> list[Fraction]:
+    """The whole numbers in [low, high), or some of them, evenly spread, the first and the last among them."""
+    first, number = ceil(low), ceil(high) - ceil(low)
+    some = min(number, WITHIN)
+    return [Fraction(first + k * (number - 1) // max(some - 1, 1)) for k in range(some)]
+
+
+def _even(low: Fraction, high: Fraction) -> list[Fraction]:
+    """Numbers evenly spread over [low, high), the first among them and one next to the end."""
+    return [low + (high - low) * Fraction(min(k * 10**5, 15 * 10**5 - 1), 15 * 10**5) for k in range(16)]
+
+
+def read(db: Relations, source: Records, asked: Contingency) -> tuple[Column, ...]:
+    """The columns of a prepared source; ``UsageError`` for a taxonomy that is none, or bins of what is no number."""
     roles = source.roles
-    columns = tuple(_column(db, *pair, asked) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
-    sizes = [len(one.parents) for one in columns]
-    first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
-    parents = np.concatenate([one.parents for one in columns])
-    parents = np.where(parents < 0, -1, parents + first)
-    return Domains(columns, assembled(np.repeat(np.arange(len(columns)), sizes), parents))
+    return tuple(_column(db, *pair, asked) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
 
 
 def _column(db: Relations, field: Field, key: str, asked: Contingency) -> Column:
     domain = asked.domain(field.name) or Values(data=True)
     inner: list[str] = []
     parents: Ints | None = None
+    if domain.bins is not None:
+        if not is_number(field.type):
+            raise UsageError(f"mechanism.domains.{field.name}: bins are of numbers; the column is {field.type}")
+        return Column(field, None, (), domain.bins)
     if domain.taxonomy is not None:
         values, inner, parents = stated(_pairs(db, domain.taxonomy, field.name), field.name)
         domain = Values(items=tuple(values))
@@ -78,9 +120,7 @@ def _column(db: Relations, field: Field, key: str, asked: Contingency) -> Column
         raise UsageError(f"mechanism.domains.{field.name}: {error}") from error
     found = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
     db.drop("universe")
-    if parents is None:
-        parents = grouped(len(labels), asked.fan_out)
-    return Column(found, labels, tuple(inner) or (None,) * (len(parents) - len(labels)), parents)
+    return Column(field, found, labels, (), tuple(inner), parents)
 
 
 def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
@@ -97,22 +137,37 @@ def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]
     return rows
 
 
-def cells(db: Relations, source: Records, domains: Domains) -> Cells:
-    """The source's different cells; ``UsageError`` that names values outside their domain."""
+def coded(db: Relations, source: Records, columns: Sequence[Column]) -> tuple[Ints, Ints]:
+    """The source's n different cells, (n, d), and the records of each; ``UsageError`` names values outside a domain."""
     roles = source.roles
     texts = [named(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]
     rows = db.arrow(fill("core/domain_labels", {"domain": temp("domain"), "labels": texts}))
-    nodes = []
-    for number, (field, key) in enumerate(zip(roles.sensitive, roles.sa_keys, strict=True)):
-        known = domains.columns[number].labels
-        found = pc.index_in(rows[key].combine_chunks(), value_set=pa.array(known, pa.string()))
-        if found.null_count:
-            strange = rows[key].filter(pc.is_null(found)).unique().to_pylist()
-            shown = ", ".join(map(repr, sorted(strange)[:SHOWN]))
-            more = f" and {len(strange) - SHOWN} more" if len(strange) > SHOWN else ""
-            raise UsageError(
-                f"column {field.name!r} holds {shown}{more}, not among its values; add them to "
-                f"mechanism.domains.{field.name}, or leave their records out in source.query"
-            )
-        nodes.append(domains.taxonomy.values(number)[found.to_numpy()])
-    return Cells(np.stack(nodes, axis=1), rows["records"].to_numpy().astype(np.int64))
+    codes = [_codes(rows[key].combine_chunks(), one) for key, one in zip(roles.sa_keys, columns, strict=True)]
+    return np.stack(codes, axis=1), rows["records"].to_numpy().astype(np.int64)
+
+
+def _codes(texts: pa.Array, own: Column) -> Ints:
+    if own.edges:
+        numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+        found = np.searchsorted([float(edge) for edge in own.edges], numbers, side="right") - 1
+        strange = texts.filter(pa.array(~((found >= 0) & (found < len(own)))))
+        what, remedy = "not in its bins", f"widen mechanism.domains.{own.field.name}.bins"
+    else:
+        places = pc.index_in(texts, value_set=pa.array(own.labels, pa.string()))
+        strange, found = texts.filter(pc.is_null(places)), np.asarray(places.fill_null(-1).to_numpy())
+        what, remedy = "not among its values", f"add them to mechanism.domains.{own.field.name}"
+    if len(strange):
+        different = strange.unique().to_pylist()
+        shown = ", ".join(map(repr, sorted(different, key=str)[:SHOWN]))
+        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        raise UsageError(
+            f"column {own.field.name!r} holds {shown}{more}, {what}; {remedy}, or leave their records out in "
+            "source.query"
+        )
+    return np.asarray(found, dtype=np.int64)
+
+
+def not_covered(source: Records, asked: Contingency) -> list[str]:
+    """Columns whose values or bins were taken from the data, which the guarantee does not cover."""
+    given = {field.name: asked.domain(field.name) for field in source.roles.sensitive}
+    return [name for name, values in given.items() if values is None or values.data]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privsql.mechanisms.contingency.diffpart.mechanism import DIFFPART
+from privsql.mechanisms.contingency.marginals.mechanism import MECHANISM as OF_MARGINALS
 from privsql.mechanisms.variants import joined
 
-MECHANISM = joined({"diffpart": DIFFPART})
+MECHANISM = joined({"marginals": OF_MARGINALS, "diffpart": DIFFPART})

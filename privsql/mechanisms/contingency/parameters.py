@@ -2,55 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from itertools import pairwise
+from math import ceil
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.names import fold
+from privsql.exact import fraction, text
+from privsql.mechanisms import private
 from privsql.mechanisms.noisytree import release
 from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, Parameters, Positive, Share
+from privsql.model.parameters import Epsilon, Exact, Parameters, Positive, Share
 from privsql.model.universe import Universe
+
+MOST_BINS = 10_000
+WITHIN = 64  # whole numbers that stand for a bin, at most
+OWN = {"marginals": {"workload", "pairs", "max_cells"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
 
 
 class Values(Universe):
     """The values that a column may hold, and how they are grouped.
 
     A public list, a ``query`` or ``data`` as in ``Universe``, grouped by the fan-out; or ``taxonomy``: a query for the
-    pairs (value, parent) of a tree, whose leaves are the values.
+    pairs (value, parent) of a tree, whose leaves are the values; or ``bins`` of a number: edges e_0 < e_1 < .. of bins
+    [e_0, e_1), [e_1, e_2) .., or { from = .., to = .., by = .. }. Edges that were taken from the data are marked by
+    ``data`` beside them, and are not covered by the guarantee.
     """
 
     taxonomy: str | None = None
+    bins: tuple[Exact, ...] | None = None
 
     @property
     def sources(self) -> int:
         """How many sources are given; one is needed."""
+        if self.bins is not None:
+            return super().sources - self.data + (self.taxonomy is not None) + 1
         return super().sources + (self.taxonomy is not None)
 
+    @field_validator("bins", mode="before")
+    @classmethod
+    def _steps(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        if set(given) != {"from", "to", "by"}:
+            raise ValueError("bins are a list of edges, or { from = .., to = .., by = .. }")
+        start, end, step = (fraction(given[name]) for name in ("from", "to", "by"))
+        if step <= 0 or not 0 < (end - start) / step <= MOST_BINS:
+            raise ValueError(f"bins from {text(start)} to {text(end)} by {text(step)}: there are none, or too many")
+        number = -(-(end - start) // step)
+        return (*(start + step * k for k in range(number)), end)
 
-class Facts(release.Facts):
-    """What the manifest of such a release states of its tree."""
+    @field_validator("bins")
+    @classmethod
+    def _ascending(cls, given: tuple[Fraction, ...] | None) -> tuple[Fraction, ...] | None:
+        if given is not None and (not 2 <= len(given) <= MOST_BINS + 1 or any(a >= b for a, b in pairwise(given))):
+            raise ValueError("bins need two edges or more, each above the one before it")
+        return given
+
+
+class Facts(private.Facts):
+    """What the manifest of any such release states."""
 
     values: int = Field(ge=1)
     cells: int = Field(ge=0)
     not_covered: list[str]
 
 
+class TreeFacts(Facts, release.Facts):
+    """What the manifest of a tree states."""
+
+
+class MarginalFacts(Facts):
+    """What the manifest of marginals states: all of it follows from the published tables."""
+
+    cliques: int = Field(ge=1)
+    chosen: int = Field(ge=0)
+    synthetic: int = Field(ge=0)
+    distance: float = Field(ge=0)
+    estimated_records: float
+
+
 class Contingency(Parameters):
     """A differentially private contingency table: one record changes no probability by more than e^epsilon.
 
-    ``domains``: by column, its values. ``choice``: what the choice of the column takes of an expansion's budget.
-    Thresholds are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty
-    sub-partitions of an expansion pass.
+    ``marginals``: tables of all columns, of all pairs of them (or of those that the release's own noise chooses, where
+    the budget is small) and of ``workload``, every cell with noise. ``diffpart``: a tree of partitions, most of which
+    are pruned (Chen et al. 2011); ``choice``: what the choice of the column takes of an expansion's budget. Thresholds
+    are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty sub-partitions
+    of an expansion pass.
     """
 
     kind: Literal["contingency"] = "contingency"
-    algorithm: Literal["diffpart"] = "diffpart"
+    algorithm: Literal["marginals", "diffpart"] = "marginals"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
     domains: dict[str, Values] = Field(
-        description="The values of a column: a list, { query = .. }, { taxonomy = .. }, or data."
+        description="The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
     )
+    workload: tuple[tuple[str, ...], ...] = Field(
+        default=(), description="Lists of columns whose joint table is to be good: [['sex', 'job', 'age'], ..]."
+    )
+    pairs: Literal["auto", "all", "chosen"] = Field(
+        default="auto", description="Whether all pairs of columns are measured, or those that the rest tells least of."
+    )
+    max_cells: int = Field(default=2_000_000, ge=1, description="Cells of all tables together, of marginals.")
     fan_out: int = Field(default=10, ge=2, description="Children of a node where no taxonomy is given.")
     choice: Share = Field(
         default=Fraction(1, 4), description="What choosing the next column takes of an expansion's budget."
@@ -74,9 +131,43 @@ class Contingency(Parameters):
             raise ValueError("a column stands twice")
         return given
 
+    @model_validator(mode="after")
+    def _of_one_algorithm(self) -> Contingency:
+        """What belongs to one algorithm is not asked of another, and a workload names columns that there are."""
+        others = OWN["diffpart" if self.algorithm == "marginals" else "marginals"]
+        for name in others & self.model_fields_set:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} does not belong to algorithm = {self.algorithm!r}")
+        if self.algorithm != "marginals" and any(one.bins for one in self.domains.values()):
+            raise ValueError(f"bins do not belong to algorithm = {self.algorithm!r}")
+        for columns in self.workload:
+            folded = [fold(name) for name in columns]
+            if len(set(folded)) < len(folded) or len(folded) < 2:
+                raise ValueError(f"workload {list(columns)}: two different columns or more belong together")
+            if strange := [name for name in columns if self.domain(name) is None]:
+                raise ValueError(f"workload: {strange[0]!r} is not a column of domains")
+        return self
+
     def domain(self, name: str) -> Values | None:
         """The values of a column; None where they are not stated."""
         return {fold(key): values for key, values in self.domains.items()}.get(fold(name))
+
+    def is_coarse(self, name: str, kind: str) -> bool:
+        """Whether a column is published in bins that hold more values than stand for them."""
+        values = self.domain(name)
+        if values is None or values.bins is None:
+            return False
+        return not is_whole(kind) or any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(values.bins))
+
+
+def is_whole(kind: str) -> bool:
+    """Whether a type is of whole numbers."""
+    return "INT" in kind and kind != "INTERVAL"
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type is of numbers."""
+    return is_whole(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
 
 
 PARAMETERS = Contingency

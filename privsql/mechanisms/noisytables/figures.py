@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.mechanisms.noisytables.model import NO_CLASSES, merged
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from privsql.mechanisms.noisytables.measured import Clique, Ints, Reals
-    from privsql.mechanisms.noisytables.model import Model
+    from privsql.mechanisms.noisytables.model import Classes, Model
 
 MANY, ALL = 64, 200  # tables that are drawn; sums up to which each is worked out by itself
 CELLS = 3_000_000  # of drawn tables that are held at once
-DOUBT = 1.1  # standard deviations of a share that is spread evenly over what a question meets in part
 
 
 @dataclass(frozen=True)
 class Sums:
-    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each."""
+    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
+
+    ``classes``: of columns whose values the table has summed up (``model.merged``).
+    """
 
     columns: Clique
     cell: Ints
     group: Ints
     weight: Reals
     number: int
+    classes: Classes = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no cell is met in part."""
+        return bool(((self.weight == 0) | (self.weight == 1)).all())
+
+    def rounded(self, *, up: bool) -> Sums:
+        """The sums with every cell that is met in part met as a whole, or not at all."""
+        return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
     def of(self, table: Reals) -> Reals:
         """The sums, (G,)."""
         flat = table.reshape(-1)[self.cell]
         return summed(self, flat * self.weight)
 
-    def dense(self, group: int, shape: tuple[int, ...]) -> Reals:
-        """The weights of one sum, an array of a table's shape."""
-        found, own = np.zeros(shape), self.group == group
-        np.add.at(found.reshape(-1), self.cell[own], self.weight[own])
-        return found
+    def weights(self, sizes: Sequence[int]) -> Iterator[Reals]:
+        """The weights of each sum, an array of the table's shape."""
+        shape, order = [sizes[i] for i in self.columns], np.argsort(self.group, kind="stable")
+        edges = np.searchsorted(self.group[order], np.arange(self.number + 1))
+        for first, end in pairwise(edges.tolist()):
+            own = order[first:end]
+            flat = np.bincount(self.cell[own], weights=self.weight[own], minlength=prod(shape))
+            yield flat.astype(np.float64).reshape(shape)
 
 
 def summed(sums: Sums, values: Reals) -> Reals:
@@ -54,19 +72,19 @@ class Figures:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.table: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.table)
+        self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.table)
         self._drawn: Callable[[Clique], Reals] = lru_cache(maxsize=4)(self._draws)
 
     def estimates(self, sums: Sums) -> tuple[Reals, Reals]:
         """The sums and the variances of their errors, (G,) each."""
-        table = self.table(sums.columns)
-        return sums.of(table), self._variance(sums, table) + _in_part(sums, table)
+        table = self.model.table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
+        return sums.of(table), self._variance(sums, table)
 
     def _variance(self, sums: Sums, table: Reals) -> Reals:
-        if len(sums.columns) <= 2 and sums.number <= ALL:
-            dense = (sums.dense(group, table.shape) for group in range(sums.number))
-            return np.array([self._exact(sums.columns, weights) for weights in dense])
-        drawn = np.stack([sums.of(one) for one in self._drawn(sums.columns)])
+        if len(sums.columns) <= 2 and sums.number <= ALL and not sums.classes:
+            return np.array([self._exact(sums.columns, weights) for weights in sums.weights(self.model.sizes)])
+        errors = self._draws(sums.columns, sums.classes) if sums.classes else self._drawn(sums.columns)
+        drawn = np.stack([sums.of(one) for one in errors])
         found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
         return found + (self._beyond(sums, table) if len(sums.columns) > 2 else 0.0)
 
@@ -89,10 +107,11 @@ class Figures:
         known = main + belief.factor * rest if belief.factor.any() else main
         return self.model.squares.variance(columns, known) + doubt
 
-    def _draws(self, columns: Clique) -> Reals:
+    def _draws(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
         noise = seed_key(0).stream("errors", *columns)  # nothing is secret: everything here is published
-        number = max(8, min(MANY, CELLS // max(1, self.table(columns).size)))
-        return np.stack([self.model.replicate(columns, noise) for _ in range(number)])
+        first = self.model.replicate(columns, noise, classes)
+        number = max(8, min(MANY, CELLS // max(1, first.size)))
+        return np.stack([first, *(self.model.replicate(columns, noise, classes) for _ in range(number - 1))])
 
     def _beyond(self, sums: Sums, table: Reals) -> Reals:
         """What three columns and more deviate from their pairs, whose own sums don't change by it.
@@ -107,13 +126,7 @@ class Figures:
         codes = np.unravel_index(sums.cell, table.shape)
         for place, column in enumerate(sums.columns):
             met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
-            share = self.model.singles[column][met[1]] / max(self.model.total, 1.0)
+            single = merged(self.model.singles[column], (column,), sums.classes)
+            share = single[met[1]] / max(self.model.total, 1.0)
             found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
         return found
-
-
-def _in_part(sums: Sums, table: Reals) -> Reals:
-    """Variance where cells are met in part: how the records lie within a bin is not known."""
-    share = np.clip(sums.weight, 0, 1)
-    doubt = (DOUBT * share * (1 - share) * table.reshape(-1)[sums.cell]) ** 2
-    return summed(sums, doubt)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import comb, prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,9 +28,14 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Clique, Measured, Reals
     from privsql.mechanisms.noisytables.nonnegative import Margin
 
+    Classes = Mapping[int, Reals]
+
 FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one that is nearly right
 POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
 BEYOND = 1 / 4  # of the pairs' b: what three columns deviate from their pairs, as real tables have it at most
+
+
+NO_CLASSES: Classes = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -68,26 +74,35 @@ class Model:
             self.beliefs |= {pair: self.prior.unseen(expected[pair]) for pair in pairs if pair not in found}
         return self._with_larger(Tables(self.singles, {pair: found.get(pair, expected[pair]) for pair in pairs}))
 
-    def table(self, columns: Clique) -> Reals:
-        """The table of some columns."""
-        return self._of(self.tables, columns)
+    @property
+    def pairs(self) -> dict[Clique, Reals]:
+        """The tables of all pairs of columns."""
+        return {clique: table for clique, table in self.tables.larger.items() if len(clique) == 2}
 
-    def _of(self, given: Tables, columns: Clique) -> Reals:
+    def table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        """The table of some columns, of some of these by ``classes`` of their values."""
+        return self._of(self.tables, columns, classes)
+
+    def _of(self, given: Tables, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
         if len(columns) <= 1:
-            return given.singles[columns[0]] if columns else np.array(self.total)
+            return merged(given.singles[columns[0]], columns, classes) if columns else np.array(self.total)
         for clique, table in given.larger.items():
             if set(columns) <= set(clique):
-                return np.asarray(table.sum(axis=tuple(k for k, i in enumerate(clique) if i not in columns)))
-        return self._largest_entropy(given, columns, FIT)
+                others = tuple(k for k, i in enumerate(clique) if i not in columns)
+                return merged(np.asarray(table.sum(axis=others)), columns, classes)
+        return self._largest_entropy(given, columns, classes)
 
-    def _largest_entropy(self, given: Tables, columns: Clique, rounds: int) -> Reals:
-        shape = [self.sizes[i] for i in columns]
-        return raked(np.full(shape, self.total / prod(shape)), self._margins(given, columns), rounds)
+    def _largest_entropy(self, given: Tables, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        shape = [classes[i].shape[1] if i in classes else self.sizes[i] for i in columns]
+        return raked(np.full(shape, self.total / prod(shape)), self._margins(given, columns, classes), FIT)
 
-    def _margins(self, given: Tables, columns: Clique) -> list[Margin]:
+    def _margins(self, given: Tables, columns: Clique, classes: Classes = NO_CLASSES) -> list[Margin]:
         """All that is known within some columns, small tables first."""
-        inside = [clique for clique in given.larger if set(clique) < set(columns)]
-        return [(tuple(columns.index(i) for i in one), given.larger[one]) for one in sorted(inside, key=len)]
+        inside = sorted((clique for clique in given.larger if set(clique) < set(columns)), key=len)
+        return [
+            (tuple(columns.index(i) for i in clique), merged(given.larger[clique], clique, classes))
+            for clique in inside
+        ]
 
     # The pairs ---
 
@@ -135,7 +150,7 @@ class Model:
     def _with_larger(self, given: Tables) -> Tables:
         larger = dict(given.larger)
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
-            expected = self._largest_entropy(Tables(given.singles, larger), clique, FIT)
+            expected = self._largest_entropy(Tables(given.singles, larger), clique)
             self._believe([clique], {clique: expected})
             possible = nearest(self.beliefs[clique].mean, self.total) + POSSIBLE
             larger[clique] = raked(possible, self._margins(Tables(given.singles, larger), clique), AGAIN)
@@ -143,12 +158,12 @@ class Model:
 
     # Errors ---
 
-    def replicate(self, columns: Clique, noise: np.random.Generator) -> Reals:
+    def replicate(self, columns: Clique, noise: np.random.Generator, classes: Classes = NO_CLASSES) -> Reals:
         """The table of some columns as it might be: drawn from what is believed of those inside it."""
         errors, published = self.squares.errors(columns, noise), self.tables
         singles = {i: np.maximum(self.singles[i] + errors.table((i,)), 0.0) for i in columns}
         if len(columns) == 1:
-            return singles[columns[0]]
+            return merged(singles[columns[0]], columns, classes)
         drawn: dict[Clique, Reals] = {}
         for clique in sorted((one for one in published.larger if set(one) <= set(columns)), key=len):
             table, belief = published.larger[clique], self.beliefs.get(clique)
@@ -160,7 +175,7 @@ class Model:
                 drawn[clique] = self._to_singles(table, [singles[i] for i in clique])
             else:
                 drawn[clique] = raked(table, self._margins(Tables((), drawn), clique), AGAIN)
-        return self._of(Tables((), drawn), columns)
+        return self._of(Tables((), drawn), columns, classes)
 
     def beyond(self, columns: int) -> float:
         """Relative variance of cells of three columns and more around what their pairs make of them.
@@ -170,6 +185,14 @@ class Model:
         """
         steep = float(self.prior.moments[1]) if self.tables.larger else 0.0
         return BEYOND * steep * comb(columns, 3)
+
+
+def merged(table: Reals, columns: Clique, classes: Classes) -> Reals:
+    """A table whose values are summed up by class: ``classes`` has for a column 1 where a value (row) is of a class."""
+    for axis, column in enumerate(columns):
+        if column in classes:
+            table = np.moveaxis(np.tensordot(table, classes[column], axes=(axis, 0)), -1, axis)
+    return table
 
 
 def strongest(pairs: Mapping[Clique, Reals], columns: int) -> list[set[int]]:

@@ -70,6 +70,8 @@ def read(cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Se
     cells = [prod(shape) for shape in shapes]
     if sum(cells) != len(marginals) or sum(cells) > MOST_CELLS:
         raise ValueError(f"{len(marginals):,} cells are published, the cliques have {sum(cells):,}")
+    if any(marginals[name].null_count for name, _ in COLUMNS[MARGINALS]):
+        raise ValueError("a count is missing")
     edges = np.cumsum([0, *cells])
     clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name, _ in COLUMNS[MARGINALS])
     whose = np.repeat(np.arange(len(cells)), cells)

@@ -24,9 +24,10 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.contingency.diffpart import tree as trees
 from privsql.mechanisms.contingency.diffpart.model import estimator, imputed
 from privsql.mechanisms.contingency.diffpart.paths import violations
-from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped, stated
+from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped
 from privsql.mechanisms.contingency.diffpart.tree import Cells, Tree, partition, positions, shares
 from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.contingency.taxonomies import stated
 from privsql.noise import seed_key
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
@@ -41,7 +42,7 @@ Record = tuple[int, ...]
 
 
 def asked(epsilon: object = 1, **options: Any) -> Contingency:
-    return Contingency(epsilon=epsilon, domains={}, **options)
+    return Contingency(algorithm="diffpart", epsilon=epsilon, domains={}, **options)
 
 
 def joined(*parents: Sequence[int]) -> Taxonomy:
@@ -428,7 +429,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     refused(run("publish", path, "--replace"), 3, "epsilon 1", "0.5 is left", "1.5")
 
 
-DOMAINS = 'kind = "contingency"\nepsilon = 1\n[mechanism.domains]\n'
+DOMAINS = 'kind = "contingency"\nalgorithm = "diffpart"\nepsilon = 1\n[mechanism.domains]\n'
 
 
 @pytest.mark.slow

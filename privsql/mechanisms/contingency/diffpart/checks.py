@@ -12,13 +12,13 @@ from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, column, fill, table, temp
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contingency.diffpart import domains
 from privsql.mechanisms.contingency.diffpart.model import estimator
 from privsql.mechanisms.contingency.diffpart.paths import violations
 from privsql.mechanisms.contingency.diffpart.tables import read_taxonomy, read_tree, taxonomy_table
 from privsql.mechanisms.contingency.diffpart.taxonomy import grouped
 from privsql.mechanisms.contingency.diffpart.tree import positions
-from privsql.mechanisms.contingency.parameters import Contingency, Facts
+from privsql.mechanisms.contingency.parameters import Contingency, TreeFacts
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
 from privsql.model.checks import Check, Promised, differ, in_order, tally
@@ -41,7 +41,7 @@ SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 
 def read(manifest: Manifest) -> Contingency:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    found = stated(manifest, Facts, Contingency, "tree")
+    found = stated(manifest, TreeFacts, Contingency, "tree")
     names = {fold(field.name) for field in manifest.sensitive}
     if not names or manifest.roles.hold_sets or manifest.quasi_identifiers or names != set(map(fold, found.domains)):
         raise UsageError("its manifest states other columns than those of its domains")

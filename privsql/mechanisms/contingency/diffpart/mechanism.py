@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
@@ -14,11 +15,12 @@ from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contingency.diffpart.answers import Answers
 from privsql.mechanisms.contingency.diffpart.checks import SQL, bounds, checks, read, source_checks
+from privsql.mechanisms.contingency.diffpart.domains import cells
+from privsql.mechanisms.contingency.diffpart.domains import read as read_domains
 from privsql.mechanisms.contingency.diffpart.model import estimator, imputed
 from privsql.mechanisms.contingency.diffpart.tables import tables, taxonomy_table, tree_table, view
 from privsql.mechanisms.contingency.diffpart.tree import partition, positions, shares
-from privsql.mechanisms.contingency.domains import cells
-from privsql.mechanisms.contingency.domains import read as read_domains
+from privsql.mechanisms.contingency.domains import not_covered
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
@@ -30,9 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
+    from privsql.mechanisms.contingency.diffpart.domains import Domains
     from privsql.mechanisms.contingency.diffpart.model import StandIns
     from privsql.mechanisms.contingency.diffpart.tree import Tree
-    from privsql.mechanisms.contingency.domains import Domains
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.records import Records
@@ -54,14 +56,19 @@ def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
         "expansions": int(height.sum()),
         "first_choice": text(first.choice),
         "first_budget": text(first.inner),
-        "not_covered": _not_covered(source, asked),
+        "not_covered": not_covered(source, asked),
     }
 
 
 def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the values that occur as the domains."""
     return Proposal(
-        {"kind": "contingency", "epsilon": "1", "domains": {one.name: "data" for one in source.columns}},
+        {
+            "kind": "contingency",
+            "algorithm": "diffpart",
+            "epsilon": "1",
+            "domains": {one.name: "data" for one in source.columns},
+        },
         (RECORD, "Better than 'data' are public lists of values: those that occur are not protected."),
     )
 
@@ -85,15 +92,9 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "imputed": len(stand_ins.row),
         "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
         **stated,
-        "not_covered": _not_covered(source, asked),
+        "not_covered": not_covered(source, asked),
         **made_with(noise),
     }
-
-
-def _not_covered(source: Records, asked: Contingency) -> list[str]:
-    """Columns whose values are those that occur, which the guarantee does not cover."""
-    stated = {field.name: asked.domain(field.name) for field in source.roles.sensitive}
-    return [name for name, values in stated.items() if values is None or values.data]
 
 
 def _write_cells(
@@ -118,7 +119,7 @@ def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Arra
     taxonomy = domains.taxonomy
     first = [int(taxonomy.values(number)[0]) for number in range(len(names))]
     return {
-        name: one.values.take(pa.array(nodes[:, number] - first[number]))
+        name: pc.take(one.values, pa.array(nodes[:, number] - first[number]))
         for number, (name, one) in enumerate(zip(names, domains.columns, strict=True))
     }
 

@@ -1,0 +1,147 @@
+"""Differentially private marginals of a table as a mechanism (``contract``)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from privsql.attacks.suite import Suite
+from privsql.dpnoise import noise_for
+from privsql.exact import text
+from privsql.mechanisms import alternatives
+from privsql.mechanisms.contingency.domains import coded, not_covered, read
+from privsql.mechanisms.contingency.marginals.answers import Answers
+from privsql.mechanisms.contingency.marginals.checks import (
+    SQL,
+    bounds,
+    checks,
+    estimated,
+    facts,
+    source_checks,
+)
+from privsql.mechanisms.contingency.marginals.checks import read as read_manifest
+from privsql.mechanisms.contingency.marginals.cliques import NOISE, Due, Rule
+from privsql.mechanisms.contingency.marginals.measuring import measure
+from privsql.mechanisms.contingency.marginals.proposal import propose
+from privsql.mechanisms.contingency.marginals.rows import distance, rows
+from privsql.mechanisms.contingency.marginals.tables import (
+    DOMAINS,
+    ROWS,
+    domains_table,
+    tables,
+    view,
+    write_rows,
+)
+from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.contingency.questions import evaluate
+from privsql.mechanisms.contract import Budget, Categories, Mechanism
+from privsql.mechanisms.noisytables.checks import ADVERSARY
+from privsql.mechanisms.noisytables.model import Model
+from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS
+from privsql.mechanisms.noisytables.tables import publish as publish_tables
+from privsql.mechanisms.private import figure, made_with, promise, write
+from privsql.model.checks import nothing_longer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.contingency.domains import Column
+    from privsql.model.records import Records
+    from privsql.noise import Key
+
+
+def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
+    """What is known without looking at the records: tables, cells and budgets."""
+    columns = read(db, source, asked)
+    coded(db, source, columns)
+    rule = _rule(columns, asked)
+    fixed = rule.fixed()
+    return {
+        "epsilon": text(asked.epsilon),
+        "values": sum(rule.sizes),
+        "columns": len(rule.sizes),
+        "workload": len(rule.workload),
+        "pairs": len(rule.pairs),
+        "cells": sum(map(rule.cells, [*(clique for clique, _, _ in fixed), *rule.pairs])),
+        "columns_budget": text(_spent(fixed, 1)),
+        "workload_budget": text(_spent(fixed, 2)),
+        "not_covered": not_covered(source, asked),
+    }
+
+
+def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dict[str, Any]:
+    """Make the tables of a release in database ``release``; returns the facts."""
+    noise = noise_for(key)
+    columns = read(db, source, asked)
+    rule = _rule(columns, asked)
+    measured = measure(*coded(db, source, columns), rule, noise)
+    model = Model(measured, rule.sizes)
+    made = rows(model, key.stream("marginals", text(asked.epsilon)))
+    publish_tables(db, measured, rule.names)
+    write(db, DOMAINS, domains_table(columns))
+    write_rows(db, source.roles.sensitive, columns, made)
+    return {
+        **facts(rule, measured),
+        "synthetic": len(made[1]),
+        "distance": round(distance(model, *made), 6),
+        "estimated_records": estimated(model),
+        "not_covered": not_covered(source, asked),
+        **made_with(noise),
+    }
+
+
+def _spent(fixed: Sequence[Due], columns: int) -> Fraction:
+    """What tables of one column, or of more, spend together."""
+    return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
+
+
+def _rule(columns: Sequence[Column], asked: Contingency) -> Rule:
+    return Rule(asked, tuple(one.field.name for one in columns), tuple(map(len, columns)))
+
+
+def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a plan or a release says of itself."""
+    leak = ", ".join(facts["not_covered"])
+    covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
+    shown = [("values", f"{facts['values']:,}, {covered}")]
+    if "cliques" not in facts:
+        asked = f"{facts['columns']} columns for {facts['columns_budget']}, {facts['pairs']} pairs of them"
+        more = f", {facts['workload']} declared for {facts['workload_budget']}" if facts["workload"] else ""
+        rule = f"pairs are chosen where their noise is above {text(NOISE)} of the records"
+        return [*shown, ("tables", f"{asked}{more}; {facts['cells']:,} cells"), ("rule", rule)]
+    chosen = f", {facts['chosen']} of them chosen" if facts["chosen"] else ""
+    made = f"{facts['cliques']:,} of {facts['cells']:,} cells{chosen}"
+    synthetic = f"{facts['synthetic']:,} synthetic ones, {facts['distance']:.2%} from the tables of two columns"
+    return [*shown, ("tables", made), ("rows", synthetic), figure(facts)]
+
+
+MECHANISM = Mechanism(
+    parameters=Contingency,
+    shape=Categories(lambda asked: asked.domains),
+    composition=Budget(lambda asked: asked.epsilon),
+    sql=SQL,
+    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["weight"])},
+    relations=(CLIQUES, MARGINALS, DOMAINS, ROWS),
+    read=read_manifest,
+    plan=plan,
+    algorithms=alternatives.none(
+        "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
+    ),
+    publish=publish,
+    tables=tables,
+    view=view,
+    checks=checks,
+    long_checks=nothing_longer,
+    measured=lambda _db, _manifest: {},
+    bounds=bounds,
+    source_checks=source_checks,
+    answers=Answers,
+    evaluate=evaluate,
+    adversaries=Suite(scene=None, adversaries=(ADVERSARY,), combining=(), quick=None),
+    promise=promise,
+    advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
+    propose=propose,
+    warnings=lambda _facts: [],
+    figures=figures,
+)

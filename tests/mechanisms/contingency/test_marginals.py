@@ -1,0 +1,409 @@
+"""Marginals: the public rule, the private part by enumeration, and releases from the command line."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from collections import defaultdict
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from mechanisms.contingency.test_contingency import Choosing
+from privsql.mechanisms.contingency.marginals.cliques import Rounds, Rule
+from privsql.mechanisms.contingency.marginals.measuring import measure
+from privsql.mechanisms.contingency.marginals.rows import distance, rows
+from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.noisytables.measured import Measured, cube_root
+from privsql.mechanisms.noisytables.model import Model
+from support.commands import manifest, refused, run, specification, succeeded, write
+from support.enumeration import worst_ratio
+from support.loops import each
+from support.tampering import stating, with_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAMES = ("sex", "job", "region")
+
+
+def rule(sizes: Sequence[int], names: Sequence[str] = NAMES, **asked: Any) -> Rule:
+    names = tuple(names[: len(sizes)])
+    request = Contingency.model_validate({"epsilon": "1", "domains": dict.fromkeys(names, "data")} | asked)
+    return Rule(request, names, tuple(sizes))
+
+
+def alone(of: Rule, records: int) -> list[Measured]:
+    """What is measured first, of so many records that all have the first value."""
+    found = []
+    for clique, epsilon, _ in of.fixed():
+        counts = np.zeros([of.sizes[i] for i in clique], dtype=np.int64)
+        counts[(0,) * len(clique)] = records
+        found.append(Measured(clique, epsilon, counts))
+    return found
+
+
+# The rule -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tenth_for_the_columns_and_the_rest_by_cube_roots() -> None:
+    of = rule((2, 4, 2))
+    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed()] == [((i,), Fraction(1, 30)) for i in range(3)]
+    rest = of.rest(alone(of, 10_000))
+    roots = {(0, 1): 2000, (0, 2): 1587, (1, 2): 2000}
+    assert roots == {clique: cube_root(of.cells(clique)) for clique in of.pairs}
+    assert rest == [(clique, Fraction(9, 10) * root / 5587, None) for clique, root in roots.items()]
+
+
+def test_a_workload_takes_seven_tenths_of_the_rest() -> None:
+    of = rule((2, 4, 3), workload=[["region", "sex", "job"], ["job", "Sex"]])
+    assert of.workload == [(0, 1), (0, 1, 2)]
+    assert sum(epsilon for clique, epsilon, _ in of.fixed() if len(clique) > 1) == Fraction(9, 10) * Fraction(7, 10)
+    rest = of.rest(alone(of, 10**6))
+    assert isinstance(rest, list)
+    assert [clique for clique, _, _ in rest] == [(0, 2), (1, 2)]
+    assert sum(epsilon for _, epsilon, _ in [*of.fixed(), *rest]) == 1
+
+
+def test_one_column_gets_everything() -> None:
+    of = rule((7,))
+    assert of.fixed() == [((0,), Fraction(1), None)]
+    assert of.rest(alone(of, 10)) == []
+
+
+@pytest.mark.parametrize(("records", "rounds"), [(10**6, None), (20_000, None), (4000, 5), (1000, 3), (10, 1)])
+def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, rounds: int | None) -> None:
+    names = tuple("abcdefgh")
+    of = rule((16, 2, 14, 5, 9, 9, 50, 11), names)
+    rest = of.rest(alone(of, records))
+    assert (rest.number if isinstance(rest, Rounds) else None) == rounds
+    forced = rule(of.sizes, names, pairs="all").rest(alone(of, records))
+    assert isinstance(forced, list)
+
+
+def test_rounds_spend_what_is_left() -> None:
+    of = rule((4, 4, 4), pairs="chosen")
+    rest = of.rest(alone(of, 10_000))
+    assert isinstance(rest, Rounds)
+    assert rest.number * (rest.choosing + rest.measuring) == Fraction(9, 10)
+    assert rest.choosing / rest.measuring == Fraction(15, 85)
+
+
+def test_forty_columns_are_measured_as_far_as_the_cells_allow() -> None:
+    names = [f"c{i}" for i in range(40)]
+    of = rule([30] * 40, names, max_cells=100_000)
+    rest = of.rest(alone(of, 10**9))
+    assert isinstance(rest, Rounds)
+    assert rest.number * 900 <= 100_000
+    with pytest.raises(Exception, match="max_cells"):
+        rule([30] * 40, names, max_cells=1000).fixed()
+    with pytest.raises(Exception, match="max_cells"):
+        rule([30] * 40, names, max_cells=1300).rest(alone(of, 10**9))
+
+
+# The private part -----------------------------------------------------------------------------------------------------
+
+SIZES = (2, 2, 1)
+RECORDS = list(itertools.product(*map(range, SIZES)))
+
+
+class Halved(Choosing):
+    """Choices between scores that may go either way: half the exponent."""
+
+    half = 2
+
+    def best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        return super().best(scores, epsilon if monotonic else epsilon / self.half)
+
+
+class Careless(Halved):
+    careless = 100
+
+
+def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any) -> dict[Any, float]:
+    """Exact distribution of all that is published."""
+    of, made, found = rule(SIZES, **asked), noise(1), defaultdict(float)
+    codes = np.array(records, dtype=np.int64).reshape(-1, 3)
+
+    def program() -> Any:
+        tables = measure(codes, np.ones(len(codes), dtype=np.int64), of, made)
+        return tuple((one.columns, tuple(one.counts.reshape(-1).tolist())) for one in tables)
+
+    for result, chance in made.runs(program):
+        found[result] += chance
+    assert math.isclose(sum(found.values()), 1)
+    return found
+
+
+@pytest.mark.slow
+@each("asked", [{"pairs": "chosen"}])
+def test_no_output_is_more_likely_than_e_to_the_epsilon(asked: dict[str, Any]) -> None:
+    worst = 0.0
+    for one in ((), (RECORDS[0], RECORDS[3])):
+        law = law_of(one, Halved, epsilon="2", **asked)
+        for added in (RECORDS[0], RECORDS[1]):
+            worst = max(worst, worst_ratio(law, law_of((*one, added), Halved, epsilon="2", **asked)))
+    assert math.exp(1) < worst <= math.exp(2) * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
+    one = (RECORDS[0], RECORDS[3])
+    law = law_of(one, Careless, epsilon="2", pairs="chosen")
+    laws = [law_of((*one, added), Careless, epsilon="2", pairs="chosen") for added in RECORDS]
+    assert max(worst_ratio(law, other) for other in laws) > math.exp(2)
+
+
+def test_what_chooses_looks_at_tables_alone() -> None:
+    """The pair that depends most is chosen first."""
+    draw = np.random.default_rng(1)
+    first, third = draw.integers(0, 4, 9000), draw.integers(0, 4, 9000)
+    codes = np.stack([first, (first + (draw.random(9000) < 0.1)) % 4, third], axis=1)
+
+    class Best:
+        origin = "seed"
+
+        def noisy(self, counts: Any, _: Fraction) -> Any:
+            return counts
+
+        def best(self, scores: Any, _: Fraction, *, monotonic: bool) -> int:
+            assert not monotonic
+            return int(np.argmax(scores))
+
+    noise: Any = Best()
+    tables = measure(codes, np.ones(9000, dtype=np.int64), rule((4, 4, 4), pairs="chosen"), noise)
+    assert tables[3].columns == (0, 1)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_fit_the_tables() -> None:
+    draw = np.random.default_rng(2)
+    first = draw.integers(0, 4, 20_000)
+    codes = np.stack([first, (first + draw.integers(0, 2, 20_000)) % 4, draw.integers(0, 3, 20_000)], axis=1)
+    of = rule((4, 4, 3))
+    noise: Any = Exactly()
+    model = Model(measure(codes, np.ones(20_000, dtype=np.int64), of, noise), of.sizes)
+    made, weights = rows(model, draw)
+    assert weights.sum() == pytest.approx(20_000)
+    assert distance(model, made, weights) < 0.01
+    assert distance(model, made[:5], weights[:5]) > 0.3
+    assert np.array_equal(np.unique(made, axis=0), made)
+
+
+class Exactly:
+    origin = "seed"
+
+    def noisy(self, counts: Any, _: Fraction) -> Any:
+        return counts
+
+
+# From the command line ------------------------------------------------------------------------------------------------
+
+PEOPLE = (
+    "SELECT CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex, CAST(15 + i * 7 % 60 AS INTEGER) AS age, "
+    "CAST((i * i) % 11 AS INTEGER) AS job, 1000.0 * (i % 37) AS income FROM range(12000) t(i)"
+)
+ASKED = (
+    'kind = "contingency"\nepsilon = 2\nworkload = [["sex", "age", "job"]]\n[mechanism.domains]\nsex = ["F", "M"]\n'
+    "age = { bins = { from = 15, to = 75, by = 5 } }\njob = { query = 'SELECT i FROM range(11) t(i)' }\n"
+    "income = { bins = [0, 10000, 20000, 50000] }"
+)
+COLUMNS = 'categories = ["sex", "age", "job", "income"]'
+
+
+def spec(folder: Path, mechanism: str = ASKED, columns: str = COLUMNS) -> Path:
+    given = {"source": 'file = "people.parquet"', "release": 'name = "people"\nto = "people.duckdb"'}
+    return specification(folder, columns=columns, mechanism=mechanism, **given)
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("marginals")
+    write(folder / "people.parquet", PEOPLE)
+    succeeded("publish", spec(folder), "--seed", 5)
+    return folder
+
+
+def asked(folder: Path, sql: str, *flags: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = succeeded("query", folder / "people.duckdb", sql, "--json", *flags).json["rows"]
+    return found
+
+
+def true(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    return duckdb.sql(sql.replace("FROM people", f"FROM '{folder}/people.parquet'")).fetchall()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "TRUE", "sex = 'F'", "sex = 'F' AND job = 4", "age BETWEEN 30 AND 39",
+        "age >= 30 AND age < 45 AND job IN (1, 4, 5)", "sex = 'F' OR job = 4",
+        "age < 30 AND sex = 'M' AND job < 6", "income < 20000", "income >= 10000 AND sex = 'M'",
+        "NOT (sex = 'F' AND job = 4)", "age // 10 = 4",
+        "job % 2 = 0 AND income < 10000 AND age < 40 AND sex = 'M'",
+    ],
+)  # fmt: skip
+def test_counts_are_near_the_truth(people: Path, condition: str) -> None:
+    """One release of a fixed seed: every answer within six standard errors, and these a small part of the records."""
+    sql = f"SELECT COUNT(*) FROM people WHERE {condition}"
+    ((expected,),) = true(people, sql)
+    (row,) = asked(people, sql)
+    assert abs(row["estimate"] - expected) <= 6 * row["std_error"]
+    assert 0 < row["std_error"] < 400
+    assert row["low"] <= row["estimate"] <= row["high"]
+
+
+def test_groups_add_up_and_are_all_there(people: Path) -> None:
+    sql = "SELECT job, sex, COUNT(*) FROM people WHERE age < 45 GROUP BY job, sex"
+    rows_ = asked(people, sql)
+    assert len(rows_) == 22
+    (whole,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 45")
+    assert sum(row["estimate"] for row in rows_) == pytest.approx(whole["estimate"], rel=0.01)
+    (single,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 45 AND job = 4 AND sex = 'F'")
+    (of_group,) = [row["estimate"] for row in rows_ if (row["job"], row["sex"]) == (4, "F")]
+    assert single["estimate"] == pytest.approx(of_group)
+    bands = asked(people, "SELECT age // 5 * 5 AS band, COUNT(*) FROM people GROUP BY 1 ORDER BY 1")
+    assert [row["band"] for row in bands] == list(range(15, 75, 5))
+
+
+def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(people: Path) -> None:
+    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 32")
+    (below,), (above,) = (asked(people, f"SELECT COUNT(*) FROM people WHERE age < {end}") for end in (30, 35))
+    assert (row["std_error"], row["low"], row["high"]) == (None, below["low"], above["high"])
+    assert below["estimate"] < row["estimate"] < above["estimate"]
+    ((expected,),) = true(people, "SELECT COUNT(*) FROM people WHERE income < 15000")
+    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE income < 15000")
+    assert row["low"] <= expected <= row["high"]
+
+
+def test_least_squares_alone_are_the_baseline(people: Path) -> None:
+    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4", "--estimator", "baseline")
+    assert row["std_error"] > 0
+    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE income < 20000 AND sex = 'F' AND job = 4 AND age < 30",
+                   "--estimator", "baseline")  # fmt: skip
+    assert (row["std_error"], row["low"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT COUNT(*) FROM people WHERE income = 3000", ["income", "bins", "range"]),
+        ("SELECT income, COUNT(*) FROM people GROUP BY income", ["income", "bins"]),
+        ("SELECT COUNT(*) FROM people WHERE income IN (1, 2)", ["income", "bins"]),
+        ("SELECT COUNT(*) FROM people WHERE shoe = 44", ["shoe"]),
+        ("SELECT SUM(age) FROM people", ["quasi-identifiers"]),
+    ],
+)
+def test_what_is_not_told_is_refused_by_name(people: Path, query: str, words: list[str]) -> None:
+    refused(run("query", people / "people.duckdb", query), 2, *words)
+
+
+def test_it_verifies_with_and_without_its_source(people: Path) -> None:
+    release, path = people / "people.duckdb", people / "spec.toml"
+    assert succeeded("verify", release, "--json").json["ok"]
+    assert succeeded("verify", release, "--source", path, "--json").json["ok"]
+    stated = manifest(release)
+    assert (stated["algorithm"], stated["records"], stated["facts"]["not_covered"]) == ("marginals", None, [])
+    assert succeeded("attack", release, "--json").json["measured"] == 1
+    assert "synthetic" in succeeded("inspect", release).out
+
+
+def test_the_view_weighs_what_the_release_answers(people: Path) -> None:
+    with duckdb.connect(str(people / "people.duckdb"), read_only=True) as db:
+        ((weight,),) = db.sql("SELECT sum(weight) FROM people WHERE sex = 'F' AND job = 4").fetchall()
+    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")
+    assert weight == pytest.approx(row["estimate"], rel=0.05)
+
+
+DAMAGE: dict[str, tuple[str, Any]] = {
+    "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),
+    "a budget": ("spend epsilon", "UPDATE privsql_cliques SET epsilon = '1' WHERE clique = 1"),
+    "two budgets": ("public rule", "UPDATE privsql_cliques SET epsilon = 0.04 + 0.02 * clique WHERE clique < 2"),
+    "a choice that was none": ("", "UPDATE privsql_cliques SET choice = '0.1' WHERE clique = 5"),
+    "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
+    "a count": ("", "UPDATE privsql_marginals SET count = count + 500 WHERE clique = 0 AND cell = 0"),
+    "a lost cell": ("", "DELETE FROM privsql_marginals WHERE clique = 4 AND cell = 3"),
+    "a cell more": ("", "INSERT INTO privsql_marginals VALUES (9, 99999, 1)"),
+    "a count that is NULL": ("", "UPDATE privsql_marginals SET count = NULL WHERE cell = 1"),
+    "a value of no domain": ("domains", "UPDATE privsql_domains SET value = 'X' WHERE value = 'F'"),
+    "another bin": ("domains", "UPDATE privsql_domains SET value = '16.5' WHERE value = '16'"),
+    "a weight": ("rows fit", "UPDATE privsql_rows SET weight = weight + 100 WHERE job = 4"),
+    "a row's value": ("rows fit", "UPDATE privsql_rows SET sex = CASE sex WHEN 'F' THEN 'M' ELSE 'F' END"),
+    "a row of no domain": ("rows fit", "UPDATE privsql_rows SET job = 99 WHERE job = 10"),
+    "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE privsql_rows AS FROM privsql_rows ORDER BY job"),
+    "another noise": ("facts", with_facts(noise="opendp")),
+    "a number of records": ("facts", with_facts(estimated_records=5000.0)),
+    "a distance": ("rows fit", with_facts(distance=0.5)),
+    "a version of OpenDP": ("OpenDP", with_facts(opendp="99.1")),
+    "a fact of another kind": ("valid marginals", with_facts(cells="many")),
+    "another algorithm": ("", stating("algorithm", lambda _: "diffpart")),
+    "an algorithm that is none": ("", stating("algorithm", lambda _: "magic")),
+    "no cliques": ("", "DELETE FROM privsql_cliques"),
+    "a budget that is no number": ("", "UPDATE privsql_cliques SET epsilon = 'plenty' WHERE clique = 1"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@each("what", DAMAGE, few=4)
+def test_damage_is_found(people: Path, tmp_path: Path, what: str) -> None:
+    words, change = DAMAGE[what]
+    release = Path(shutil.copy(people / "people.duckdb", tmp_path))
+    with duckdb.connect(str(release)) as db:
+        change(db) if callable(change) else db.execute(change)
+    done = run("verify", release, "--json")
+    assert done.crash is None, repr(done.crash)
+    assert done.code in {1, 4}
+    failed = [check for check in done.json["checks"] if not check["ok"]] if done.code == 1 else [done.err]
+    assert failed
+    assert words in str(failed)
+    for arguments in (["inspect", release], ["query", release, "SELECT COUNT(*) FROM people"]):
+        assert run(*arguments).crash is None, (what, arguments[0])
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (ASKED.replace("by = 5", "by = 0"), ["bins", "0"]),
+        (ASKED.replace("to = 75", "to = 60"), ["age", "not in its bins", "60"]),
+        (ASKED.replace("[0, 10000, 20000, 50000]", "[0, 20000, 10000]"), ["bins", "above the one before"]),
+        (ASKED.replace('["F", "M"]', "{ bins = [0, 1] }"), ["sex", "numbers", "VARCHAR"]),
+        (ASKED.replace('["sex", "age", "job"]', '["sex", "height"]'), ["workload", "height"]),
+        (ASKED.replace('["sex", "age", "job"]', '["sex", "Sex"]'), ["workload", "different"]),
+        (ASKED.replace("epsilon = 2", "epsilon = 2\nfan_out = 3"), ["fan_out", "marginals"]),
+        (ASKED.replace("epsilon = 2", "epsilon = 2\nmax_cells = 9"), ["max_cells", "cells"]),
+        (ASKED.replace("workload", 'algorithm = "diffpart"\nworkload'), ["workload", "diffpart"]),
+        (ASKED.replace('workload = [["sex", "age", "job"]]', 'algorithm = "diffpart"'), ["bins", "diffpart"]),
+    ],
+)
+def test_a_wrong_specification_is_refused_in_one_line(
+    people: Path, tmp_path: Path, mechanism: str, words: list[str]
+) -> None:
+    shutil.copy(people / "people.parquet", tmp_path)
+    refused(run("plan", spec(tmp_path, mechanism)), 2, *words)
+
+
+def test_init_marks_bins_that_are_the_datas(people: Path, tmp_path: Path) -> None:
+    write(tmp_path / "wages.parquet", "SELECT i % 3 AS shift, 20000 + 137 * (i % 500) AS wage FROM range(4000) t(i)")
+    toml = succeeded("init", tmp_path / "wages.parquet", "--kind", "contingency").out
+    assert "data = true" in toml
+    assert "not protected" in toml
+    (tmp_path / "wages.toml").write_text(toml, encoding="utf-8")
+    shown = succeeded("publish", tmp_path / "wages.toml", "--to", tmp_path / "wages.duckdb", "--json").json
+    assert set(shown["not_covered"]) == {"shift", "wage"}
+    assert succeeded("verify", tmp_path / "wages.duckdb", "--source", tmp_path / "wages.toml", "--json").json["ok"]
+
+
+@pytest.mark.slow
+def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write(tmp_path / "people.parquet", f"{PEOPLE} LIMIT {number}")
+        succeeded("publish", spec(tmp_path), "--replace", "--seed", 1)
+        assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
+        assert asked(tmp_path, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")[0]["low"] == 0
