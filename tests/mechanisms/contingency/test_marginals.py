@@ -404,6 +404,7 @@ def test_init_marks_bins_that_are_the_datas(people: Path, tmp_path: Path) -> Non
 def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
     for number in (0, 1):
         write(tmp_path / "people.parquet", f"{PEOPLE} LIMIT {number}")
-        succeeded("publish", spec(tmp_path), "--replace", "--seed", 1)
+        refused(run("publish", spec(tmp_path), "--replace", "--seed", 1), 3, "noise", "--allow-empty")
+        succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--allow-empty")
         assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
         assert asked(tmp_path, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")[0]["low"] == 0

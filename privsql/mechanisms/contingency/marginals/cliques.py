@@ -110,6 +110,11 @@ class Rule:
         number = min(number, len(fitting))
         return Rounds(fitting, number, left / number * CHOOSING, left / number * (1 - CHOOSING))
 
+    def noise(self, fixed: Sequence[Measured]) -> Fraction:
+        """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
+        parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
+        return sum(parts, start=Fraction(0)) / len(parts) / self.total(fixed)
+
     def total(self, fixed: Sequence[Measured]) -> Fraction:
         """The noisy number of records: the mean of what the columns sum up to, at least 1."""
         sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]

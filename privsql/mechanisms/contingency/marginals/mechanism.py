@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
+from privsql.errors import InfeasibleError
 from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contingency.domains import coded, not_covered, read
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.domains import Column
+    from privsql.mechanisms.noisytables.measured import Measured
     from privsql.model.records import Records
     from privsql.noise import Key
 
@@ -76,6 +78,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
     columns = read(db, source, asked)
     rule = _rule(columns, asked)
     measured = measure(*coded(db, source, columns), rule, noise)
+    _tell_something(rule, measured)
     model = Model(measured, rule.sizes)
     made = rows(model, key.stream("marginals", text(asked.epsilon)))
     publish_tables(db, measured, rule.names)
@@ -89,6 +92,18 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "not_covered": not_covered(source, asked),
         **made_with(noise),
     }
+
+
+def _tell_something(rule: Rule, tables: Sequence[Measured]) -> None:
+    """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted."""
+    noise = rule.noise(tables)
+    if noise > 1 and not rule.asked.allow_empty:
+        raise InfeasibleError(
+            f"the tables would be noise: on average {float(noise):.3g} times as much as there are records (about "
+            f"{float(rule.total(tables)):,.0f}); a larger epsilon, fewer values or wider bins would help, and "
+            f"--allow-empty (allow_empty = true) publishes it all the same; epsilon {text(rule.asked.epsilon)} was "
+            "drawn and is spent"
+        )
 
 
 def _spent(fixed: Sequence[Due], columns: int) -> Fraction:
