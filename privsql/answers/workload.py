@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
 QUERIES, OF_EACH = 1200, 300
+CELLS = 40  # of the tables by as many columns, for every query
 TRIES = 200  # conditions drawn for one that selects enough
 
 
@@ -41,7 +42,8 @@ class Workload:
 
     Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
     ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
-    at most how many of each; None: as many as a first look takes.
+    at most how many of each; None: as many as a first look takes. ``cells``: how many the tables by so many columns may
+    have together; None: ``CELLS`` for each query.
     """
 
     kind: str = "equality"
@@ -51,6 +53,7 @@ class Workload:
     seed: int = 1
     file: Path | None = None
     ways: int = 2
+    cells: int | None = None
 
     @property
     def number(self) -> int:
@@ -61,6 +64,11 @@ class Workload:
     def each(self) -> int:
         """How many there are to be of each class, where there are classes."""
         return OF_EACH if self.queries is None else self.queries
+
+    @property
+    def affordable(self) -> int:
+        """How many cells tables may have together."""
+        return CELLS * self.each if self.cells is None else self.cells
 
     @property
     def noise(self) -> np.random.Generator:

@@ -8,6 +8,7 @@
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
+    python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
     python -m tests.benchmarks start [--runs N]                            how long the command line takes to start
 
@@ -25,7 +26,7 @@ import tempfile
 import time
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import duckdb
 import numpy as np
@@ -47,6 +48,7 @@ from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing
+from tests.benchmarks import private as beside_peers
 from tests.benchmarks import start as starting
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ DATA = Path(os.environ.get("PRIVSQL_DATA", ROOT.parent / "shared" / "data"))
 QI = {"age": 76, "sex": 2, "education": 14, "marital": 5, "race": 9, "work_class": 9, "birthplace": 215}
 REAL = {"acs_occ": "occupation", "acs_edu": "education"}
 app = typer.Typer(help=__doc__, add_completion=False)
-out = Console(width=120)
+out = Console(width=160)
 
 
 def seconds(work: Callable[[], object], runs: int = 3) -> float:
@@ -350,7 +352,7 @@ def item_sets(folder: Path, file: Path, items: str, universe: str) -> Spec:
 
 
 @app.command()
-def setvalued(queries: int = 5_000) -> None:
+def setvalued(queries: int = 1_000) -> None:
     """Error by length of the query on MSNBC; time and memory by records and by items on generated trips."""
     if (DATA / "msnbc.parquet").is_file():
         with tempfile.TemporaryDirectory() as place:
@@ -379,6 +381,24 @@ def setvalued(queries: int = 5_000) -> None:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             rows.append([f"{records:,}", items, took, facts["item_sets"], facts["partitions"], memory])
     show("trips, epsilon 1", ["records", "items", "seconds", "item sets", "parts", "peak memory GiB"], rows)
+
+
+@app.command()
+def dp(
+    only: str = "",
+    epsilon: Annotated[list[float] | None, typer.Option()] = None,
+    minutes: float = 10,
+    queries: int = 1_000,
+) -> None:
+    """Error by class, total variation of tables, coverage, time and memory, at epsilon .1, 1 and 3 if none is given.
+
+    Pure epsilon, one record added or removed. Peers are installed into an environment of their own at first.
+    """
+    for title, columns, rows in beside_peers.runs(DATA, only, epsilon or (0.1, 1, 3), queries, minutes):
+        said = [row[0] for row in rows if len(row) == 1]
+        show(title, columns, [row for row in rows if len(row) > 1])
+        for one in said:
+            out.print(f"skipped: {one}")
 
 
 @app.command()

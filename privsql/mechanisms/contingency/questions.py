@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 TOGETHER = 32  # counts that one statement asks for
 SPREAD = (0.01, 0.5)  # share of the records between the ends of a range
-CELLS = 40  # cells of the tables by as many columns, for every query
 WIDEST = 3  # columns of an equality
 ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the types that have a range
 Group = tuple[Any, ...]
@@ -209,7 +208,7 @@ class Classes:
 
     def _affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Tables in random order up to as many cells as the queries are worth, one at least."""
-        most, cells = CELLS * self._number, 0
+        most, cells = self._given.workload.affordable, 0
         chosen: list[Sequence[int]] = []
         for place in self._draw.permutation(len(every)).tolist():
             cells += prod(len(self._columns[i].values) for i in every[place])
