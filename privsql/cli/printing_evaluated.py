@@ -49,7 +49,7 @@ def _by_class(estimator: str, extra: Mapping[str, Any]) -> None:
             add(made, label, f"{asked:,}", shown, covered(figures), _width(figures))
         made.add_section()
     out().print(made)
-    for one in extra.get("tables", []):
+    for one in (one for one in extra.get("tables", []) if one["tables"]):
         of = f"{one['tables']} of {one['of']}" if one["tables"] < one["of"] else f"all {one['of']}"
         say(
             f"total variation of {of} tables by {one['ways']}: "

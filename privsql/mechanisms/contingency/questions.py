@@ -3,7 +3,7 @@
 ``eq1``, ``eq2``, ``eq3``: as many columns have the values of a random record. ``range``: one or two ordered columns lie
 between two values that hold 1 to 50 % of the records. ``groups``: one column has a random record's value, counted by
 another. And whole tables: the counts by any one, two, .. columns, with their total variation. The release answers the
-SQL that the source is asked.
+SQL that the source is asked; what another estimator than the default one refuses is left out of its figures.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sqlglot import exp
 from privsql.answers.accuracy import Evaluated, Score, by_class, by_questions
 from privsql.answers.workload import count_query, equals, sampled
 from privsql.engine.sqlfiles import DIALECT, column, fill, named, table, temp
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,16 +145,29 @@ class Classes:
             names = list(different)[start : start + TOGETHER]
             sql = _together(given.name, [different[text] for text in names])
             truth |= dict(zip(names, map(float, given.rows(sql)[0]), strict=True))
-            for estimator, known in said.items():
-                answer = given.answer(sql, estimator)
-                known |= {text: one.of(answer.rows[0]) for text, one in zip(names, answer.figures, strict=True)}
+            for estimator in said:
+                said[estimator] |= self._answered({text: different[text] for text in names}, estimator)
             given.report.update(100 * len(truth) / len(different))
         scores = {estimator: Score() for estimator in said}
         for text in texts:
             for estimator, known in said.items():
-                estimate, _, low, high = known[text]
-                scores[estimator].add(truth[text], (estimate, low, high))
+                if text in known:
+                    estimate, _, low, high = known[text]
+                    scores[estimator].add(truth[text], (estimate, low, high))
         return scores
+
+    def _answered(self, conditions: dict[str, exp.Expr], estimator: str) -> dict[str, Any]:
+        """The figures of the counts that an estimator gives."""
+        try:
+            answer = self._given.answer(_together(self._given.name, list(conditions.values())), estimator)
+        except UsageError:
+            if estimator == self._given.answers.estimators[0]:
+                raise
+            texts = list(conditions)
+            halves = (texts[: len(texts) // 2], texts[len(texts) // 2 :]) if len(texts) > 1 else ()
+            parts = (self._answered({text: conditions[text] for text in half}, estimator) for half in halves)
+            return {text: figures for part in parts for text, figures in part.items()}
+        return {text: one.of(answer.rows[0]) for text, one in zip(conditions, answer.figures, strict=True)}
 
     def _grouped(self) -> dict[str, Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""
@@ -197,10 +211,10 @@ class Classes:
         return {
             name: {
                 "ways": ways,
-                "tables": len(chosen),
+                "tables": len(distances[name]),
                 "of": len(every),
-                "total_variation": float(np.mean(distances[name])),
-                "largest": max(distances[name]),
+                "total_variation": float(np.mean(distances[name])) if distances[name] else None,
+                "largest": max(distances[name], default=None),
                 **{"cells" if key == "queries" else key: value for key, value in cells[name].figures(records).items()},
             }
             for name in cells
@@ -218,14 +232,19 @@ class Classes:
         return chosen
 
     def _table(self, columns: Sequence[int], condition: exp.Expr | None) -> dict[str, tuple[Score, float]]:
-        """By estimator the cells of a table, and half of the sum of their errors; of a cell that an answer leaves out
-        it says 0, and no bounds.
+        """By estimator that answers, the cells of a table and half of the sum of their errors; of a cell that an answer
+        leaves out it says 0, and no bounds.
         """
         given = self._given
         sql = count_query(given.name, condition, [column(self._columns[i].field.name) for i in columns])
         truth, found = given.truth(sql), {}
         for estimator in given.answers.estimators:
-            known, score = given.answer(sql, estimator).by_group(), Score()
+            try:
+                known, score = given.answer(sql, estimator).by_group(), Score()
+            except UsageError:
+                if estimator == given.answers.estimators[0]:
+                    raise
+                continue
             for group in dict.fromkeys((*truth, *known)):
                 score.add(truth.get(group, 0.0), known.get(group, (0.0, None, None)))
             apart = np.abs(np.array(score.estimate) - np.array(score.truth)).sum()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -14,6 +15,7 @@ from privsql.answers.workload import Workload
 from privsql.cli.printing_evaluated import evaluated
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options, Silent
+from privsql.errors import UsageError
 from privsql.mechanisms.contingency.questions import Classes, evaluate
 from privsql.source.records import prepared
 from privsql.source.spec import load
@@ -54,7 +56,11 @@ class Biased:
 
 
 class Answers:
-    estimators = ("reconstructed",)
+    estimators: tuple[str, ...] = ("reconstructed",)
+
+
+class Both:
+    estimators = ("reconstructed", "baseline")
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +146,28 @@ def test_a_seed_repeats_its_questions(given: Any) -> None:
     assert asked == first
     evaluate(given(queries=20, seed=2)[0])
     assert asked != first
+
+
+def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -> None:
+    """It refuses whatever is asked of the job; what the default one refuses is an error."""
+    measuring, _ = given(queries=40)
+    refusing = replace(measuring, answers=Both(), answer=partial(_refuse, measuring.answer, "baseline"))
+    found = evaluate(refusing).as_json()
+    asked = {one["class"]: one["queries"] for one in found["reconstructed"]["questions"]}
+    left = {one["class"]: one["queries"] for one in found["baseline"]["questions"]}
+    assert asked["eq1"] > left["eq1"] > 0
+    assert (asked["eq3"], left["eq3"], left["range"]) == (40, 0, 0)
+    assert [one["tables"] for one in found["baseline"]["tables"]] == [2, 1]
+    evaluated(evaluate(refusing))
+    wrong = replace(refusing, answer=partial(_refuse, measuring.answer, "reconstructed"))
+    with pytest.raises(UsageError, match="job"):
+        evaluate(wrong)
+
+
+def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
+    if who == estimator and '"job"' in sql:
+        raise UsageError("not of the job")
+    return answer(sql, estimator)
 
 
 def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
