@@ -82,6 +82,13 @@ def fit(tree: Tree, candidates: Candidates, anywhere: Callable[[Reals], Reals]) 
     return Fit(candidates, frequency, sizes)
 
 
+def fit_of_all(tree: Tree, candidates: Candidates) -> Fit:
+    """The same where every candidate was kept, whatever its count was: nothing is lost, and errors are the noise's."""
+    none = np.zeros(len(tree))
+    sizes = consistent(tree, noise_variance(tree), Remainder(none, none + 1))
+    return Fit(candidates, _kept(candidates, np.maximum(sizes.size, 0)), sizes)
+
+
 def unkept(tree: Tree, candidates: Candidates, frequency: Reals) -> tuple[Reals, Reals]:
     """By row: frequency of the candidates that it did not keep, and of all candidates of its node."""
     of_node = np.add.reduceat(np.append(frequency, 0.0), candidates.starts[:-1])

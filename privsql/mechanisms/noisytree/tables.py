@@ -35,7 +35,7 @@ def tree_table(tree: Tree, own: dict[str, pa.Array], thresholds: Sequence[int | 
             **own,
             "size": pa.array(tree.size, pa.int64(), mask=root),
             "budget": texts(tree.spent, tree.budgets),
-            "scale": pa.array([None, *(scale(tree.budgets[code]) for code in tree.spent[1:].tolist())], pa.float64()),
+            "scale": _by_code(tree.spent, [scale(one) for one in tree.budgets], pa.float64()),
             "threshold": pa.array([None, *thresholds], pa.int64()),
         }
     )
@@ -43,7 +43,12 @@ def tree_table(tree: Tree, own: dict[str, pa.Array], thresholds: Sequence[int | 
 
 def texts(codes: Ints, budgets: Sequence[Fraction]) -> pa.Array:
     """Budgets as fractions; NULL for code -1."""
-    return pa.array([text(budgets[code]) if code >= 0 else None for code in codes.tolist()], pa.string())
+    return _by_code(codes, [text(one) for one in budgets], pa.string())
+
+
+def _by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The value of each code; NULL for -1."""
+    return pa.array(values, kind).take(pa.array(codes, mask=codes < 0))
 
 
 def common(rows: pa.Table, expanded: str) -> dict[str, Any]:

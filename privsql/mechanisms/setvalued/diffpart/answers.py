@@ -71,7 +71,7 @@ class Answers(noisytree.Answers):
     @cached_property
     def fitted(self) -> Estimator:
         """The tree with consistent sizes."""
-        return estimator(self.tree, self.taxonomy)
+        return estimator(self.tree, self.taxonomy, pruning=self.algorithm != "basic")
 
     @cached_property
     def _sets(self) -> tuple[Ints, Holdings]:

@@ -78,7 +78,7 @@ def publish(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[
         tree = count_all(baskets, taxonomy, asked, noise)
     else:
         tree = partition(baskets, taxonomy, asked, noise, draw)
-    fitted = estimator(tree, taxonomy)
+    fitted = estimator(tree, taxonomy, pruning=asked.algorithm != "basic")
     stated = kept.enough(fitted, asked, "item set", "fewer items")
     imputed = impute(tree, taxonomy, fitted.fit, draw)
     _write(db, tree, taxonomy, asked, (fitted.fit.sizes.size, imputed))

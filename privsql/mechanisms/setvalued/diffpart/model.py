@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.diffpart.tree import Tree
 
 
-def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
-    """Sizes and model fitted to a tree."""
+def estimator(tree: Tree, taxonomy: Taxonomy, *, pruning: bool = True) -> Estimator:
+    """Sizes and model fitted to a tree; without ``pruning`` every set is in it, whatever its count was."""
     masks = candidates(tree, taxonomy)
+    if not pruning:
+        return Estimator(tree, pruned.fit_of_all(tree, masks), taxonomy.nodes)
     return Estimator(tree, pruned.fit(tree, masks, partial(_product, masks, taxonomy)), taxonomy.nodes)
 
 
