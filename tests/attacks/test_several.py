@@ -117,7 +117,8 @@ def test_membership_is_bounded_by_epsilon(tmp_path: Path) -> None:
     spec = tmp_path / "baskets.toml"
     spec.write_text(
         '[source]\nfile = "baskets.parquet"\n[columns]\nitems = "goods"\n[release]\nname = "b"\nto = "b.duckdb"\n'
-        '[mechanism]\nkind = "setvalued"\nepsilon = 0.5\nuniverse = ["ale", "bread", "figs"]\nfan_out = 2\n'
+        '[mechanism]\nkind = "setvalued"\nepsilon = 0.5\nuniverse = ["ale", "bread", "figs"]\n'
+        'algorithm = "diffpart"\nfan_out = 2\n'
     )
     succeeded("publish", spec, "--seed", "1")
     found = attacked(tmp_path / "b.duckdb")["membership"]

@@ -59,9 +59,12 @@ SAME = {  # columns and mechanism in TOML, and as flags
     ),
     "setvalued": (
         'items = "goods"',
-        'kind = "setvalued"\nepsilon = 0.5\nuniverse = ["ale", "figs"]\ntau = 3\n[ledger]\nepsilon = 2.5',
-        ["--items", "goods", "--kind", "setvalued", "--epsilon", "0.5", "--universe", '["ale", "figs"]', "--tau", "3",
-         "--ledger-epsilon", "2.5"],
+        (
+            'kind = "setvalued"\nepsilon = 0.5\nuniverse = ["ale", "figs"]\nalgorithm = "diffpart"'
+            "\ntau = 3\n[ledger]\nepsilon = 2.5"
+        ),
+        ["--items", "goods", "--kind", "setvalued", "--epsilon", "0.5", "--universe", '["ale", "figs"]',
+         "--algorithm", "diffpart", "--tau", "3", "--ledger-epsilon", "2.5"],
     ),
     "contingency": (
         'categories = ["sex", "disease"]',

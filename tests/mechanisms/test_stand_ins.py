@@ -118,7 +118,10 @@ def test_both_kinds_warn_in_their_own_words() -> None:
 
 
 SCATTERED = "SELECT [(i * 7919 + j * 104729) % 900 for j in range(1 + i % 3)] AS goods FROM range({n}) t(i)"
-ANY = 'kind = "setvalued"\nepsilon = "1/2"\nuniverse = {{ query = "SELECT i FROM range(900) t(i)" }}\n{more}'
+ANY = (
+    'kind = "setvalued"\nalgorithm = "diffpart"\nepsilon = "1/2"\n'
+    'universe = {{ query = "SELECT i FROM range(900) t(i)" }}\n{more}'
+)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ LISTS = (
     "lambda n: n IS NOT NULL) AS goods FROM range(5800) t(i) UNION ALL SELECT 5800 + i, [] FROM range(200) t(i)"
 ).format(names=", ".join(f"'{name}'" for name in NAMES))
 UNIVERSE = json.dumps(NAMES)
-ASKED = f'kind = "setvalued"\nepsilon = 2\nuniverse = {UNIVERSE}\nfan_out = 4'
+VIEWS = f'kind = "setvalued"\nepsilon = 2\nuniverse = {UNIVERSE}'
+TREE = 'algorithm = "diffpart"\nfan_out = 4'
+ASKED = f"{VIEWS}\n{TREE}"
 
 
 def spec(folder: Path, *, columns: str = 'items = "goods"', mechanism: str = ASKED, **parts: str) -> Path:

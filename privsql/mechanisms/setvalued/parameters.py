@@ -7,13 +7,16 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from privsql.mechanisms import private
 from privsql.mechanisms.noisytree import release
 from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
 from privsql.model.parameters import Epsilon, Parameters, Positive
 from privsql.model.universe import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
-TINY_UNIVERSE = 20  # items for which 'basic' may list every set
+TINY_UNIVERSE = 20  # items of which every set may be counted
+MOST_DECLARED = 1_000  # sets of a workload
+OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
 class Facts(release.Facts):
@@ -26,16 +29,33 @@ class Facts(release.Facts):
     universe_is_public: bool
 
 
+class ViewFacts(private.Facts):
+    """What the manifest of a release of views states.
+
+    ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of
+    synthetic records.
+    """
+
+    items: int = Field(ge=1)
+    measured: int = Field(ge=1, le=TINY_UNIVERSE)
+    tables: int = Field(ge=1)
+    cells: int = Field(ge=1)
+    sets: int = Field(ge=0)
+    estimated_records: float
+    universe_is_public: bool
+
+
 class SetValued(Parameters):
     """Differentially private item sets: adding or removing one record changes no probability by more than e^epsilon.
 
+    ``workload`` belongs to ``views``, which counts the patterns of sets of items; the others to ``diffpart``:
     ``c1`` and ``c2`` set the paper's thresholds sqrt(2)*c1/budget (item sets) and sqrt(2)*c2*height/budget (others).
     Without them thresholds are the least with which few empty sub-partitions pass: in expectation at most ``tau``
     (``tau_sets`` where they are item sets) if each inner node of the taxonomy were expanded once.
     """
 
     kind: Literal["setvalued"] = "setvalued"
-    algorithm: Literal["diffpart", "basic"] = "diffpart"
+    algorithm: Literal["views", "diffpart", "basic"] = "views"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
     universe: Universe = Field(description="The items that there can be: a list, { query = 'SELECT ..' }, or data.")
     fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
@@ -45,6 +65,9 @@ class SetValued(Parameters):
     )
     tau: Positive = Field(default=Fraction(4), description="Empty parts of an expansion that pass, in expectation.")
     tau_sets: Positive = Field(default=Fraction(36), description="The same where they are item sets.")
+    workload: tuple[tuple[str, ...], ...] = Field(
+        default=(), max_length=MOST_DECLARED, description="Sets of items that matter most: [['a', 'b'], ['c']]; public."
+    )
 
     allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
 
@@ -54,6 +77,15 @@ class SetValued(Parameters):
             raise ValueError("c1 and c2 belong together: give both, or neither for the automatic rule")
         if self.algorithm == "basic" and self.c2 is not None:
             raise ValueError("c1 and c2 belong to algorithm = 'diffpart'")
+        if self.algorithm == "views":
+            fields = type(self).model_fields
+            strange = next((name for name in OF_TREES if getattr(self, name) != fields[name].default), None)
+            if strange:
+                raise ValueError(f"{strange} belongs to algorithm = 'diffpart'")
+        elif self.workload:
+            raise ValueError("workload belongs to algorithm = 'views'")
+        if any(not one or len(set(one)) < len(one) for one in self.workload):
+            raise ValueError("workload: a set is empty, or holds an item twice")
         return self
 
 

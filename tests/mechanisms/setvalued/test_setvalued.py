@@ -54,7 +54,7 @@ def baskets(records: Iterable[Iterable[int]]) -> Baskets:
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
-    return SetValued(epsilon=epsilon, universe="data", **options)
+    return SetValued(epsilon=epsilon, universe="data", **({"algorithm": "diffpart"} | options))
 
 
 def sets_of(tree: Tree, taxonomy: Taxonomy) -> dict[int, frozenset[int]]:

@@ -15,7 +15,7 @@ import privsql
 from privsql.releases.ledger.place import default
 from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
 from support.loops import each, rest_slow
-from support.shop import ASKED, LISTS, NAMES, UNIVERSE, spec
+from support.shop import ASKED, LISTS, NAMES, UNIVERSE, VIEWS, spec
 from support.tampering import stating, with_facts
 
 
@@ -118,7 +118,7 @@ def test_a_folder_of_parquet_files(place: Path) -> None:
 
 @pytest.mark.slow
 def test_the_basic_algorithm(place: Path) -> None:
-    basic = ASKED.replace("fan_out = 4", 'algorithm = "basic"')
+    basic = f'{VIEWS}\nalgorithm = "basic"'
     succeeded("publish", spec(place, mechanism=basic), "--replace")
     assert succeeded("verify", place / "shop.duckdb", "--json").json["ok"]
     assert rows(place / "shop.duckdb", "SELECT count(*) FROM itemsets WHERE len(items) > 0") == [(127,)]

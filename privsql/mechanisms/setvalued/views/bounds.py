@@ -1,0 +1,82 @@
+"""Intervals of answers: from the exact error of least squares, or bounds where no table tells all that is asked.
+
+A question over the items A that no table holds together lies, pattern by pattern, between what it is at least and at
+most when the items outside of a view are left open; both are questions over the view's own items, with exact errors.
+The best of these bounds over all views hold together at the stated confidence, each at an equal part of what is left
+of 1 (Bonferroni). Of an item that was not chosen it is known that at most ``beyond`` records have it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+
+from privsql.mechanisms.setvalued.views.patterns import among, transformed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.mechanisms.noisytables.measured import Reals
+    from privsql.mechanisms.setvalued.views.squares import Error, Squares
+
+LAPLACE = 3.0  # excess kurtosis of continuous Laplace noise, the largest but for a grid that is coarse
+
+
+def normal(confidence: float) -> float:
+    """The quantile of the normal distribution that is exceeded on either side with what is left of 1.
+
+    >>> round(normal(0.95), 2)
+    1.96
+    """
+    return -float(ndtri((1 - confidence) / 2))
+
+
+def half_width(error: Error, doubt: float) -> float:
+    """How far an answer may lie from the truth on one side, but for a chance of ``doubt``.
+
+    The normal quantile t with the correction of Cornish and Fisher for the kurtosis, (t^3 - 3t) excess/24, and half a
+    step of the grid on which sums of few whole numbers lie.
+    """
+    if not error.deviation:
+        return 0.0
+    t = -float(ndtri(doubt))
+    return error.deviation * (t + min(error.excess, LAPLACE) * (t**3 - 3 * t) / 24) + error.step / 2
+
+
+def direct(squares: Squares, chosen: Sequence[int], question: Reals, doubt: float) -> tuple[float, float, float] | None:
+    """Standard error, low and high of a question that the tables tell; None for any other.
+
+    ``doubt``: the chance that the truth lies beyond low, and that it lies beyond high.
+    """
+    error = squares.error(chosen, question)
+    if not np.isfinite(error.deviation):
+        return None
+    found, far = answer(squares.value, squares.items, chosen, question), half_width(error, doubt)
+    return error.deviation, max(found - far, 0.0), max(found + far, 0.0)
+
+
+def answer(spectrum: Reals, items: int, chosen: Sequence[int], question: Reals) -> float:
+    """The answer to a question over the patterns of the items at ``chosen`` from a spectrum of parities (2^m,)."""
+    return float(spectrum[among(chosen, items)] @ transformed(question)) / len(question)
+
+
+def between(squares: Squares, chosen: Sequence[int], least: Reals, most: Reals, doubt: float) -> tuple[float, float]:
+    """Bounds of a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
+    parts = dict.fromkeys(tuple(place for place in chosen if place in one.columns) for one in squares.tables)
+    own = [one for one in parts if not any(set(one) < set(other) for other in parts)]
+    low, high = 0.0, np.inf
+    for part in own:
+        axes = tuple(axis for axis, place in enumerate(chosen) if place not in part)
+        shape = (2,) * len(chosen)
+        for question, lower in (
+            (least.reshape(shape).min(axis=axes), True),
+            (most.reshape(shape).max(axis=axes), False),
+        ):
+            found = direct(squares, part, question.reshape(-1), doubt / (2 * len(own)))
+            if found is not None and lower:
+                low = max(low, found[1])
+            elif found is not None:
+                high = min(high, found[2])
+    return low, max(low, high)

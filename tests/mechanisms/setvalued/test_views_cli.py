@@ -1,0 +1,381 @@
+"""Releases of views from the command line: publishing, queries beside the source, what is not known, damage."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import privsql
+from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
+from support.loops import each, rest_slow
+from support.tampering import stating, with_facts
+
+ITEMS = 10
+# 8,000 lists over 10 items: item k is in about every (k+2)nd, and three come together in a fifth of them
+LISTS = (
+    "SELECT list_filter(range({items}), lambda k: (i * (k + 7) + i // 3) % (k + 2) = 0 "
+    "OR (i % 5 = 0 AND k BETWEEN 3 AND 5)) AS goods FROM range(8000) t(i)"
+)
+FEW = f'kind = "setvalued"\nepsilon = 1\nuniverse = {json.dumps([str(k) for k in range(ITEMS)])}'
+MANY = 'kind = "setvalued"\nepsilon = 2\nuniverse = { query = "SELECT range FROM range(60)" }\nworkload = [["7", "30"]]'
+
+
+def spec(folder: Path, *, mechanism: str = FEW, **parts: str) -> Path:
+    """A specification of ``stall.duckdb``."""
+    given = {"source": 'file = "stall.parquet"', "release": 'name = "stall"\nto = "stall.duckdb"'} | parts
+    return specification(folder, columns='items = "goods"', mechanism=mechanism, **given)
+
+
+def made(folder: Path, items: int, mechanism: str) -> Path:
+    write(folder / "stall.parquet", LISTS.format(items=items))
+    succeeded("publish", spec(folder, mechanism=mechanism), "--seed", 7)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of all patterns of ten items."""
+    return made(tmp_path_factory.mktemp("few"), ITEMS, FEW)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of some of sixty items."""
+    return made(tmp_path_factory.mktemp("many"), 60, MANY)
+
+
+def truth(folder: Path, condition: str) -> int:
+    with duckdb.connect() as db:
+        query = f"SELECT count(*) FROM '{folder / 'stall.parquet'}' WHERE {condition}"
+        return db.execute(query).fetchall()[0][0]
+
+
+def estimated(folder: Path, condition: str, *flags: object) -> dict[str, Any]:
+    query = f"SELECT COUNT(*) FROM stall WHERE {condition}"
+    (row,) = succeeded("query", folder / "stall.duckdb", query, "--json", *flags).json["rows"]
+    return row
+
+
+# Publishing ---
+
+
+@pytest.mark.parametrize("folder", rest_slow(["few", "many"]))
+def test_a_release_verifies_and_states_no_number(folder: str, request: pytest.FixtureRequest) -> None:
+    place: Path = request.getfixturevalue(folder)
+    shown = succeeded("verify", place / "stall.duckdb", "--source", place / "spec.toml", "--json").json
+    assert shown["ok"]
+    stated = manifest(place / "stall.duckdb")
+    assert (stated["algorithm"], stated["records"], stated["facts"]["noise"]) == ("views", None, "seed")
+    assert abs(stated["facts"]["estimated_records"] - 8000) < 120
+    facts = stated["facts"]
+    assert (facts["items"], facts["measured"]) == ((10, 10) if folder == "few" else (60, 20))
+    shown = succeeded("attack", place / "stall.duckdb", "--json").json
+    (found,) = [one for one in shown["adversaries"] if one["adversary"] == "membership"]
+    most = 1 / (1 + exp(-1 if folder == "few" else -2))
+    assert (found["promised"], found["above"]) == (True, 0)
+    assert found["highest"] == pytest.approx(most)
+
+
+@each("condition", ["list_contains(goods, 3)", "list_has_all(goods, [3, 4])", "TRUE"])
+def test_the_view_gives_about_the_estimates(few: Path, condition: str) -> None:
+    ((weight,),) = rows(few / "stall.duckdb", f"SELECT sum(weight) FROM stall WHERE {condition}")
+    assert weight == pytest.approx(truth(few, condition), abs=150)
+
+
+@pytest.mark.slow
+def test_a_folder_of_parquet_files(few: Path, tmp_path: Path) -> None:
+    succeeded("publish", few / "spec.toml", "--format", "parquet", "--to", tmp_path / "stall.duckdb", "--seed", 7)
+    assert succeeded("verify", tmp_path / "stall.duckdb", "--source", few / "spec.toml", "--json").json["ok"]
+    assert estimated(tmp_path, "len(goods) = 3") == estimated(few, "len(goods) = 3")
+
+
+def test_a_plan_says_what_is_spent(few: Path) -> None:
+    shown = succeeded("plan", few / "spec.toml", "--json").json
+    assert (shown["tables"], shown["cells"]) == (4, 3 * 256 + 1024)
+
+
+@pytest.mark.slow
+def test_a_plan_of_many_items(many: Path) -> None:
+    shown = succeeded("plan", many / "spec.toml", "--json").json
+    assert (shown["records_budget"], shown["choice_budget"], shown["tables_budget"]) == ("0.02", "0.6", "1.38")
+
+
+@pytest.mark.slow
+@each(
+    ("items", "universe", "runs"),
+    [
+        ("[]::INTEGER[]", 3, ((0, "1"), (700, "100"))),
+        ("[0]", 1, ((1, "100"), (700, "0.000001"))),
+        ("[0, 2]", 20, ((700, "100"),)),
+        ("[0, 2]", 21, ((700, "100"),)),
+        ("[]::INTEGER[]", 40, ((0, "0.000001"),)),
+    ],
+)
+def test_tables_of_few_or_equal_records(
+    tmp_path: Path, items: str, universe: int, runs: tuple[tuple[int, str], ...]
+) -> None:
+    for number, epsilon in runs:
+        write(tmp_path / "stall.parquet", f"SELECT {items} AS goods FROM range({number}) t(i)")
+        universe_of = f'{{ query = "SELECT range FROM range({universe})" }}'
+        asked = f'kind = "setvalued"\nallow_empty = true\nepsilon = "{epsilon}"\nuniverse = {universe_of}'
+        succeeded("publish", spec(tmp_path, mechanism=asked), "--replace", "--seed", number + universe)
+        assert succeeded("verify", tmp_path / "stall.duckdb", "--source", tmp_path / "spec.toml", "--json").json["ok"]
+        for condition in ("TRUE", "list_contains(goods, 0)", "NOT list_has_any(goods, [0, 2])"):
+            row = estimated(tmp_path, condition)
+            assert row["low"] <= row["estimate"] <= row["high"]
+            if epsilon == "100" and universe <= 20:
+                assert row["low"] - 1 <= truth(tmp_path, condition) <= row["high"] + 1
+        succeeded("itemsets", tmp_path / "stall.duckdb")
+        succeeded("attack", tmp_path / "stall.duckdb")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "items", "named"),
+    rest_slow(
+        [
+            ("DATE", "[DATE '2020-01-01', DATE '1999-12-31']", "DATE '1999-12-31'"),
+            ("VARCHAR", "['it''s', '\"ü\"', '', '∅;--']", "'it''s'"),
+            ("DOUBLE", "[1.5, 'inf'::DOUBLE]", "1.5"),
+        ]
+    ),
+)
+def test_items_of_other_types(tmp_path: Path, kind: str, items: str, named: str) -> None:
+    list_of = f"CAST({items} AS {kind}[])[:1 + i % 2]"
+    warehouse(tmp_path / "shop.duckdb", f"CREATE TABLE t AS SELECT {list_of} AS goods FROM range(900) r(i)")
+    given = spec(
+        tmp_path,
+        source='database = "shop.duckdb"\ntable = "t"',
+        mechanism='kind = "setvalued"\nepsilon = 2\nuniverse = "data"',
+    )
+    succeeded("publish", given)
+    assert succeeded("verify", tmp_path / "stall.duckdb", "--source", given, "--json").json["ok"]
+    first = rows(tmp_path / "shop.duckdb", f"SELECT count(*) FROM t WHERE list_contains(goods, {named})")[0][0]
+    assert estimated(tmp_path, f"list_contains(goods, {named})")["estimate"] == pytest.approx(first, abs=60)
+    assert estimated(tmp_path, "len(goods) = 2")["estimate"] == pytest.approx(450, abs=60)
+
+
+# Queries ---
+
+
+CONDITIONS = [
+    "list_contains(goods, 3)",
+    "list_has_all(goods, [3, 4, 5])",
+    "array_has_all(goods, [0, 9])",
+    "list_has_any(goods, [8, 9, 77])",
+    "NOT list_has_any(goods, [0, 1, 2])",
+    "len(goods) = 3",
+    "len(goods) BETWEEN 2 AND 4 AND list_contains(goods, 1) OR list_contains(goods, 6)",
+    "list_has_all(goods, [0, 77])",
+    "list_has_all(goods, [])",
+    "NOT list_has_any(goods, [])",
+    "list_contains(goods, 77) OR len(goods) > 8",
+    "list_contains(goods, NULL)",
+    "NOT list_contains(goods, NULL) OR list_contains(goods, 2)",
+]
+
+
+@each("condition", CONDITIONS, few=4)
+def test_any_condition_is_answered_as_sql_has_it(few: Path, condition: str) -> None:
+    """With a seed: every true answer within five standard errors, and between low and high for most."""
+    row = estimated(few, condition)
+    true = truth(few, condition)
+    assert abs(row["estimate"] - true) <= 5 * row["std_error"] + 1e-6, row
+    assert row["low"] <= row["estimate"] <= row["high"]
+
+
+@pytest.mark.slow
+def test_estimates_add_up(few: Path) -> None:
+    """What items have together, and what each has without the other, and what has neither."""
+
+    def one(condition: str) -> float:
+        return float(estimated(few, condition, "--estimator", "baseline")["estimate"])
+
+    parts = [f"{'NOT ' * (not a)}list_contains(goods, 3) AND {'NOT ' * (not b)}list_contains(goods, 4)"
+             for a, b in itertools.product((True, False), repeat=2)]  # fmt: skip
+    assert sum(map(one, parts)) == pytest.approx(one("TRUE"))
+    assert one(parts[0]) + one(parts[1]) == pytest.approx(one("list_contains(goods, 3)"))
+    assert one("len(goods) > 2") + one("len(goods) <= 2") == pytest.approx(one("TRUE"))
+    query = "SELECT COUNT(*) - COUNT(*) FILTER (WHERE list_contains(goods, 3)) AS a FROM stall"
+    (row,) = succeeded("query", few / "stall.duckdb", query, "--json").json["rows"]
+    other = estimated(few, "NOT list_contains(goods, 3)")
+    assert row["a"] == pytest.approx(other["estimate"])
+    assert row["a_std_error"] == pytest.approx(other["std_error"], rel=1e-6)
+
+
+def test_what_an_answer_reads_and_how_is_explained(few: Path) -> None:
+    query = "SELECT COUNT(*) FROM stall WHERE list_contains(goods, 3)"
+    shown = succeeded("query", few / "stall.duckdb", query, "--explain", "--json").json
+    assert "least squares" in shown["formula"]
+    assert len(rows(few / "stall.duckdb", shown["sql"])) == 3 * 256 + 1024
+    refused(run("query", few / "stall.duckdb", query, "--estimator", "best"), 2, "best")
+
+
+def chosen(folder: Path) -> list[int]:
+    return [row[0] for row in rows(folder / "stall.duckdb", "SELECT item FROM privsql_chosen ORDER BY place")]
+
+
+@pytest.mark.slow
+def test_items_that_were_not_measured_have_a_bound(many: Path) -> None:
+    measured = chosen(many)
+    assert measured[:2] == [7, 30]  # declared
+    other = next(item for item in range(60) if item not in measured)
+    row = estimated(many, f"list_contains(goods, {other})")
+    assert (row["estimate"], row["std_error"], row["low"]) == (0, None, 0)
+    assert truth(many, f"list_contains(goods, {other})") <= row["high"] < 2500
+    both = estimated(many, f"list_has_all(goods, [{measured[3]}, {other}])")
+    assert both["high"] <= row["high"]
+    without = estimated(many, f"NOT list_contains(goods, {other})")
+    assert without["low"] <= truth(many, f"NOT list_contains(goods, {other})") <= without["high"]
+    done = run("query", many / "stall.duckdb", "SELECT COUNT(*) FROM stall WHERE len(goods) > 2")
+    refused(done, 2, "len(goods)", "20 of 60 items were measured")
+    longer = ", ".join(map(str, range(21)))
+    refused(
+        run("query", many / "stall.duckdb", f"SELECT COUNT(*) FROM stall WHERE list_has_any(goods, [{longer}])"),
+        2,
+        "20",
+    )
+
+
+@pytest.mark.slow
+def test_sets_that_no_view_holds_have_bounds(many: Path) -> None:
+    measured = chosen(many)
+    held = [set(row[0]) for row in rows(many / "stall.duckdb", "SELECT columns FROM privsql_cliques")]
+    apart = next(
+        one for one in itertools.combinations(measured, 3) if not any({str(k) for k in one} <= view for view in held)
+    )
+    row = estimated(many, f"list_has_all(goods, {list(apart)})")
+    assert row["std_error"] is None
+    assert row["low"] <= truth(many, f"list_has_all(goods, {list(apart)})") <= row["high"]
+
+
+# Frequent item sets and evaluation ---
+
+
+@pytest.mark.parametrize("folder", rest_slow(["few", "many"]))
+def test_item_sets_that_are_listed_were_measured(folder: str, request: pytest.FixtureRequest) -> None:
+    place: Path = request.getfixturevalue(folder)
+    for estimator in ("reconstructed", "baseline"):
+        flags = ["--top", 15, "--estimator", estimator, "--json"]
+        shown = succeeded("itemsets", place / "stall.duckdb", *flags).json["itemsets"]
+        assert len(shown) == 15
+        assert [one["records"] for one in shown] == sorted((one["records"] for one in shown), reverse=True)
+        assert all(set(map(int, one["items"])) <= set(chosen(place)) for one in shown)
+        for one in shown:
+            assert one["records"] == pytest.approx(
+                truth(place, f"list_has_all(goods, [{', '.join(one['items'])}])"), abs=400
+            )
+
+
+@pytest.mark.slow
+def test_nothing_is_invented(tmp_path: Path) -> None:
+    """100 records with items of their own each, hardly any budget: nothing is above 0 for sure."""
+    write(tmp_path / "stall.parquet", "SELECT [i] AS goods FROM range(100) t(i)")
+    asked = 'kind = "setvalued"\nepsilon = 0.01\nuniverse = { query = "SELECT range FROM range(100)" }'
+    refused(run("publish", spec(tmp_path, mechanism=asked), "--seed", 3), 3, "would be noise", "--allow-empty")
+    done = succeeded("publish", spec(tmp_path, mechanism=f"{asked}\nallow_empty = true"), "--seed", 3)
+    assert "of 100 items were not measured" in " ".join(done.err.split())
+    shown = succeeded("itemsets", tmp_path / "stall.duckdb", "--json").json["itemsets"]
+    assert len(shown) <= 1
+
+
+@pytest.mark.slow
+def test_synthetic_records_and_evaluation(few: Path, tmp_path: Path) -> None:
+    succeeded("itemsets", few / "stall.duckdb", "--synthetic", tmp_path / "rows.parquet")
+    ((number,),) = rows(few / "stall.duckdb", f"SELECT count(*) FROM '{tmp_path / 'rows.parquet'}' WHERE item = 3")
+    assert number == pytest.approx(truth(few, "list_contains(goods, 3)"), abs=150)
+    shown = succeeded("evaluate", few / "stall.duckdb", "--source", few / "spec.toml", "--queries", 50, "--json").json
+    assert shown["reconstructed"]["coverage"] > 0.85
+    assert {one["class"] for one in shown["reconstructed"]["questions"]} >= {"item", "pair", "rec1", "rec2"}
+    assert shown["reconstructed"]["top"]["20"] > 0.8
+
+
+@pytest.mark.slow
+def test_a_frame_from_the_library(few: Path) -> None:
+    with privsql.open(few / "stall.duckdb") as release:
+        frame = release.sql("SELECT COUNT(*) FROM stall WHERE len(goods) > 2")
+        assert list(frame.columns) == ["estimate", "std_error", "low", "high"]
+
+
+# Damage ---
+
+
+EXCHANGED = (
+    "UPDATE privsql_cliques AS c SET epsilon = (SELECT o.epsilon FROM privsql_cliques AS o "
+    "WHERE o.clique = 4 - c.clique) WHERE clique IN (1, 3)"
+)
+BACKWARDS = "CREATE OR REPLACE TABLE privsql_sets AS FROM privsql_sets ORDER BY items DESC"
+DAMAGE: dict[str, tuple[str, Any]] = {
+    "a larger epsilon": ("budgets", stating("parameters", lambda asked: asked | {"epsilon": "1.5"})),
+    "a budget": ("budgets", "UPDATE privsql_cliques SET epsilon = '1/7' WHERE clique = 1"),
+    "budgets exchanged": ("tables and their budgets", EXCHANGED),
+    "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
+    "another view": ("tables and", "UPDATE privsql_cliques SET columns = list_reverse(columns) WHERE clique = 1"),
+    "a choice that was not made": ("budgets", "UPDATE privsql_cliques SET choice = '1/10' WHERE clique = 1"),
+    "a cell less": ("tables", "DELETE FROM privsql_marginals WHERE clique = 1 AND cell = 3"),
+    "a cell twice": ("tables", "INSERT INTO privsql_marginals VALUES (1, 3, 5)"),
+    "a count": ("synthetic", "UPDATE privsql_marginals SET count = count + 900 WHERE clique = 3 AND cell < 90"),
+    "no count": ("tables", "UPDATE privsql_marginals SET count = NULL WHERE clique = 1 AND cell = 0"),
+    "a set's weight": ("synthetic", "UPDATE privsql_sets SET weight = weight + 7 WHERE len(items) > 4"),
+    "a set more": ("synthetic", "INSERT INTO privsql_sets VALUES ([9, 9], 4)"),
+    "a set of other items": ("synthetic", "INSERT INTO privsql_sets VALUES ([777], 4)"),
+    "an item renamed": ("", "UPDATE privsql_universe SET item = 77 WHERE code = 0"),
+    "the items exchanged": ("", "UPDATE privsql_chosen SET item = CASE item WHEN 0 THEN 1 WHEN 1 THEN 0 ELSE item END"),
+    "an item less": ("measured", "DELETE FROM privsql_chosen WHERE place = 9"),
+    "a budget of a choice": ("budgets", "UPDATE privsql_chosen SET budget = '1/100' WHERE place = 4"),
+    "rows in another order": ("lie in order", BACKWARDS),
+    "a fact": ("facts", with_facts(cells=7)),
+    "an estimate": ("facts", with_facts(estimated_records=9000.0)),
+    "a leak denied": ("facts", with_facts(universe_is_public=False)),
+    "another noise": ("facts", with_facts(noise="opendp")),
+    "a version of OpenDP": ("OpenDP", with_facts(opendp="99.1")),
+    "a fact too many": ("valid release", with_facts(best_seller="ale")),
+    "a missing table": ("stated tables", "DROP TABLE privsql_chosen"),
+    "a table more": ("stated tables", "CREATE TABLE raw AS SELECT 1 AS goods"),
+    "another algorithm": ("", stating("parameters", lambda asked: asked | {"algorithm": "diffpart"})),
+    "a workload": ("tables and", stating("parameters", lambda asked: asked | {"workload": [["1", "2", "3"]]})),
+    "a strange workload": ("", stating("parameters", lambda asked: asked | {"workload": [["ale"]]})),
+    "no rows": ("", "DELETE FROM privsql_cliques"),
+}  # fmt: skip
+
+
+@each("what", DAMAGE, few=2)
+def test_damage_is_found(few: Path, tmp_path: Path, what: str) -> None:
+    words, change = DAMAGE[what]
+    release = Path(shutil.copy(few / "stall.duckdb", tmp_path))
+    with duckdb.connect(str(release)) as db:
+        change(db) if callable(change) else db.execute(change)
+    done = run("verify", release)
+    assert done.crash is None, repr(done.crash)
+    assert done.code in {1, 4}, what
+    assert words in " ".join((done.out + done.err).split()), done.out
+    for arguments in (["inspect", release], ["itemsets", release], ["query", release, "SELECT COUNT(*) FROM stall"]):
+        other = run(*arguments)
+        assert other.crash is None, (what, arguments[0], repr(other.crash))
+
+
+CHOICES = {
+    "the order of choice": "UPDATE privsql_chosen SET place = CASE place WHEN 0 THEN 1 WHEN 1 THEN 0 ELSE place END",
+    "a choice that cost nothing": "UPDATE privsql_chosen SET budget = NULL, scale = NULL WHERE place = 5",
+    "a scale of a choice": "UPDATE privsql_chosen SET scale = scale / 2 WHERE place = 5",
+    "an item that was not chosen": "UPDATE privsql_chosen SET item = (SELECT min(item) FROM privsql_universe "
+    "WHERE item NOT IN (SELECT item FROM privsql_chosen)) WHERE place = 5",
+    "a number of records": "UPDATE privsql_marginals SET count = -5 WHERE clique = 0",
+}
+
+
+@pytest.mark.slow
+@each("what", CHOICES)
+def test_damage_of_choices_is_found(many: Path, tmp_path: Path, what: str) -> None:
+    release = Path(shutil.copy(many / "stall.duckdb", tmp_path))
+    with duckdb.connect(str(release)) as db:
+        db.execute(CHOICES[what])
+    done = run("verify", release)
+    assert (done.crash, done.code) == (None, 1), what
