@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Clique, Ints, Reals
     from privsql.mechanisms.noisytables.model import Classes, Model
 
-MANY, ALL = 64, 200  # tables that are drawn; sums up to which each is worked out by itself
-CELLS = 3_000_000  # of drawn tables that are held at once
+MANY, ALL = 48, 200  # tables that are drawn; sums up to which each is worked out by itself
+CELLS = 800_000  # of drawn tables that are held at once
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one that is nearly right
 POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
-BEYOND = 1 / 4  # of the pairs' b: what three columns deviate from their pairs, as real tables have it at most
+BEYOND = 1 / 3  # of the pairs' b: what three columns deviate from their pairs, as real tables have it
 
 
 NO_CLASSES: Classes = MappingProxyType({})
@@ -180,11 +180,12 @@ class Model:
     def beyond(self, columns: int) -> float:
         """Relative variance of cells of three columns and more around what their pairs make of them.
 
-        b/4 for each triple among the columns: what real tables deviate, beyond a sample around a smooth table (measured
-        on census tables: at most a quarter of what pairs deviate from independence).
+        b/3 of three columns: what real tables deviate, beyond a sample around a smooth table (measured on census
+        tables: a quarter of what pairs deviate from independence, seldom more). Of more columns all triples among them
+        may deviate in the same direction, so the standard deviation grows with their number.
         """
         steep = float(self.prior.moments[1]) if self.tables.larger else 0.0
-        return BEYOND * steep * comb(columns, 3)
+        return BEYOND * steep * comb(columns, 3) ** 2
 
 
 def merged(table: Reals, columns: Clique, classes: Classes) -> Reals:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Clique, Ints, Reals
 
 TOGETHER = 3_000_000  # values side by side that the engine looks at
-CELLS = 500_000  # of a table; beyond, values that nothing tells apart are taken together
+CELLS, CLASSED = 200_000, 40_000  # of a table; beyond, values that nothing tells apart are taken together, to so many
+MOST = 10_000_000  # cells of any table
 NINE = 9  # digits of a share: ten tenths are one
 
 
@@ -87,14 +88,9 @@ class Asked:
 
     def _sums(self, codes: dict[int, Ints], group: Ints, weight: Reals, shares: dict[int, Reals], number: int) -> Sums:
         columns = tuple(sorted({*self.together, *shares}))
-        classes: dict[int, Reals] = {}
-        if prod(self.known.sizes[i] for i in columns) > CELLS:
-            for place, share in shares.items():  # values that the question does not tell apart
-                different, which = np.unique(share, return_inverse=True)
-                classes[place] = np.eye(len(different))[which]
-                shares[place] = different
+        classes = self._classes(columns, shares) if prod(self.known.sizes[i] for i in columns) > CELLS else {}
         shape = tuple(classes[i].shape[1] if i in classes else self.known.sizes[i] for i in columns)
-        if prod(shape) > CELLS * 20:
+        if prod(shape) > MOST:
             raise UsageError(f"the question is about a table of {prod(shape):,} cells; ask for fewer columns at once")
         for place, share in shares.items():
             met = np.flatnonzero(share)
@@ -104,6 +100,24 @@ class Asked:
             group = np.repeat(group, len(met))
         cell = np.ravel_multi_index(tuple(codes[i] for i in columns), shape) if len(group) else group
         return Sums(columns, cell, group, weight, number, classes)
+
+    def _classes(self, columns: Clique, shares: dict[int, Reals]) -> dict[int, Reals]:
+        """Values that the question does not tell apart, taken together as far as a table of ``CLASSED`` cells needs it.
+
+        A column keeps its first values that are met, and those that are not, by themselves; ``shares`` are by class
+        afterwards.
+        """
+        sizes = {i: self.known.sizes[i] for i in columns}
+        limit = max(sizes.values())
+        while limit > 2 and prod(min(size, limit) if i in shares else size for i, size in sizes.items()) > CLASSED:
+            limit -= 1
+        found = {}
+        for place, share in shares.items():
+            if len(share) > limit:
+                which, different = _taken_together(share, limit)
+                found[place] = np.eye(len(different))[which]
+                shares[place] = different
+        return found
 
     def _shares(self, db: Relations, place: int) -> Reals:
         """How much of each value of a column meets the conditions on it alone."""
@@ -149,6 +163,19 @@ class Asked:
             "place": exp.Literal.number(place),
         }
         return fill("contingency/points", holes)
+
+
+def _taken_together(share: Reals, limit: int) -> tuple[Ints, Reals]:
+    """Classes (n,) of values with equal shares, about ``limit`` of them in all, and the share of each class."""
+    different = np.unique(share)
+    which = np.zeros(len(share), dtype=np.int64)
+    found: list[float] = []
+    for one in different.tolist():
+        own = np.flatnonzero(share == one)
+        number = max(1, min(len(own), limit * len(own) // len(share)))
+        which[own] = len(found) + np.arange(len(own)) * number // len(own)
+        found += [one] * number
+    return which, np.array(found)
 
 
 def taken_apart(query: CountQuery, known: Known, database: str | None) -> Asked:
