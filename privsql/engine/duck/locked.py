@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlglot import exp
 
 from privsql.engine.duck.connection import Connection, one_select
 from privsql.engine.duck.container import DuckContainer, exactly, log_of
+from privsql.engine.duck.memory import Memory
 from privsql.engine.duck.relations import identifier, text
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import render, table, within
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
     from pathlib import Path
 
-    from sqlglot import exp
+    import pyarrow as pa
 
     from privsql.engine.duck.connection import Settings
     from privsql.engine.progress import Options
+
+    Told = TypeVar("Told", bound=Sized)
 
 BASE, PER_BYTE = 2**30, 32  # bytes of memory that reading may take: so many, and so many for each byte of the files
 SHARE = 0.8  # of the machine's memory, which no session exceeds
@@ -34,11 +39,36 @@ SECONDS = 30.0  # that a copy of what may be a view may take
 
 
 class DuckLocked(DuckContainer):
-    """What others made. Trees whose tables name no database mean those of database ``home``."""
+    """What others made. Trees whose tables name no database mean those of database ``home``.
+
+    That is read-only: what reads nothing else has the same answer again, and is asked once.
+    """
 
     def __init__(self, connection: Connection, home: str) -> None:
         super().__init__(connection)
-        self._home = home
+        self._home, self._memory = home, Memory()
+
+    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a query and fetch all rows."""
+        return list(self._told("rows", query, lambda sql: self.connection.rows(sql, values), values))
+
+    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and fetch an Arrow table."""
+        return self._told("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
+
+    def _columns(self, query: exp.Expr) -> list[Field]:
+        return list(self._told("columns", query, self._described))
+
+    def _told(
+        self, kind: str, query: exp.Expr, ask: Callable[[str], Told], values: Mapping[str, Any] | None = None
+    ) -> Told:
+        """What a query gives, from memory where it reads nothing but the database ``home``."""
+        tree = within(query, self._home)
+        read = list(tree.find_all(exp.Table))
+        places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
+        plain = not values and places == {self._home} and all(isinstance(one.this, exp.Identifier) for one in read)
+        sql = render(tree, copy=False)
+        return self._memory.get((kind, sql), lambda: ask(sql)) if plain else ask(sql)
 
     def _sql(self, query: exp.Expr) -> str:
         return render(within(query, self._home), copy=False)

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from privsql.engine.duck.connection import one_select
 from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import PREFIX, fill, render, table, temp
+from privsql.engine.sqlfiles import PREFIX, all_rows, fill, render, table, temp
 from privsql.errors import EngineError, PrivsqlError
 
 if TYPE_CHECKING:
@@ -71,8 +71,14 @@ class DuckRelations:
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
-        query = exp.select("*").from_(source) if isinstance(source, exp.Table) else source
-        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {self._sql(query)}")]
+        query = all_rows(source) if isinstance(source, exp.Table) else source
+        return self._columns(query)
+
+    def _columns(self, query: exp.Expr) -> list[Field]:
+        return self._described(self._sql(query))
+
+    def _described(self, sql: str) -> list[Field]:
+        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
     def reserve(self, size: int, what: str) -> None:
         """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
