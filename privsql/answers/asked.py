@@ -7,6 +7,7 @@ BY are expressions over these.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -69,12 +70,12 @@ class Output:
     expression: exp.Expr
     written: str
 
-    @property
+    @cached_property
     def aggregates(self) -> tuple[int, ...]:
         """Numbers of the aggregate functions in it."""
         return used(self.expression)
 
-    @property
+    @cached_property
     def single(self) -> int | None:
         """The number of the aggregate function that it is, if it is one and nothing else."""
         plain = self.expression.unnest()

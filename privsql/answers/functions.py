@@ -112,6 +112,13 @@ def keep_text(item: exp.Expr) -> None:
     item.meta[WRITTEN] = item.sql(dialect=DIALECT)
 
 
+def forget(root: exp.Expr) -> None:
+    """Let a tree hold what ``text`` needs and nothing else beside itself: the rest is most of what a copy costs."""
+    for node in root.walk():
+        written = node.meta.get(WRITTEN)
+        node._meta = {WRITTEN: written} if written else None  # noqa: SLF001 (there is no public way to forget it)
+
+
 def text(item: exp.Expr) -> str:
     """An expression as SQL, as it was written."""
     return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))

@@ -21,28 +21,35 @@ def within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
     high = (values / give).max(axis=1) + 1
     for _ in range(100):
         middle = (low + high) / 2
+        if ((middle == low) | (middle == high)).all():  # there is no number between them
+            break
         above = np.clip(values - middle[:, None] * give, 0, caps).sum(axis=1) > total
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.asarray(np.clip(values - high[:, None] * give, 0, caps))
 
 
 def interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """Bounds for a count: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
+    """``intervals`` of one count."""
+    low, high = intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
+    return float(low[0]), float(high[0])
+
+
+def intervals(mean: Floats, std_error: Floats, confidence: float, degrees: float = np.inf) -> tuple[Floats, Floats]:
+    """Bounds for counts: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
 
     t is Student's quantile with ``degrees`` of freedom: the prior's strength is itself estimated, from as many
     deviations as there are values less one. A count can't be negative, so where the error is as large as the mean its
     distribution leans to the right; where the lower bound is 0, nothing is left out below it and twice as much above.
     """
-    if not std_error:
-        return mean, mean
     tail = (1 - confidence) / 2
     quantile = widened(tail, degrees)
-    spread = std_error * quantile / -float(scipy.special.ndtri(tail))
-    centre = max(mean, 1e-6)
-    shape = min(max((centre / spread) ** 2, 0.02), 1e7)
-    above = tail if mean > quantile * std_error else 2 * tail
-    skewed = float(scipy.special.gammaincinv(shape, 1 - above)) * centre / shape
-    return max(mean - quantile * std_error, 0.0), max(mean + quantile * std_error, skewed)
+    spread = np.where(std_error, std_error, 1.0) * quantile / -float(scipy.special.ndtri(tail))
+    centre = np.maximum(mean, 1e-6)
+    shape = np.clip((centre / spread) ** 2, 0.02, 1e7)
+    above = np.where(mean > quantile * std_error, tail, 2 * tail)
+    skewed = scipy.special.gammaincinv(shape, 1 - above) * centre / shape
+    low, high = np.maximum(mean - quantile * std_error, 0.0), np.maximum(mean + quantile * std_error, skewed)
+    return np.where(std_error, low, mean), np.where(std_error, high, mean)
 
 
 def widened(tail: float, degrees: float) -> float:

@@ -18,7 +18,7 @@ from privsql.answers import nested, statement
 from privsql.answers.aggregates import Aggregates
 from privsql.answers.asked import Output, Scope, Statement
 from privsql.answers.conditions import sides_of
-from privsql.answers.functions import AGGREGATES, text
+from privsql.answers.functions import AGGREGATES, forget, text
 from privsql.answers.names import Names
 from privsql.answers.question import Group
 from privsql.engine.names import fold
@@ -55,6 +55,7 @@ def read(
         tree, names = nested.resolved(
             statement.parsed(sql), lambda select: _understood(statement.from_last(select), roles, release, lookups)
         )
+        forget(tree)
         return _Reader(tree, names, roles, measures).statement()
 
 

@@ -7,7 +7,6 @@ get an interval.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from sqlglot import exp
 
 from privsql.answers.channel import Observation
 from privsql.answers.counts import Bounds, counted, pooled
-from privsql.answers.interval import interval, widened
+from privsql.answers.interval import intervals, widened
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
@@ -119,42 +118,71 @@ def _collect(
     """Sum the sets that fall into one group of the answer; their errors are independent."""
     counts, amounts = answered
     cells = places(query, seen, outputs, counts.most)
-    if not query.groups and not cells:
+    if not query.groups and not cells.groups:
         return [Estimate((), *query.measure.nothing)]
-    measured = _count if amounts is None else _amount
-    return [Estimate(group, *measured(query, counts, amounts, at, level)) for group, at in cells.items()]
+    if amounts is None:
+        return _counts(counts, cells, level)
+    each = zip(cells.groups, cells.of_each(), strict=True)
+    return [Estimate(group, *_amount(query, counts, amounts, at, level)) for group, at in each]
 
 
 Figures = tuple[float | None, float | None, float | None, float | None]
-Cells = tuple[NDArray[np.intp], ...]
+At = tuple[NDArray[np.intp], NDArray[np.intp]]  # sets and functionals, side by side
 
 
-def places(
-    query: CountQuery, seen: Observed, outputs: list[tuple[Any, ...]], most: Floats
-) -> dict[tuple[Any, ...], Cells]:
-    """Sets and functionals (where ``most`` (G, F) allows any record) of every group of the answer."""
+@dataclass(frozen=True)
+class Cells:
+    """Sets and functionals ``at`` (c,) side by side, and ``member`` (c,): which of the ``groups`` each is part of."""
+
+    groups: list[tuple[Any, ...]]
+    member: NDArray[np.intp]
+    at: At
+
+    def summed(self, part: Floats) -> Floats:
+        """Sums of (G, F) over the cells of every group."""
+        return np.asarray(np.bincount(self.member, part[self.at], len(self.groups)), dtype=np.float64)
+
+    def of_each(self) -> list[At]:
+        """The cells of every group."""
+        if not self.groups:
+            return []
+        order = np.argsort(self.member, kind="stable")
+        ends = np.cumsum(np.bincount(self.member, minlength=len(self.groups)))[:-1]
+        sets, functionals = (np.split(part[order], ends) for part in self.at)
+        return list(zip(sets, functionals, strict=True))
+
+
+def places(query: CountQuery, seen: Observed, outputs: list[tuple[Any, ...]], most: Floats) -> Cells:
+    """What every group of the answer is made of, where ``most`` (G, F) allows any record."""
     sides = [group.side for group in query.groups]
     own = sides.count("qi")
-    cells: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
-    for g, f in np.argwhere(most > 0).tolist():
-        left, right = iter(seen.keys[g][:own]), iter(outputs[f])
-        cells[tuple(next(left) if side == "qi" else next(right) for side in sides)].append((g, f))
-    return {group: tuple(np.array(found).T) for group, found in cells.items()}
+    rank: dict[tuple[Any, ...], int] = {}
+    ranks = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys], dtype=np.intp)
+    at = np.nonzero(most > 0)
+    met, member = np.unique(ranks[at[0]] * len(outputs) + at[1], return_inverse=True)
+    keys = list(rank)
+
+    def group(key: tuple[Any, ...], output: tuple[Any, ...]) -> tuple[Any, ...]:
+        left, right = iter(key), iter(output)
+        return tuple(next(left) if side == "qi" else next(right) for side in sides)
+
+    pairs = (divmod(number, len(outputs)) for number in met.tolist())
+    return Cells([group(keys[i], outputs[f]) for i, f in pairs], member, (at[0], at[1]))
 
 
-def _count(_query: CountQuery, counts: Bounds, _amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
-    mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
-    error = float(np.sqrt(counts.variance[at].sum())) if most > least else 0.0
-    mean = min(max(mean, least), most)
-    low, high = interval(mean, error, level.confidence, level.degrees)
-    if error:  # whole numbers: between two of them there is no count
-        low, high = float(np.floor(low + ROUNDING)), float(np.ceil(high - ROUNDING))
-    return mean, error, min(mean, max(low, least)), max(mean, min(high, most))
+def _counts(counts: Bounds, cells: Cells, level: Level) -> list[Estimate]:
+    mean, least, most = (cells.summed(part) for part in (counts.mean, counts.least, counts.most))
+    error = np.where(most > least, np.sqrt(cells.summed(counts.variance)), 0.0)
+    mean = np.clip(mean, least, most)
+    low, high = intervals(mean, error, level.confidence, level.degrees)
+    # whole numbers: between two of them there is no count
+    low, high = np.where(error, np.floor(low + ROUNDING), low), np.where(error, np.ceil(high - ROUNDING), high)
+    low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
+    rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
+    return [Estimate(*row) for row in rows]
 
 
-def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts | None, at: Cells, level: Level) -> Figures:
-    if amounts is None:
-        raise ValueError("amounts are needed")
+def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts, at: At, level: Level) -> Figures:
     known = amounts.known[at[0]]
     at = (at[0][known], at[1][known])
     if not known.any():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -114,7 +115,7 @@ class Presented:
         by, key = self._listed[rank]
         if output.single is not None:
             found = by.at(output.single, key)
-            if is_number(self._types()[f"a_{output.single}"]):
+            if is_number(self._types[f"a_{output.single}"]):
                 return found.estimate, found.std_error, found.low, found.high
             low, high = (value if end is not None else None for end in (found.low, found.high))
             return value, found.std_error, low, high
@@ -143,7 +144,7 @@ class Presented:
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
         data |= {name: _array(values) for name, values in self._values()}
         db.put("found", pa.table(data))
-        own = [named(exp.cast(column(name), _built(kind)), name) for name, kind in self._types().items()]
+        own = [named(exp.cast(column(name), _built(kind)), name) for name, kind in self._types.items()]
         inner = exp.select(column("rank"), *own).from_(temp("found")).subquery("found")
         outputs = [self._output(k, output) for k, output in enumerate(self._outputs)]
         chosen = exp.select(column("rank"), *outputs).from_(inner)
@@ -163,8 +164,9 @@ class Presented:
 
     def _type(self, k: int, output: Output) -> str:
         """The engine's type of an output; figures that are numbers are doubles."""
-        return self._types()[f"a_{output.single}"] if output.single is not None else self._fields[k].type
+        return self._types[f"a_{output.single}"] if output.single is not None else self._fields[k].type
 
+    @cached_property
     def _types(self) -> dict[str, str]:
         """Types of groups and aggregate functions; what is estimated is a double."""
         groups = self._asking.scope.groups

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.answers.functions import AGGREGATES
+from privsql.answers.functions import AGGREGATES, forget
 from privsql.answers.functions import check as check_kinds
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT
@@ -59,6 +59,7 @@ def parsed(sql: str) -> exp.Select:
             f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
         )
     _check_depth(statements[0])
+    forget(statements[0])  # where in the text its parts stand
     return statements[0]
 
 

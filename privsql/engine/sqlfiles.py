@@ -140,7 +140,7 @@ def _replace(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
         replacement = filling.copy()
         if isinstance(node, exp.Table) and node.args.get("alias"):
             replacement.set("alias", node.args["alias"].copy())
-        node.replace(exp.paren(replacement) if _binds_weaker(node, replacement) else replacement)
+        node.replace(exp.paren(replacement, copy=False) if _binds_weaker(node, replacement) else replacement)
         return
     place = node.parent if isinstance(node.parent, exp.Ordered) else node
     parent = place.parent or tree
@@ -175,7 +175,8 @@ def column(name: str, table: str | None = None) -> exp.Column:
 
 def named(expression: exp.Expr, name: str) -> exp.Expr:
     """``expression AS "name"``."""
-    return exp.alias_(expression, exp.to_identifier(name, quoted=True))
+    shared = expression.parent is not None
+    return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=shared)
 
 
 def table(name: str, database: str | None = None, schema: str | None = None) -> exp.Table:
@@ -210,7 +211,7 @@ def within(query: exp.Expr, database: str) -> exp.Expr:
 
 def all_rows(source: exp.Table) -> exp.Select:
     """Every row of a table."""
-    return exp.select("*").from_(source)
+    return exp.select(exp.Star()).from_(source)
 
 
 def every(conditions: Sequence[exp.Expr]) -> exp.Expr:

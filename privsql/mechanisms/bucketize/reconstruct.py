@@ -93,8 +93,8 @@ def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Que
     amount = query.measure.amount
     holes: Holes = {
         "qit": query.records(table("qit")),
-        "st": exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery(),
-        "values": exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery(),
+        "st": exp.select(column("bid"), *roles.sa_in(), column("count")).from_(table("st")).subquery(),
+        "values": exp.select(column("code"), *roles.sa_in()).from_(table("privsql_values")).subquery(),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
         "filter": every(query.filters["qi"]),

@@ -46,8 +46,10 @@ def estimate(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate
     if not seen.keys or not outputs:
         return nothing(asked.query)
     counts = parts(held, seen, functionals)
-    found = []
-    for group, at in places(asked.query, seen, outputs, counts.most).items():
-        mean, least, most = (float(part[at].sum()) for part in (counts.mean, counts.least, counts.most))
-        found.append(Estimate(group, mean, 0.0 if least == most else None, least, most))
+    cells = places(asked.query, seen, outputs, counts.most)
+    mean, least, most = (cells.summed(part).tolist() for part in (counts.mean, counts.least, counts.most))
+    found = [
+        Estimate(group, middle, 0.0 if low == high else None, low, high)
+        for group, middle, low, high in zip(cells.groups, mean, least, most, strict=True)
+    ]
     return found or nothing(asked.query)

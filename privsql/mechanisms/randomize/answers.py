@@ -121,6 +121,6 @@ class Answers(base.Answers):
     def _cells(self) -> exp.Subquery:
         """The cells with their sub-tables and values."""
         roles = self._roles
-        values = exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery("v")
+        values = exp.select(column("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa("v"))
         return cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code").subquery()
