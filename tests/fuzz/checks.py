@@ -98,16 +98,6 @@ def _well_formed(answer: Answer) -> None:
                 assert one.rests_on != "exact" or error == 0, row
 
 
-def bounds_hold(world: World, writer: Writer) -> str:
-    """The literature's formula: where its bounds are called certain, the truth lies between them."""
-    sql = f"SELECT COUNT(*) FROM {world.table} WHERE {writer.condition(writer.columns)}"
-    answer = world.release.query(sql, estimator="baseline")
-    ((true,),) = world.engine.execute(sql).fetchall()
-    ((_, _, low, high),) = answer.rows
-    assert not answer.certain or low <= true <= high, f"{sql}: {true} outside of [{low}, {high}]"
-    return sql
-
-
 # Questions that mean the same ---
 
 
@@ -117,28 +107,33 @@ def figures(world: World, sql: str) -> tuple[float | None, ...]:
     return row[-4:]
 
 
-def same_meaning(writer: Writer) -> Iterator[tuple[str, str, str]]:
-    """Relations by name, each with two queries that it makes equal."""
-    count = f"SELECT COUNT(*) FROM {writer.table} WHERE"
+def same_conditions(writer: Writer) -> Iterator[tuple[str, str, str]]:
+    """Relations by name, each with two conditions that it makes equal."""
     condition = writer.condition(writer.columns)
     one, other = (writer.leaf(writer.columns) for _ in range(2))
-    yield "reordered", f"{count} ({one}) AND ({condition})", f"{count} ({condition}) AND ({one})"
-    yield "reordered", f"{count} ({one}) OR ({condition})", f"{count} ({condition}) OR ({one})"
-    yield "De Morgan", f"{count} NOT (({one}) OR ({other}))", f"{count} NOT ({one}) AND NOT ({other})"
-    yield "De Morgan", f"{count} NOT (({one}) AND ({other}))", f"{count} (NOT ({one})) OR (NOT ({other}))"
-    yield "twice not", f"{count} NOT (NOT ({condition}))", f"{count} {condition}"
+    yield "reordered", f"({one}) AND ({condition})", f"({condition}) AND ({one})"
+    yield "reordered", f"({one}) OR ({condition})", f"({condition}) OR ({one})"
+    yield "De Morgan", f"NOT (({one}) OR ({other}))", f"NOT ({one}) AND NOT ({other})"
+    yield "De Morgan", f"NOT (({one}) AND ({other}))", f"(NOT ({one})) OR (NOT ({other}))"
+    yield "twice not", f"NOT (NOT ({condition}))", f"{condition}"
+    if not any(column.kind == "set" for column in writer.columns):
+        own = writer.dice.choice(writer.columns)
+        low, high = (writer.dice.choice(own.values) for _ in range(2))
+        yield "IN and OR", f"{own.name} IN ({low}, {high})", f"{own.name} = {low} OR {own.name} = {high}"
+        yield "BETWEEN", f"{own.name} BETWEEN {low} AND {high}", f"{own.name} >= {low} AND {own.name} <= {high}"
+
+
+def same_meaning(writer: Writer) -> Iterator[tuple[str, str, str]]:
+    """Relations by name, each with two queries that it makes equal."""
+    count, condition = f"SELECT COUNT(*) FROM {writer.table} WHERE", writer.condition(writer.columns)
+    for name, one, other in same_conditions(writer):
+        yield name, f"{count} {one}", f"{count} {other}"
     yield "alias", f"{count} {condition}", f"SELECT COUNT(*) AS x FROM {writer.table} AS y WHERE {condition}"
     if not any(column.kind == "set" for column in writer.columns):
         yield from _same_of_columns(writer, count, condition)
 
 
 def _same_of_columns(writer: Writer, count: str, condition: Condition) -> Iterator[tuple[str, str, str]]:
-    own = writer.dice.choice(writer.columns)
-    low, high = (writer.dice.choice(own.values) for _ in range(2))
-    listed = f"{own.name} IN ({low}, {high})"
-    yield "IN and OR", f"{count} {listed}", f"{count} {own.name} = {low} OR {own.name} = {high}"
-    between = f"{own.name} BETWEEN {low} AND {high}"
-    yield "BETWEEN", f"{count} {between}", f"{count} {own.name} >= {low} AND {own.name} <= {high}"
     filtered = f"SELECT COUNT(*) FILTER (WHERE {condition}) AS x FROM {writer.table}"
     yield "FILTER and WHERE", f"{count} {condition}", filtered
     if any(column.name == "age" for column in writer.columns):
@@ -214,10 +209,11 @@ def related(world: World, writer: Writer, number: int) -> None:
     for _ in range(number):
         name, sql, other = writer.dice.choice(list(same_meaning(writer)))
         first, second = figures(world, sql), figures(world, other)
-        assert all(map(_near, first, second)), f"{name}: {sql}: {first}; {other}: {second}"
+        assert all(map(near, first, second)), f"{name}: {sql}: {first}; {other}: {second}"
 
 
-def _near(one: float | None, other: float | None) -> bool:
+def near(one: float | None, other: float | None) -> bool:
+    """Two figures of questions that mean the same."""
     if one is None or other is None:
         return one is other
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)
