@@ -54,10 +54,15 @@ def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estim
 
 
 def collected(
-    asked: QuestionOn, seen: Observed, outputs: list[tuple[Any, ...]], parts: Bounds, level: Level
+    asked: QuestionOn,
+    seen: Observed,
+    outputs: list[tuple[Any, ...]],
+    parts: Bounds,
+    level: Level,
+    amounts: Amounts | None = None,
 ) -> list[Estimate]:
     """Rows from estimates that come from elsewhere."""
-    return _collect(asked.query, seen, outputs, (parts, None), level)
+    return _collect(asked.query, seen, outputs, (parts, amounts), level)
 
 
 def nothing(query: CountQuery) -> list[Estimate]:
@@ -66,22 +71,33 @@ def nothing(query: CountQuery) -> list[Estimate]:
 
 
 @dataclass(frozen=True)
-class _Amounts:
-    """For SUM and AVG of a: whether a set has it at all (G,), its centre per set (G,), the sum of a - centre per
-    functional, and the range of a (G,).
+class Measured:
+    """What is added up of the sets, for SUM and AVG of a: how many records have it at all, the sum over them and of
+    their (a - centre)^2, the centre of each set and the range of a, each (G,); ``deviations`` (G, k): e weighted by
+    a - centre. The centre is the mean of a over the sets of one group of the answer.
     """
 
-    known: NDArray[np.bool_]
+    size: Floats
+    total: Floats
+    second: Floats
     centre: Floats
-    mean: Floats
-    variance: Floats
     least: Floats
     most: Floats
+    deviations: Floats
 
 
-def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> _Amounts | None:
-    """Reconstruct the sums of a - centre, the centre being the mean of a over the sets of one group of the answer."""
-    query, through = asked.query, asked.through
+@dataclass(frozen=True)
+class Amounts:
+    """``of`` what; estimate and variance of the sum of a - centre per set and functional (G, F)."""
+
+    of: Measured
+    mean: Floats
+    variance: Floats
+
+
+def measured(asked: QuestionOn, seen: Observed) -> Measured | None:
+    """The amounts of a question's sets, if it is about any."""
+    query = asked.query
     if query.measure.amount is None:
         return None
     holes: Holes = {
@@ -100,19 +116,27 @@ def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> _Amounts
     member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
     centre = (np.bincount(member, total) / np.maximum(np.bincount(member, size), 1))[member]
     second = (squares - 2 * centre * total + centre**2 * size).clip(0)
-    # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
-    weight = second / through.records.sum()
     deviations = seen.amounts - centre[:, None] * seen.observed * (size > 0)[:, None]
-    sums = Observation(deviations, total - centre * size, np.sqrt(size * second), second, weight)
+    return Measured(size, total, second, centre, least, most, deviations)
+
+
+def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> Amounts | None:
+    """Reconstruct the sums of a - centre."""
+    of = measured(asked, seen)
+    if of is None:
+        return None
+    # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
+    weight, scale = of.second / asked.through.records.sum(), np.sqrt(of.size * of.second)
+    sums = Observation(of.deviations, of.total - of.centre * of.size, scale, of.second, weight)
     found = asked.reconstruct(sums, functionals)
-    return _Amounts(size > 0, centre, dotted(found.values, functionals), found.std_error**2, least, most)
+    return Amounts(of, dotted(found.values, functionals), found.std_error**2)
 
 
 def _collect(
     query: CountQuery,
     seen: Observed,
     outputs: list[tuple[Any, ...]],
-    answered: tuple[Bounds, _Amounts | None],
+    answered: tuple[Bounds, Amounts | None],
     level: Level,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
@@ -183,17 +207,18 @@ def _counts(counts: Bounds, cells: Cells, level: Level) -> list[Estimate]:
     return [Estimate(*row) for row in rows]
 
 
-def _amount(query: CountQuery, counts: Bounds, amounts: _Amounts, at: At, level: Level) -> Figures:
-    known = amounts.known[at[0]]
+def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: Level) -> Figures:
+    of = amounts.of
+    known = of.size[at[0]] > 0
     at = (at[0][known], at[1][known])
     if not known.any():
         return query.measure.nothing
-    centre, number = float(amounts.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
+    centre, number = float(of.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
     spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
     counted = float(counts.variance[at].sum())
     if number + SURELY * counted**0.5 < 1 / 2:  # there is none to add up
         return query.measure.nothing
-    least, most = float(amounts.least[at[0]].min()), float(amounts.most[at[0]].max())
+    least, most = float(of.least[at[0]].min()), float(of.most[at[0]].max())
     if query.measure.kind == "sum":
         mean, variance = centre * number + above, centre**2 * counted + spread
         room = float(counts.most[at].sum())

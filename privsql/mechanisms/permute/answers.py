@@ -1,4 +1,4 @@
-"""Answers from a (k,e)-anonymous release: exactly, by the papers' formula, or through ``privsql.answers.channel``."""
+"""Answers from a (k,e)-anonymous release: exactly, or group by group, with certain bounds or intervals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from sqlglot import exp
 
 from privsql.answers import base, posterior
 from privsql.answers.channel import Channel
+from privsql.answers.counts import pooled
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.answers.seen import QuestionOn, chosen, sets
 from privsql.engine.sqlfiles import Holes, column, every, fill, named, table
 from privsql.errors import UsageError
-from privsql.mechanisms.permute import amounts, baseline
+from privsql.mechanisms.permute import amounts, baseline, sharing
 from privsql.mechanisms.permute.contents import Contents, contents, through
 from privsql.model.estimate import Estimate
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from privsql.answers.seen import Observed
 
 FORMULA = (
-    "estimate = x^T n, n the posterior mean of the counts per sensitive value given how many records of every group "
-    "meet the condition on quasi-identifiers (see privsql.channel)"
+    "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
+    "unlike the values of one group are, judged by neighbouring groups"
 )
 AMOUNTS = {"sum": amounts.total, "avg": amounts.mean, "min": amounts.minimum, "max": amounts.maximum}
 SPREAD = (
@@ -69,16 +70,36 @@ class Answers(base.Answers):
             return exact_answer(self._db, query, table("qit"))
         if query.measure.side == "sa":
             return self._amounts(query)
-        through = Channel(np.zeros((0, self.contents.groups)), np.zeros((0, 0)), np.zeros(0))
-        asked = QuestionOn(self._db, query, table("qit"), through if estimator == "baseline" else self.channel)
+        asked = self._asked(query)
         seen = self._seen(asked)
         if estimator == "baseline":
             return baseline.estimate(asked, self.contents, seen)
-        found = posterior.estimate(asked, seen, confidence)
-        if query.measure.kind != "count":
-            return found
-        certain = {row.group: row for row in baseline.estimate(asked, self.contents, seen)}
-        return [_within(row, certain[row.group]) for row in found if row.group in certain]
+        return self._estimated(asked, seen, confidence)
+
+    def _asked(self, query: CountQuery) -> QuestionOn:
+        """A question is seen as how many records of every group meet it."""
+        nothing = np.zeros(0)
+        return QuestionOn(self._db, query, table("qit"), Channel(np.zeros((0, self.contents.groups)), nothing, nothing))
+
+    def _estimated(self, asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
+        """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
+        held, query = self.contents, asked.query
+        outputs, functionals = chosen(asked.db, query, seen, held.values)
+        if not seen.keys or not outputs:
+            return posterior.nothing(query)
+        if functionals.ndim > 2 and query.measure.amount is None:
+            seen, functionals = pooled(query, seen, functionals)
+            if not seen.keys:
+                return posterior.nothing(query)
+        parts = baseline.parts(held, seen.observed, functionals)
+        parts = replace(parts, variance=sharing.variances(held, seen.observed, functionals))
+        of, amounts = posterior.measured(asked, seen), None
+        if of is not None:
+            means = baseline.shared(held, of.deviations, functionals)
+            variance = sharing.variances(held, seen.observed, functionals, of.second)
+            amounts = posterior.Amounts(of, means, variance)
+        level = posterior.Level(confidence, sharing.DEGREES)
+        return posterior.collected(asked, seen, outputs, parts, level, amounts)
 
     def _seen(self, asked: QuestionOn) -> Observed:
         rows = self._db.arrow(self._observed(asked.query))
@@ -101,8 +122,7 @@ class Answers(base.Answers):
     def _amounts(self, query: CountQuery) -> list[Estimate]:
         """SUM, AVG, MIN or MAX of the sensitive column."""
         held = self.contents
-        through = Channel(np.zeros((0, held.groups)), np.zeros((0, 0)), np.zeros(0))
-        asked = QuestionOn(self._db, query, table("qit"), through)
+        asked = self._asked(query)
         seen = self._seen(asked)
         outputs, functionals = chosen(self._db, query, seen, held.values)
         if not seen.keys or not outputs:
@@ -134,14 +154,6 @@ def _refuse_mixtures(query: CountQuery) -> None:
 def _met(seen: Observed) -> amounts.Met:
     at = np.nonzero(seen.observed)
     return amounts.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
-
-
-def _within(row: Estimate, certain: Estimate) -> Estimate:
-    """An answer moved to where it can be."""
-    figures = (row.estimate, row.low, row.high)
-    least, most = certain.low or 0.0, certain.high or 0.0
-    mean, low, high = (min(max(figure or 0.0, least), most) for figure in figures)
-    return replace(row, estimate=mean, low=low, high=high, std_error=0.0 if least == most else row.std_error)
 
 
 def _figure(value: float) -> float | None:

@@ -24,20 +24,26 @@ if TYPE_CHECKING:
 FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
 
 
-def parts(held: Contents, seen: Observed, functionals: Floats) -> Bounds:
-    """Estimates and certain bounds per set and functional (G, F)."""
+def parts(held: Contents, met: Floats, functionals: Floats) -> Bounds:
+    """Estimates and certain bounds per set and functional (G, F); ``met`` (G, B): records of each set by group."""
     table, sizes = held.table, held.sizes.astype(np.float64)
-    shape = (len(seen.keys), functionals.shape[-1])
-    found = tuple(np.zeros(shape) for _ in range(3))
-    shared = np.asarray(table @ functionals) if functionals.ndim == 2 else None
-    for g, met in enumerate(seen.observed):
-        count = shared if shared is not None else np.asarray(table @ functionals[g])
-        at = np.flatnonzero(met)
-        n, c, size = met[at, None], count[at], sizes[at, None]
-        figures = (n * c / size, np.maximum(n + c - size, 0), np.minimum(n, c))
-        for whole, part in zip(found, figures, strict=True):
-            whole[g] = part.sum(axis=0)
-    return Bounds(found[0], np.zeros(shape), found[1], found[2])
+    least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(2))
+    alike = np.asarray(table @ functionals) if functionals.ndim == 2 else None
+    for g, own in enumerate(met):
+        count = alike if alike is not None else np.asarray(table @ functionals[g])
+        at = np.flatnonzero(own)
+        n, c, size = own[at, None], count[at], sizes[at, None]
+        least[g] = np.maximum(n + c - size, 0).sum(axis=0)
+        most[g] = np.minimum(n, c).sum(axis=0)
+    return Bounds(shared(held, met, functionals), np.zeros_like(least), least, most)
+
+
+def shared(held: Contents, seen: Floats, functionals: Floats) -> Floats:
+    """What is ``seen`` (G, B) in every group, shared out over its records, summed over the values that count (G, F)."""
+    each = seen / held.sizes
+    if functionals.ndim == 2:
+        return np.asarray(each @ (held.table @ functionals))
+    return np.array([one @ (held.table @ own) for one, own in zip(each, functionals, strict=True)])
 
 
 def estimate(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate]:
@@ -45,7 +51,7 @@ def estimate(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate
     outputs, functionals = chosen(asked.db, asked.query, seen, held.values)
     if not seen.keys or not outputs:
         return nothing(asked.query)
-    counts = parts(held, seen, functionals)
+    counts = parts(held, seen.observed, functionals)
     cells = places(asked.query, seen, outputs, counts.most)
     mean, least, most = (cells.summed(part).tolist() for part in (counts.mean, counts.least, counts.most))
     found = [

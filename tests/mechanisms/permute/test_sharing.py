@@ -1,0 +1,107 @@
+"""Counts inside groups: mean and variance over all choices, and how unlike the values of a group are taken to be."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from privsql.answers.interval import intervals
+from privsql.mechanisms.permute import baseline, sharing
+from privsql.mechanisms.permute.contents import Contents
+
+if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
+
+SIZE, GROUPS = 120, 150  # of a made table: records of a group, half of them of each of its two values
+
+
+def held(*groups: dict[int, int]) -> Contents:
+    """Groups by the records that each value has in them."""
+    rows = [(g, value, records) for g, own in enumerate(groups) for value, records in sorted(own.items())]
+    group, code, records = np.array(rows, dtype=np.int64).T
+    return Contents(group, code, records, len(groups), int(code.max()) + 1)
+
+
+def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mean and variance of a count, and of a sum whose mean is 0 where one record in two is asked about."""
+    monkeypatch.setattr(sharing, "unlike", lambda _, met: np.zeros(len(met)))
+    found = held({0: 2, 1: 3}, {1: 1, 2: 3})
+    met, asked = np.array([[2.0, 3.0]]), np.array([[0.0], [1.0], [0.0]])
+    values = ([0, 0, 1, 1, 1], [1, 2, 2, 2])
+    drawn = [
+        sum(value == 1 for value in (*first[:2], *second[:3]))
+        for first in itertools.permutations(values[0])
+        for second in itertools.permutations(values[1])
+    ]
+    parts = baseline.parts(found, met, asked)
+    assert parts.mean[0, 0] == pytest.approx(np.mean(drawn))
+    assert (parts.least[0, 0], parts.most[0, 0]) == (min(drawn), max(drawn))
+    assert sharing.variances(found, met, asked)[0, 0] == pytest.approx(np.var(drawn))
+    each = sharing.variances(found, met, np.array([asked]))  # values told set by set
+    assert each[0, 0] == pytest.approx(np.var(drawn))
+    alone, amounts = held({0: 2, 1: 2}), np.array([-3.0, 3.0])
+    sums = [
+        sum(a for a, value in zip(amounts, one, strict=False) if value) for one in itertools.permutations([0, 0, 1, 1])
+    ]
+    bound = sharing.variances(alone, np.array([[2.0]]), np.array([[0.0], [1.0]]), np.array([18.0]))[0, 0]
+    assert np.var(sums) * 3 / 4 == pytest.approx(bound)  # |g|/(|g| - 1), as if they were drawn one by one
+
+
+def test_who_is_next_to_whom() -> None:
+    """The group that begins after all of another's values, where groups overlap too; a group of one value is none's."""
+    found = held({0: 1, 1: 1}, {2: 1, 3: 1}, {1: 1, 2: 1}, {4: 5})
+    one, other = sharing.neighbours(found)
+    assert dict(zip(one.tolist(), other.tolist(), strict=True)) == {0: 1, 1: 3, 2: 3}
+    assert [len(part) for part in sharing.neighbours(held({0: 2, 1: 2}))] == [0, 0]
+
+
+def made(t: float, seed: int) -> tuple[Contents, Floats, Floats]:
+    """What groups of two values hold, who of them is asked about (1, B), and the true counts of the first values (B,).
+
+    The log-odds of being asked about differ by N(0, 2 t^2) between the values of a group, and by N(0, t^2) between
+    two groups.
+    """
+    rng = np.random.default_rng([seed, int(100 * t)])
+    found = held(*({2 * g: SIZE // 2, 2 * g + 1: SIZE // 2} for g in range(GROUPS)))
+    middle = -1 + t / np.sqrt(2) * rng.standard_normal(GROUPS)
+    apart = t * np.sqrt(2) * rng.standard_normal(GROUPS) / 2
+    first, second = (rng.binomial(SIZE // 2, 1 / (1 + np.exp(-middle - sign * apart))) for sign in (1, -1))
+    return found, (first + second)[None].astype(np.float64), first.astype(np.float64)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.2, 0.4, 0.6])
+def test_strength_is_told_by_neighbours(t: float) -> None:
+    """The mean of ten tables is near the truth, and none is far below it."""
+    apart = np.array([sharing.unlike(*made(t, seed)[:2])[0] for seed in range(10)])
+    true = sharing.INSIDE * t**2
+    assert 0.75 * true <= apart.mean() <= 1.25 * true + 0.02
+    assert apart.min() >= 0.2 * true
+
+
+@pytest.mark.parametrize("t", [0.1, 0.4, 1.0])
+def test_intervals_of_counts_inside_groups_cover(t: float) -> None:
+    """Of 1,500 at 95 % at least 93 (false alarm 0.001), and errors are as large as is said."""
+    covered, squares = [], []
+    for seed in range(10):
+        found, met, true = made(t, seed)
+        asked = np.zeros((found.values, GROUPS))
+        asked[2 * np.arange(GROUPS), np.arange(GROUPS)] = 1
+        parts = baseline.parts(found, met, asked)
+        error = np.sqrt(sharing.variances(found, met, asked)[0])
+        low, high = intervals(parts.mean[0], error, 0.95, sharing.DEGREES)
+        covered += list((np.floor(low) <= true) & (true <= np.ceil(high)))
+        squares += list(((parts.mean[0] - true) / error) ** 2)
+    assert np.mean(covered) >= 0.93
+    assert 0.8 <= np.sqrt(np.mean(squares)) <= 1.2
+
+
+def test_nobody_and_everybody_tell_nothing() -> None:
+    """A set without records, one of all of them, and groups that have one value only: no error, no warning."""
+    found = held({0: 3, 1: 3}, {2: 4, 3: 2}, {4: 6})
+    met = np.array([[0.0, 0.0, 0.0], [6.0, 6.0, 6.0], [0.0, 0.0, 3.0]])
+    with np.errstate(all="raise"):
+        variance = sharing.variances(found, met, np.eye(5))
+    assert (variance == 0).all()
