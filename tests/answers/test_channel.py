@@ -14,6 +14,7 @@ from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
 from privsql.answers.interval import interval, within
 from privsql.answers.reconstruct import Prior, likelihoods, reconstruct
+from privsql.mechanisms.bucketize.layout import blocks
 from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.layout.runs import of_entries
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
@@ -495,7 +496,9 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     sizes = bucket_sizes(plan.setting)
     gaps, covered, estimates = [], [], []
     for run in range(runs):
-        bids = placed(plan, "blocks", seed_key(run).stream("simulate"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocks, "BLOCKS", 64)  # of 20,000 records no more are needed, and each takes its time
+            bids = placed(plan, "blocks", seed_key(run).stream("simulate"))
         through = released_channel(bids, counts.tolist(), plan.setting)
         weights = compositions(bids, counts.tolist(), plan.setting) / sizes[:, None]
         observed = weights[bids[member]].sum(axis=0)
