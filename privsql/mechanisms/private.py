@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 from importlib.metadata import version
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING, Any
 
 from privsql.attacks.finding import Finding
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.exact import text
 from privsql.model.checks import Check, Promised
-from privsql.model.parameters import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,15 +26,6 @@ if TYPE_CHECKING:
 RECORD = "Privacy is for one record, added or removed."
 MEMBERSHIP = "membership"  # the adversary that the promise is about
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
-
-
-class Facts(BaseModel):
-    """What a manifest states of the noise: nothing but what the published tables tell."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    noise: Literal["opendp", "seed"]
-    opendp: Version
 
 
 def made_with(noise: CountNoise) -> dict[str, Any]:

@@ -25,6 +25,15 @@ class Parameters(BaseModel):
     algorithm: str
 
 
+class NoiseFacts(BaseModel):
+    """What the manifest of a private release states of its noise: nothing but what the published tables tell."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    noise: Literal["opendp", "seed"]
+    opendp: Version
+
+
 NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 
 POSITIVE = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}

@@ -12,10 +12,9 @@ from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.names import fold
 from privsql.exact import fraction, text
-from privsql.mechanisms import private
 from privsql.mechanisms.noisytree import release
 from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, Exact, Parameters, Positive, Share
+from privsql.model.parameters import Epsilon, Exact, NoiseFacts, Parameters, Positive, Share
 from privsql.model.universe import Universe
 
 MOST_BINS = 10_000
@@ -63,7 +62,7 @@ class Values(Universe):
         return given
 
 
-class Facts(private.Facts):
+class Facts(NoiseFacts):
     """What the manifest of any such release states."""
 
     values: int = Field(ge=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,17 +54,9 @@ def divided(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
     return [total * weight / sum(weights) for weight in weights]
 
 
-def cube_root(cells: int) -> int:
-    """1,000 times the cube root of a number of cells, rounded down: what its table is given of a budget.
+def share(cells: int) -> int:
+    """What a table of so many cells is given of a budget, beside others: 1,000 times the square root, rounded down.
 
-    With a budget of e a table of c cells errs by c/e in all; a sum of c/e over tables, for a given sum of e, would be
-    least for the square root, its square (c/e)^2 for c^(2/3): small tables are asked for more often, hence c^(1/3).
+    With a budget of e its counts err by cells/e in all; over several tables that sum is least for the square root.
     """
-    wanted, root = cells * 10**9, 1
-    while root**3 <= wanted:
-        root *= 2
-    below = root // 2
-    while root - below > 1:  # bisection: below^3 <= wanted < root^3
-        middle = (below + root) // 2
-        below, root = (middle, root) if middle**3 <= wanted else (below, middle)
-    return below
+    return isqrt(cells * 10**6)

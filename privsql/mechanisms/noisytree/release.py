@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from privsql.mechanisms import private
+from privsql.model.parameters import NoiseFacts
 
 ALLOW_EMPTY = "DiffPart: publish a tree of which nothing was kept, or less than was pruned."
 
 
-class Facts(private.Facts):
+class Facts(NoiseFacts):
     """What a manifest states of a tree: nothing but what follows from the published tables."""
 
     partitions: int = Field(ge=0)

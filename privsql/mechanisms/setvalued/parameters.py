@@ -7,10 +7,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms import private
 from privsql.mechanisms.noisytree import release
 from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, Parameters, Positive
+from privsql.model.parameters import Epsilon, NoiseFacts, Parameters, Positive
 from privsql.model.universe import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
@@ -29,7 +28,7 @@ class Facts(release.Facts):
     universe_is_public: bool
 
 
-class ViewFacts(private.Facts):
+class ViewFacts(NoiseFacts):
     """What the manifest of a release of views states.
 
     ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of

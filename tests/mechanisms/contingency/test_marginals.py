@@ -19,7 +19,7 @@ from privsql.mechanisms.contingency.marginals.cliques import Rounds, Rule
 from privsql.mechanisms.contingency.marginals.measuring import measure
 from privsql.mechanisms.contingency.marginals.rows import distance, rows
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.noisytables.measured import Measured, cube_root
+from privsql.mechanisms.noisytables.measured import Measured, share
 from privsql.mechanisms.noisytables.model import Model
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.enumeration import worst_ratio
@@ -51,19 +51,19 @@ def alone(of: Rule, records: int) -> list[Measured]:
 # The rule -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tenth_for_the_columns_and_the_rest_by_cube_roots() -> None:
+def test_an_eighth_for_the_columns_and_the_rest_by_square_roots() -> None:
     of = rule((2, 4, 2))
-    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed()] == [((i,), Fraction(1, 30)) for i in range(3)]
+    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed()] == [((i,), Fraction(1, 24)) for i in range(3)]
     rest = of.rest(alone(of, 10_000))
-    roots = {(0, 1): 2000, (0, 2): 1587, (1, 2): 2000}
-    assert roots == {clique: cube_root(of.cells(clique)) for clique in of.pairs}
-    assert rest == [(clique, Fraction(9, 10) * root / 5587, None) for clique, root in roots.items()]
+    roots = {(0, 1): 2828, (0, 2): 2000, (1, 2): 2828}
+    assert roots == {clique: share(of.cells(clique)) for clique in of.pairs}
+    assert rest == [(clique, Fraction(7, 8) * root / 7656, None) for clique, root in roots.items()]
 
 
 def test_a_workload_takes_seven_tenths_of_the_rest() -> None:
     of = rule((2, 4, 3), workload=[["region", "sex", "job"], ["job", "Sex"]])
     assert of.workload == [(0, 1), (0, 1, 2)]
-    assert sum(epsilon for clique, epsilon, _ in of.fixed() if len(clique) > 1) == Fraction(9, 10) * Fraction(7, 10)
+    assert sum(epsilon for clique, epsilon, _ in of.fixed() if len(clique) > 1) == Fraction(7, 8) * Fraction(7, 10)
     rest = of.rest(alone(of, 10**6))
     assert isinstance(rest, list)
     assert [clique for clique, _, _ in rest] == [(0, 2), (1, 2)]
@@ -90,7 +90,7 @@ def test_rounds_spend_what_is_left() -> None:
     of = rule((4, 4, 4), pairs="chosen")
     rest = of.rest(alone(of, 10_000))
     assert isinstance(rest, Rounds)
-    assert rest.number * (rest.choosing + rest.measuring) == Fraction(9, 10)
+    assert rest.number * (rest.choosing + rest.measuring) == Fraction(7, 8)
     assert rest.choosing / rest.measuring == Fraction(15, 85)
 
 
@@ -322,10 +322,11 @@ def test_the_view_weighs_what_the_release_answers(people: Path) -> None:
     assert weight == pytest.approx(row["estimate"], rel=0.05)
 
 
+OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),
     "a budget": ("spend epsilon", "UPDATE privsql_cliques SET epsilon = '1' WHERE clique = 1"),
-    "two budgets": ("public rule", "UPDATE privsql_cliques SET epsilon = 0.04 + 0.02 * clique WHERE clique < 2"),
+    "two budgets": ("public rule", f"UPDATE privsql_cliques SET epsilon = {OTHERS} WHERE clique < 2"),
     "a choice that was none": ("", "UPDATE privsql_cliques SET choice = '0.1' WHERE clique = 5"),
     "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
     "a count": ("", "UPDATE privsql_marginals SET count = count + 500 WHERE clique = 0 AND cell = 0"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from privsql.dpnoise import noisy_max, scale, variance_of
 from privsql.mechanisms.noisytables.figures import Figures, Sums
-from privsql.mechanisms.noisytables.measured import Measured, cube_root, divided
+from privsql.mechanisms.noisytables.measured import Measured, divided, share
 from privsql.mechanisms.noisytables.model import Model, strongest
 from privsql.mechanisms.noisytables.nonnegative import nearest, raked
 from privsql.mechanisms.noisytables.shrinkage import Seen, prior
@@ -89,9 +89,9 @@ def test_raking_meets_its_margins() -> None:
     assert raked(np.zeros((2, 3)), [((0,), rows)], 1).sum() == 0
 
 
-def test_budgets_divide_exactly_by_cube_roots() -> None:
-    assert [cube_root(cells) for cells in (1, 8, 27, 1000, 2)] == [1000, 2000, 3000, 10_000, 1259]
-    parts = divided(Fraction(7, 10), [cube_root(cells) for cells in (2, 30, 7)])
+def test_budgets_divide_exactly_by_square_roots() -> None:
+    assert [share(cells) for cells in (1, 4, 9, 10_000, 2)] == [1000, 2000, 3000, 100_000, 1414]
+    parts = divided(Fraction(7, 10), [share(cells) for cells in (2, 30, 7)])
     assert sum(parts) == Fraction(7, 10)
     assert parts[1] > parts[2] > parts[0] > 0
 

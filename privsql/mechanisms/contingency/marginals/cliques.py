@@ -1,11 +1,11 @@
 """Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 
-A tenth of epsilon goes to the columns by themselves. Of the rest the declared workload takes 7/10, if there is one, and
-the pairs of columns what remains; tables share in proportion to the cube root of their cells. Where the noise of all
-pairs would come to more than a quarter of the records (the mean over pairs of cells/epsilon, beside the noisy total),
-or to more cells than are allowed, only some pairs are measured: in rounds, of which each spends 15/100 of its part on
-choosing the pair that the tables so far tell least of, and the rest on measuring it. There are d (1/4 / ratio)^(1/4)
-rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
+An eighth of epsilon goes to the columns by themselves. Of the rest the declared workload takes 7/10, if there is one,
+and the pairs of columns what remains; tables share in proportion to the square root of their cells. Where the noise of
+all pairs would come to more than a quarter of the records (the mean over pairs of cells/epsilon, beside the noisy
+total), or to more cells than are allowed, only some pairs are measured: in rounds, of which each spends 15/100 of its
+part on choosing the pair that the tables so far tell least of, and the rest on measuring it. There are
+d (1/4 / ratio)^(1/4) rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from privsql.engine.names import fold
 from privsql.errors import UsageError
-from privsql.mechanisms.noisytables.measured import cube_root, divided
+from privsql.mechanisms.noisytables.measured import divided, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.noisytables.measured import Clique, Measured
 
-SINGLES, WORKLOAD, CHOOSING = Fraction(1, 10), Fraction(7, 10), Fraction(15, 100)
+SINGLES, WORKLOAD, CHOOSING = Fraction(1, 8), Fraction(7, 10), Fraction(15, 100)
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
@@ -77,8 +77,8 @@ class Rule:
                 f"max_cells = {self.asked.max_cells:,}; take fewer values or wider bins, or raise it"
             )
         alone = epsilon * SINGLES if len(columns) > 1 else epsilon
-        share = (epsilon - alone) * (WORKLOAD if self.pairs else 1)
-        parts = divided(share, [cube_root(self.cells(one)) for one in workload]) if workload else []
+        most = (epsilon - alone) * (WORKLOAD if self.pairs else 1)
+        parts = divided(most, [share(self.cells(one)) for one in workload]) if workload else []
         due = [*zip(columns, divided(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
         return [(clique, spent, None) for clique, spent in due]
 
@@ -88,7 +88,7 @@ class Rule:
         if not self.pairs:
             return []
         cells = [self.cells(one) for one in self.pairs]
-        due = divided(left, [cube_root(number) for number in cells])
+        due = divided(left, [share(number) for number in cells])
         room = self.asked.max_cells - sum(one.counts.size for one in fixed)
         noise = sum((number / own for number, own in zip(cells, due, strict=True)), start=Fraction(0))
         ratio = noise / len(cells) / self.total(fixed)
