@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Reals
     from privsql.mechanisms.setvalued.views.squares import Error, Squares
 
-LAPLACE = 3.0  # excess kurtosis of continuous Laplace noise, the largest but for a grid that is coarse
-
 
 def normal(confidence: float) -> float:
     """The quantile of the normal distribution that is exceeded on either side with what is left of 1.
@@ -36,13 +34,14 @@ def normal(confidence: float) -> float:
 def half_width(error: Error, doubt: float) -> float:
     """How far an answer may lie from the truth on one side, but for a chance of ``doubt``.
 
-    The normal quantile t with the correction of Cornish and Fisher for the kurtosis, (t^3 - 3t) excess/24, and half a
-    step of the grid on which sums of few whole numbers lie.
+    A sum of Laplace noise lies between one count, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and very
+    many, whose quantile is the normal one: the larger of both, and half a step of the grid on which sums of few whole
+    numbers lie.
     """
     if not error.deviation:
         return 0.0
-    t = -float(ndtri(doubt))
-    return error.deviation * (t + min(error.excess, LAPLACE) * (t**3 - 3 * t) / 24) + error.step / 2
+    quantile = max(-float(ndtri(doubt)), -float(np.log(2 * doubt)) / np.sqrt(2))
+    return float(error.deviation * quantile + error.step / 2)
 
 
 def direct(squares: Squares, chosen: Sequence[int], question: Reals, doubt: float) -> tuple[float, float, float] | None:

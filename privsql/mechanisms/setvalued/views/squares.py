@@ -29,17 +29,16 @@ ZERO = 1e-9  # of a coefficient of a question, relative to the largest: doubles
 
 @dataclass(frozen=True)
 class Error:
-    """What the noise does to an answer: its standard deviation, excess kurtosis, and the largest weight of one count.
+    """What the noise does to an answer: its standard deviation, and the largest weight of one count.
 
-    All are infinite where a parity that is needed was not told.
+    Both are infinite where a parity that is needed was not told.
     """
 
     deviation: float
-    excess: float
     step: float
 
 
-UNTOLD = Error(np.inf, np.inf, np.inf)
+UNTOLD = Error(np.inf, np.inf)
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,11 @@ class Squares:
         if (wanted != 0)[precision == 0].any():
             return UNTOLD
         weight = np.divide(wanted, precision, out=np.zeros_like(wanted), where=precision > 0)
-        squares, fourth, step = float((weight * wanted).sum()), 0.0, 0.0
+        step = 0.0
         for one in self.tables:
-            common = [place for place in chosen if place in one.columns]
-            inner = among([chosen.index(place) for place in common], len(chosen))
-            counts = transformed(weight[inner]) * (precision_of(one))
-            times = one.counts.size >> len(common)
-            step = max(step, float(np.abs(counts).max()))
-            fourth += times * float((counts**4).sum()) * fourth_cumulant(one.variance)
-        return Error(float(np.sqrt(squares)), fourth / squares**2 if squares else 0.0, step)
+            inner = among([at for at, place in enumerate(chosen) if place in one.columns], len(chosen))
+            step = max(step, float(np.abs(transformed(weight[inner])).max()) * precision_of(one))
+        return Error(float(np.sqrt((weight * wanted).sum())), step)
 
     def containing(self) -> tuple[Reals, Reals]:
         """Of every set of places the number of records that have all of them, and its variance (2^m,) each."""
@@ -93,11 +88,6 @@ class Squares:
 def precision_of(one: Measured) -> float:
     """1/variance of every parity of a table."""
     return 1 / (one.variance * one.counts.size)
-
-
-def fourth_cumulant(variance: float) -> float:
-    """Of discrete Laplace noise: 6 v^2/2 + v, with v its variance."""
-    return variance * (1 + 3 * variance)
 
 
 def fitted(tables: Sequence[Measured], items: int) -> Squares:
