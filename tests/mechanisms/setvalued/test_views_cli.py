@@ -278,7 +278,7 @@ def test_item_sets_that_are_listed_were_measured(folder: str, request: pytest.Fi
 def test_nothing_is_invented(tmp_path: Path) -> None:
     """100 records with items of their own each, hardly any budget: nothing is above 0 for sure."""
     write(tmp_path / "stall.parquet", "SELECT [i] AS goods FROM range(100) t(i)")
-    asked = 'kind = "setvalued"\nepsilon = 0.01\nuniverse = { query = "SELECT range FROM range(100)" }'
+    asked = 'kind = "setvalued"\nepsilon = 0.0001\nuniverse = { query = "SELECT range FROM range(100)" }'
     refused(run("publish", spec(tmp_path, mechanism=asked), "--seed", 3), 3, "would be noise", "--allow-empty")
     done = succeeded("publish", spec(tmp_path, mechanism=f"{asked}\nallow_empty = true"), "--seed", 3)
     assert "of 100 items were not measured" in " ".join(done.err.split())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Ints, Measured, Reals
     from privsql.mechanisms.setvalued.views.squares import Squares
 
-ROUNDS = 12  # of proportional fitting to views
+ROUNDS = 4  # of proportional fitting to views
 LAST_ROUNDS = 2  # to single items
 LEAST = 0.01  # of a cell of the views' table stays, whatever its count says
 OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
