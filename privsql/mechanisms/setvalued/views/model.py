@@ -25,14 +25,15 @@ from privsql.mechanisms.setvalued.views.patterns import among, cells, sizes, tra
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.noisytables.measured import Ints, Measured, Reals
+    from privsql.mechanisms.noisytables.measured import Measured, Reals
+    from privsql.mechanisms.setvalued.views.patterns import Codes
     from privsql.mechanisms.setvalued.views.squares import Squares
 
 ROUNDS = 4  # of proportional fitting to views
 LAST_ROUNDS = 2  # to single items
 LEAST = 0.01  # of a cell of the views' table stays, whatever its count says
 OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
-Margins = list[tuple["Ints", "Reals"]]
+Margins = list[tuple["Codes", "Reals"]]
 
 
 def table(squares: Squares) -> Reals:

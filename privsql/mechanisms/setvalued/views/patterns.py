@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.mechanisms.noisytables.measured import Ints, Reals
+
+Codes = NDArray[np.int16]
+LARGEST_CODE = 15
 
 
 def pattern(places: Sequence[int], items: int) -> int:
@@ -47,9 +51,11 @@ def restricted(patterns: Ints, chosen: Sequence[int], items: int) -> Ints:
     return found
 
 
-def cells(chosen: Sequence[int], items: int) -> Ints:
-    """``restricted`` of all patterns, in order (2^m,)."""
-    found = np.zeros(1, dtype=np.int64)
+def cells(chosen: Sequence[int], items: int) -> Codes:
+    """``restricted`` of all patterns, in order (2^m,), in few bytes; ``ValueError`` for more than 15 items."""
+    if len(chosen) > LARGEST_CODE:
+        raise ValueError(f"a table of {len(chosen)} items is too large to be fitted to")
+    found = np.zeros(1, dtype=np.int16)
     for place in range(items):
         own = 2 * found if place in chosen else found
         found = np.stack((own, own + 1 if place in chosen else own), axis=1).reshape(-1)
