@@ -138,7 +138,7 @@ def _counted(folder: Path) -> World:
 
 def _stocked(folder: Path) -> World:
     """Item sets with hardly any noise."""
-    asked = shop.ASKED.replace("epsilon = 2", "epsilon = 100")
+    asked = shop.VIEWS.replace("epsilon = 2", "epsilon = 100")
     return opened(
         "setvalued", "shop", SHOP, _published(folder, shop.LISTS, 'items = "goods"', asked, "shop"), true=True
     )
