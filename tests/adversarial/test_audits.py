@@ -7,6 +7,7 @@ by Clopper and Pearson, must stay below epsilon, at a false alarm of 10^-6.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,16 @@ from scipy import stats
 
 from mechanisms.contingency import test_contingency as cells
 from mechanisms.setvalued import test_setvalued as sets
+from mechanisms.setvalued import test_views as chosen_sets
 from privsql.dpnoise import OpenDPNoise
 from privsql.mechanisms.contingency.diffpart import tree as cell_tree
 from privsql.mechanisms.setvalued.diffpart import tree as set_tree
 from privsql.mechanisms.setvalued.diffpart.taxonomy import grow
+from privsql.mechanisms.setvalued.views import measuring
 from support.enumeration import FALSE_ALARM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -60,6 +62,15 @@ def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     return [leaves, int(tree.size.sum()), len(tree.size) // 2]
 
 
+def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
+    """Item sets by views: the records with the target's item if it was chosen, whether it was, and all records."""
+    records = [*[{0, 1}] * (3 + with_one), {2}]
+    choice, tables = measuring.measure(chosen_sets.sets(records, 22), Fraction(1), [], noise)
+    place = choice.codes.tolist().index(0) if 0 in choice.codes else None
+    held = 0 if place is None else int(np.moveaxis(tables[1].counts, place, 0)[1].sum())
+    return [held, STEPS * (place is not None), int(tables[0].counts)]
+
+
 def proven(program: Program, noise: Any, runs: int) -> float:
     """The lower bound on epsilon that so many runs prove."""
     rng = np.random.default_rng(6)
@@ -84,14 +95,14 @@ def _events(program: Program, present: bool, noise: Any, rng: np.random.Generato
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [baskets, people])
+@pytest.mark.parametrize("program", [baskets, views, people])
 def test_membership_attacks_on_the_program_stay_below_epsilon(program: Program) -> None:
     """Epsilon is 1."""
     assert proven(program, OpenDPNoise(), RUNS) < 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [baskets, people])
+@pytest.mark.parametrize("program", [baskets, views, people])
 def test_the_audit_would_find_a_leak(program: Program) -> None:
     """Where six times the budget is spent; half of the runs prove it."""
     assert proven(program, Careless(), RUNS // 2) > 1
