@@ -274,7 +274,7 @@ TINY = {
     "four values": (make([2, 2, 1, 1], [HALF] * 4), {2: 3}),
     "four pairs": (make([3, 3, 2], [HALF] * 3), {2: 4}),
     "two classes of two buckets": (make([3, 2, 2], [Fraction(2, 3)] * 3), {2: 2, 3: 1}),
-    "rounds in two classes": (make([4, 2, 2], [ONE] * 3), {1: 2, 3: 2}),
+    "rounds in two classes": (make([4, 4], [ONE] * 2), {1: 2, 3: 2}),
     "singletons": (make([2, 1, 1], [ONE] * 3), {1: 4}),
 }
 
