@@ -198,7 +198,7 @@ def _counts(counts: Bounds, cells: Cells, level: Level) -> list[Estimate]:
     mean, least, most = (cells.summed(part) for part in (counts.mean, counts.least, counts.most))
     error = np.where(most > least, np.sqrt(cells.summed(counts.variance)), 0.0)
     mean = np.clip(mean, least, most)
-    mean[mean < ROUNDING] = 0.0  # next to nobody is nobody: SQL makes NULL of that
+    mean[np.abs(mean) < ROUNDING] = 0.0  # next to nobody is nobody: SQL makes NULL of that
     low, high = intervals(mean, error, level.confidence, level.degrees)
     # whole numbers: between two of them there is no count
     low, high = np.where(error, np.floor(low + ROUNDING), low), np.where(error, np.ceil(high - ROUNDING), high)

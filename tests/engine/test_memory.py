@@ -61,6 +61,15 @@ def test_what_can_change_is_asked_again(tmp_path: Path) -> None:
         assert len(db.connection.trace) == before + 2  # type: ignore[attr-defined]
 
 
+def test_a_database_in_memory_can_change() -> None:
+    """Such as that of a release that is a folder."""
+    with locked({"home": None}, home="home") as db:
+        for number in (1, 2):
+            db.make("made", tree(f"SELECT {number} AS i"), into="home")
+            assert db.rows(tree("SELECT i FROM made")) == [(number,)]
+            db.connection.run("DROP TABLE home.main.made")  # type: ignore[attr-defined]
+
+
 def test_the_oldest_results_are_forgotten() -> None:
     """Those that were not asked for again; a large one is not kept at all."""
     memory, asked = Memory(400), []

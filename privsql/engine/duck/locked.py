@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql.engine.duck.connection import Connection, one_select
 from privsql.engine.duck.container import DuckContainer, exactly, log_of
-from privsql.engine.duck.memory import Memory
+from privsql.engine.duck.memory import MOST, Memory
 from privsql.engine.duck.relations import identifier, text
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import render, table, within
@@ -41,12 +41,12 @@ SECONDS = 30.0  # that a copy of what may be a view may take
 class DuckLocked(DuckContainer):
     """What others made. Trees whose tables name no database mean those of database ``home``.
 
-    That is read-only: what reads nothing else has the same answer again, and is asked once.
+    Where that is a file (``read_only``), what reads nothing else has the same answer again, and is asked once.
     """
 
-    def __init__(self, connection: Connection, home: str) -> None:
+    def __init__(self, connection: Connection, home: str, *, read_only: bool) -> None:
         super().__init__(connection)
-        self._home, self._memory = home, Memory()
+        self._home, self._memory = home, Memory(MOST if read_only else 0)
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
@@ -97,7 +97,8 @@ def session(
 ) -> DuckLocked:
     """A locked session: database files attached by name (None: an empty one in memory), and files that may be read."""
     files = [path for path in (*attached.values(), *readable) if path is not None]
-    made = DuckLocked(Connection(_settings(files, spill, options), options.report), home)
+    connection = Connection(_settings(files, spill, options), options.report)
+    made = DuckLocked(connection, home, read_only=attached.get(home) is not None)
     try:
         made.distrust()
         _lock(made.connection, [str(one) for path in files for one in (path, log_of(path))])

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
     Told = TypeVar("Told", bound=Sized)
 
-MOST = 100_000  # rows that are kept in all; a result of a tenth of them is not kept
+MOST = 100_000  # rows that a session keeps in all; a result of more than a tenth of them is not kept
 
 
 class Memory:
     """Results by what was asked; nobody may change them."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int) -> None:
         self._most, self._held = most, 0
         self._found: OrderedDict[tuple[str, str], Sized] = OrderedDict()
 

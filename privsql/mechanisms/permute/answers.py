@@ -93,13 +93,13 @@ class Answers(base.Answers):
                 return posterior.nothing(query)
         parts = baseline.parts(held, seen.observed, functionals)
         parts = replace(parts, variance=sharing.variances(held, seen.observed, functionals))
-        of, amounts = posterior.measured(asked, seen), None
+        of, added = posterior.measured(asked, seen), None
         if of is not None:
             means = baseline.shared(held, of.deviations, functionals)
-            variance = sharing.variances(held, seen.observed, functionals, of.second)
-            amounts = posterior.Amounts(of, means, variance)
+            variance = sharing.variances_of_amounts(held, seen.observed, functionals, of)
+            added = posterior.Amounts(of, means, variance)
         level = posterior.Level(confidence, sharing.DEGREES)
-        return posterior.collected(asked, seen, outputs, parts, level, amounts)
+        return posterior.collected(asked, seen, outputs, parts, level, added)
 
     def _seen(self, asked: QuestionOn) -> Observed:
         rows = self._db.arrow(self._observed(asked.query))

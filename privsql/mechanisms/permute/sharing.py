@@ -14,7 +14,8 @@ No release tells anything of d. Between neighbouring groups g, h of the axis it 
 
 and E[d^2] is taken as ``INSIDE`` times the posterior mean of t^2 over all neighbours. Incomes and working hours of the
 American Community Survey, in narrow groups, ask for 1 to 2; where groups are so wide that all there is is a trend over
-many of them, for less.
+many of them, for less. What is added up, less its mean over all who are asked about, is treated alike: its means in
+groups differ by N(0, t^2 v + v (1/s_g + 1/s_h)) between neighbours, v its variance, and by N(0, E[d^2] v) inside.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.channel import TINY
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from privsql.answers.channel import Floats
+    from privsql.answers.posterior import Measured
     from privsql.mechanisms.permute.axis import Ints
     from privsql.mechanisms.permute.contents import Contents
+
+    Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
 
 INSIDE = 2.0
 DEGREES = 8  # of freedom behind a standard error: groups differ in how much their values do
@@ -51,43 +55,70 @@ def neighbours(held: Contents) -> tuple[Ints, Ints]:
 
 def unlike(held: Contents, met: Floats) -> Floats:
     """E[d^2] (R,) of sets that have ``met`` (R, B) records in every group."""
+    one, other = (held.sizes[part] for part in neighbours(held))
+
+    def told(here: Floats, there: Floats) -> Differences:
+        q = (here + there) / (one + other)
+        spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
+        return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
+
+    return _judged(held, told, met)
+
+
+def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> Floats:
+    """The same of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
+
+    def told(here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, _: Floats) -> Differences:
+        v = np.where((here > 0) & (there > 0), v, 0.0)
+        here, there = np.maximum(here, 1), np.maximum(there, 1)
+        return (sum_here / here - sum_there / there) ** 2, v, v * (1 / here + 1 / there)
+
+    return _judged(held, told, met, deviations, np.broadcast_to(variance[:, None], met.shape))
+
+
+def _judged(held: Contents, told: Callable[..., Differences], *parts: Floats) -> Floats:
+    """By the differences that ``told`` makes of ``parts`` (R, B), each of both neighbours, of some sets at a time."""
     one, other = neighbours(held)
     step = max(1, CHUNK // max(len(one), 1))
-    parts = [_unlike(held.sizes, met[i : i + step], one, other) for i in range(0, len(met), step)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    found = [np.zeros(0)]
+    for start in range(0, len(parts[0]), step):
+        some = [part[start : start + step] for part in parts]
+        found.append(_strength(*told(*(side for part in some for side in (part[:, one], part[:, other])))))
+    return np.concatenate(found)
 
 
-def _unlike(sizes: Ints, met: Floats, one: Ints, other: Ints) -> Floats:
-    here, there = met[:, one], met[:, other]
-    q = (here + there) / (sizes[one] + sizes[other])
-    spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
-    noise = spread * (1 / sizes[one] + 1 / sizes[other])
-    squares = (here / sizes[one] - there / sizes[other]) ** 2
-    logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(met))
+def _strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
+    """``INSIDE`` E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
+    logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
     for i, strength in enumerate(STRENGTHS):
-        variance = np.where(spread > 0, strength**2 * spread**2 + noise, 1.0)
+        variance = np.where(spread > 0, strength**2 * spread + noise, 1.0)
         logs[i] -= (np.log(variance) + np.where(spread > 0, squares, 0) / variance).sum(axis=1)
     weights = np.exp((logs - logs.max(axis=0)) / 2)
     return np.asarray(INSIDE * (STRENGTHS**2 @ weights) / weights.sum(axis=0))
 
 
-def variances(held: Contents, met: Floats, functionals: Floats, second: Floats | None = None) -> Floats:
-    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F).
-
-    ``second`` (R,): of a sum over these records instead, the sum of squares of what is added; its mean is 0.
-    """
-    sizes, apart = held.sizes.astype(np.float64), unlike(held, met)[:, None]
+def variances(held: Contents, met: Floats, functionals: Floats) -> Floats:
+    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F)."""
+    sizes = held.sizes.astype(np.float64)
     choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
-    deviating = (met * (1 - met / sizes)) ** 2
-    if second is not None:
-        each = (second / np.maximum(met.sum(axis=1), TINY))[:, None]
-        choices, deviating = each * met, each * deviating
+    return _summed(held, functionals, choices, unlike(held, met)[:, None] * (met * (1 - met / sizes)) ** 2)
+
+
+def variances_of_amounts(held: Contents, met: Floats, functionals: Floats, added: Measured) -> Floats:
+    """Of the sums of what is ``added`` up, less its mean, over these records (R, F)."""
+    variance = added.second / np.maximum(met.sum(axis=1), 1)
+    apart = unlike_amounts(held, met, added.deviations, variance)
+    return _summed(held, functionals, variance[:, None] * met, (apart * variance)[:, None] * met**2)
+
+
+def _summed(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
+    """Sums over groups of ``choices`` f (1 - f) and ``deviating`` (f (1 - f))^2, both (R, B)."""
     if functionals.ndim > 2:
         rows = [_over(held, one) for one in functionals]
-        parts = [choices[i] @ row + apart[i] * (deviating[i] @ row**2) for i, row in enumerate(rows)]
-        return np.array(parts).reshape(len(met), functionals.shape[-1])
-    open_ = _over(held, functionals)
-    return np.asarray(choices @ open_ + apart * (deviating @ open_**2))
+        parts = [choices[i] @ row + deviating[i] @ row**2 for i, row in enumerate(rows)]
+        return np.array(parts).reshape(len(choices), functionals.shape[-1])
+    over = _over(held, functionals)
+    return np.asarray(choices @ over + deviating @ over**2)
 
 
 def _over(held: Contents, functionals: Floats) -> Floats:

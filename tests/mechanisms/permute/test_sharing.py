@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privsql.answers.interval import intervals
+from privsql.answers.posterior import Measured
 from privsql.mechanisms.permute import baseline, sharing
 from privsql.mechanisms.permute.contents import Contents
 
@@ -26,7 +27,7 @@ def held(*groups: dict[int, int]) -> Contents:
 
 
 def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mean and variance of a count, and of a sum whose mean is 0 where one record in two is asked about."""
+    """Mean, variance and extremes of a count."""
     monkeypatch.setattr(sharing, "unlike", lambda _, met: np.zeros(len(met)))
     found = held({0: 2, 1: 3}, {1: 1, 2: 3})
     met, asked = np.array([[2.0, 3.0]]), np.array([[0.0], [1.0], [0.0]])
@@ -42,12 +43,32 @@ def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sharing.variances(found, met, asked)[0, 0] == pytest.approx(np.var(drawn))
     each = sharing.variances(found, met, np.array([asked]))  # values told set by set
     assert each[0, 0] == pytest.approx(np.var(drawn))
-    alone, amounts = held({0: 2, 1: 2}), np.array([-3.0, 3.0])
+
+
+def test_sums_over_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of -3 and 3 in one group, where all are asked about and one record in two has a value that is asked for."""
+    monkeypatch.setattr(sharing, "unlike_amounts", lambda _, met, *__: np.zeros(len(met)))
+    none, second = np.zeros(1), np.array([36.0])
+    added = Measured(np.array([4.0]), none, second, none, none, none, np.zeros((1, 1)))
     sums = [
-        sum(a for a, value in zip(amounts, one, strict=False) if value) for one in itertools.permutations([0, 0, 1, 1])
+        sum(a for a, value in zip((-3, 3, -3, 3), one, strict=True) if value)
+        for one in itertools.permutations([0, 0, 1, 1])
     ]
-    bound = sharing.variances(alone, np.array([[2.0]]), np.array([[0.0], [1.0]]), np.array([18.0]))[0, 0]
-    assert np.var(sums) * 3 / 4 == pytest.approx(bound)  # |g|/(|g| - 1), as if they were drawn one by one
+    asked = np.array([[0.0], [1.0]])
+    found = sharing.variances_of_amounts(held({0: 2, 1: 2}), np.array([[4.0]]), asked, added)[0, 0]
+    assert np.var(sums) * 3 / 4 == pytest.approx(found)  # (|g| - 1)/|g|: as if they were drawn one by one
+
+
+@pytest.mark.parametrize("t", [0.1, 0.3, 1.0])
+def test_strength_of_amounts_is_told_by_neighbours(t: float) -> None:
+    """Means of groups that differ by t standard deviations; groups without anybody tell nothing."""
+    rng = np.random.default_rng(int(10 * t))
+    found = held(*({2 * g: SIZE // 2, 2 * g + 1: SIZE // 2} for g in range(GROUPS)))
+    met = rng.integers(0, 40, (10, GROUPS)) * (rng.random((10, GROUPS)) < 0.9)
+    means = 7 * t / np.sqrt(2) * rng.standard_normal(met.shape)
+    sums = means * met + 7 * np.sqrt(met) * rng.standard_normal(met.shape)
+    apart = sharing.unlike_amounts(found, met.astype(np.float64), sums, np.full(10, 49.0))
+    assert apart.mean() == pytest.approx(sharing.INSIDE * t**2, rel=0.25, abs=0.02)
 
 
 def test_who_is_next_to_whom() -> None:
