@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 
 from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
+from privsql.answers.counts import Bounds
 from privsql.answers.interval import interval, within
+from privsql.answers.posterior import Level, collected
+from privsql.answers.question import CountQuery
 from privsql.answers.reconstruct import Prior, likelihoods, reconstruct
+from privsql.answers.seen import Observed, QuestionOn
+from privsql.engine.open import scratch
+from privsql.engine.sqlfiles import table
 from privsql.mechanisms.bucketize.layout import blocks
 from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
 from privsql.mechanisms.bucketize.layout.runs import of_entries
@@ -465,6 +471,23 @@ def test_interval_of_a_mean_below_zero(mean: float) -> None:
     low, high = interval(mean, 1.0, 0.95)
     assert low == 0.0
     assert high > 0
+
+
+@pytest.mark.parametrize(("mean", "shown"), [(-3.0, -3.0), (-2e-7, 0.0), (3e-7, 0.0), (2e-6, 2e-6), (5.0, 5.0)])
+def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
+    """Yet the papers' formula may say less than that, where nothing bounds it."""
+    query = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
+    bounds = (np.full((1, 1), end) for end in (-np.inf, np.inf))
+    parts = Bounds(np.full((1, 1), mean), np.full((1, 1), 4.0), *bounds)
+    nothing, seen = np.zeros((1, 1)), Observed([()], np.zeros((1, 1)), np.zeros((1, 1)))
+    with scratch() as db:
+        asked = QuestionOn(db, query, table("t"), Channel(nothing, nothing, nothing[0]))
+        (found,) = collected(asked, seen, [()], parts, Level(0.95))
+    assert found.estimate == shown
+    assert found.std_error == 2.0
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= shown <= found.high
 
 
 def test_interval_widens_with_confidence() -> None:
