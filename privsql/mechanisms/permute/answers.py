@@ -48,9 +48,9 @@ class Answers(base.Answers):
         return contents(self._db, self._roles, None)
 
     @cached_property
-    def channel(self) -> Channel:
-        """A question is seen as how many records of every group meet it."""
-        return through(self.contents)
+    def channel(self) -> Channel | None:
+        """A question is seen as how many records of every group meet it; None where that is too large to be told."""
+        return through(self.contents) if self.contents.is_small else None
 
     def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""

@@ -89,8 +89,7 @@ def through(held: Contents) -> Channel:
     """
     if not held.is_small:
         raise UsageError(
-            f"a release of {held.groups:,} groups and {held.values:,} values is too large to be reconstructed; "
-            "take the estimator 'baseline'"
+            f"a release of {held.groups:,} groups and {held.values:,} values is too large for its channel to be told"
         )
     mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
     return Groups(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))

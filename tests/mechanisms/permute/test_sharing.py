@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import privsql as api
 from privsql.answers.interval import intervals
 from privsql.answers.posterior import Measured
-from privsql.mechanisms.permute import baseline, sharing
+from privsql.mechanisms.permute import baseline, contents, sharing
 from privsql.mechanisms.permute.contents import Contents
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsql.answers.channel import Floats
 
 SIZE, GROUPS = 120, 150  # of a made table: records of a group, half of them of each of its two values
@@ -126,3 +129,15 @@ def test_nobody_and_everybody_tell_nothing() -> None:
     with np.errstate(all="raise"):
         variance = sharing.variances(found, met, np.eye(5))
     assert (variance == 0).all()
+
+
+def test_large_releases_are_answered(firm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any other; what their channel tells is left out."""
+    sql, found = "SELECT COUNT(*) FROM ill WHERE age < 40 AND salary BETWEEN 100 AND 300", []
+    for most in (contents.MOST_GROUPS, 1):
+        monkeypatch.setattr(contents, "MOST_GROUPS", most)
+        with api.open(firm / "ill.duckdb") as release:
+            found.append(release.query(sql).rows)
+            assert (release.answers.channel is None) == (most == 1)
+    assert found[0] == found[1]
+    assert found[0][0][2] < found[0][0][0] < found[0][0][3]
