@@ -15,10 +15,12 @@ import pytest
 from scipy import stats
 
 from mechanisms.contingency import test_contingency as cells
+from mechanisms.contingency.test_marginals import rule
 from mechanisms.setvalued import test_setvalued as sets
 from mechanisms.setvalued import test_views as chosen_sets
 from privsql.dpnoise import OpenDPNoise
 from privsql.mechanisms.contingency.diffpart import tree as cell_tree
+from privsql.mechanisms.contingency.marginals.measuring import measure
 from privsql.mechanisms.setvalued.diffpart import tree as set_tree
 from privsql.mechanisms.setvalued.diffpart.taxonomy import grow
 from privsql.mechanisms.setvalued.views import measuring
@@ -71,6 +73,14 @@ def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     return [held, STEPS * (place is not None), int(tables[0].counts)]
 
 
+def marginals(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
+    """Marginals of two columns: the target's cell of their pair, its cells of all tables, and all records."""
+    records = np.array([*[(0, 0)] * (3 + with_one), (1, 0)])
+    tables = measure(records, np.ones(len(records), dtype=np.int64), rule((2, 2), pairs="all"), noise)
+    own = [int(one.counts.reshape(-1)[0]) for one in tables]
+    return [own[-1], sum(own) // 2, int(tables[-1].counts.sum())]
+
+
 def proven(program: Program, noise: Any, runs: int) -> float:
     """The lower bound on epsilon that so many runs prove."""
     rng = np.random.default_rng(6)
@@ -84,7 +94,7 @@ def proven(program: Program, noise: Any, runs: int) -> float:
 def _bound(hits: Any, misses: Any, runs: int, alarm: float) -> Any:
     """By Clopper and Pearson, for ``hits`` and ``misses`` of so many runs with and without the record."""
     low = stats.beta.ppf(alarm, np.maximum(hits, 1), runs - hits + 1) * (hits > 0)
-    high = stats.beta.ppf(1 - alarm, misses + 1, runs - misses)
+    high = np.nan_to_num(stats.beta.ppf(1 - alarm, misses + 1, runs - misses), nan=1.0)  # nan: all of them
     return np.log(np.maximum(low, 1e-12) / high)
 
 
@@ -95,14 +105,14 @@ def _events(program: Program, present: bool, noise: Any, rng: np.random.Generato
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [baskets, views, people])
+@pytest.mark.parametrize("program", [baskets, views, people, marginals])
 def test_membership_attacks_on_the_program_stay_below_epsilon(program: Program) -> None:
     """Epsilon is 1."""
     assert proven(program, OpenDPNoise(), RUNS) < 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [baskets, views, people])
+@pytest.mark.parametrize("program", [baskets, views, people, marginals])
 def test_the_audit_would_find_a_leak(program: Program) -> None:
     """Where six times the budget is spent; half of the runs prove it."""
     assert proven(program, Careless(), RUNS // 2) > 1
