@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,5 +53,11 @@ def call(command: Sequence[str], seconds: float, what: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise SkippedError(f"{what}: not done in {seconds:.0f} s") from error
     if done.returncode:
-        raise SkippedError(f"{what}: {(done.stderr.strip().splitlines() or ['killed'])[-1][:100]}")
+        raise SkippedError(f"{what}: {_fault(done.stderr)}")
     return done.stdout
+
+
+def _fault(text: str) -> str:
+    """The line of a traceback that names the error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["killed"]
+    return next((line for line in reversed(lines) if re.match(r"\w[\w.]*(Error|Exception)\b", line)), lines[-1])[:120]

@@ -194,6 +194,7 @@ def _columns(data: Data) -> list[str]:
 
 def _row(name: str, method: Callable[[Run], dict[str, Any]], run: Run) -> list[object]:
     """The figures of a method, or why there are none."""
+    print(f"{run.data.name}, epsilon {run.epsilon:g}: {name} ..", file=sys.stderr)
     try:
         found = method(run)
     except peers.SkippedError as error:
