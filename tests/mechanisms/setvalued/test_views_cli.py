@@ -275,6 +275,22 @@ def test_item_sets_that_are_listed_were_measured(folder: str, request: pytest.Fi
 
 
 @pytest.mark.slow
+def test_questions_of_very_many_items_are_bounded_or_refused(many: Path) -> None:
+    """The patterns of sixty items are too many to be listed: a question for all of them ran out of memory."""
+    measured = chosen(many)
+    others = [item for item in range(60) if item not in measured]
+    assert len(others) > 25
+    with privsql.open(many / "stall.duckdb") as release:
+        answers: Any = release.answers
+        found = answers.containing([measured[0], *others], "reconstructed", 0.95)
+        one = answers.containing([measured[0], others[0]], "reconstructed", 0.95)
+    assert (found.estimate, found.low, found.high) == (one.estimate, one.low, one.high)
+    assert found.estimate == 0
+    sql = f"SELECT COUNT(*) FROM stall WHERE list_has_all(goods, {others[:25]})"
+    refused(run("query", many / "stall.duckdb", sql), 2, "more than 20 items")
+
+
+@pytest.mark.slow
 def test_nothing_is_invented(tmp_path: Path) -> None:
     """100 records with items of their own each, hardly any budget: nothing is above 0 for sure."""
     write(tmp_path / "stall.parquet", "SELECT [i] AS goods FROM range(100) t(i)")

@@ -40,6 +40,7 @@ FORMULA = (
     "estimate = the same sum, its parities taken between those of least squares and those of the synthetic records, by "
     "how much is noise; error and interval are those of least squares"
 )
+MOST_ITEMS = 22  # of a question: each of their patterns is looked at
 TOLD = 0.95  # confidence at which an item set that is listed occurs at all
 
 
@@ -113,10 +114,17 @@ class Answers(base.Answers):
         return sorted(codes, key=lambda code: (self._places.get(code, len(self._places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """The number of records that contain all of some items."""
-        meets = np.zeros(1 << len(codes), dtype=bool)
+        """The number of records that contain all of some items.
+
+        Of those that were not measured one is enough: no more records have all of them than have that one.
+        """
+        ordered = self._ordered(codes)
+        asked = ordered[: sum(code in self._places for code in ordered) + 1]
+        if len(asked) > MOST_ITEMS:
+            raise UsageError(f"a question of more than {MOST_ITEMS - 1} items that were measured is not supported")
+        meets = np.zeros(1 << len(asked), dtype=bool)
         meets[-1] = True
-        return self._estimate(self._ordered(codes), meets, estimator, confidence)
+        return self._estimate(asked, meets, estimator, confidence)
 
     def _estimate(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
         """Of the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,)."""
