@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MANY, ALL = 48, 200  # tables that are drawn; sums up to which each is worked out by itself
 CELLS = 800_000  # of drawn tables that are held at once
+TOGETHER = 0.8  # from 0, where cells deviate independently, to 2: all in one direction; fitted to census tables
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,20 @@ class Figures:
         """Variance of one sum over a table of at most two columns.
 
         Of a pair the sums along its columns are those of the singles; what remains of the weights meets the noise as
-        far as it was believed, and the doubt.
+        far as it was believed, and the doubt: between that of cells that deviate each for itself and that of cells that
+        do so together, as neighbours do.
         """
         if len(columns) < 2:
             return self.model.squares.variance(columns, weights)
-        belief = self.model.tables and self.model.beliefs.get(columns)
-        if not belief:
+        belief = self.model.belief(columns)
+        if belief is None:
             return self.model.squares.variance(columns, weights)
         first, second = (self.model.singles[i] / max(self.model.total, 1.0) for i in columns)
         rows, among = weights @ second, first @ weights
         main = rows[:, None] + among[None, :] - first @ rows
         rest = weights - main
-        doubt = float((rest**2 * belief.doubt).sum())
+        each = np.abs(rest) * np.sqrt(belief.doubt)
+        doubt = float(np.linalg.norm(each) ** (2 - TOGETHER) * each.sum() ** TOGETHER)
         known = main + belief.factor * rest if belief.factor.any() else main
         return self.model.squares.variance(columns, known) + doubt
 

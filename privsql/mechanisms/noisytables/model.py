@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Classes = Mapping[int, Reals]
 
 FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one that is nearly right
+LARGE = 4_000_000  # cells of a pair, beyond which nothing is made of others
+MOST = 20_000_000  # cells of all pairs, of which those that were not measured are left out beyond
 POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
 BEYOND = 1 / 3  # of the pairs' b: what three columns deviate from their pairs, as real tables have it
 
@@ -61,17 +63,16 @@ class Model:
     @cached_property
     def tables(self) -> Tables:
         """All pairs of columns, and what was measured of more."""
-        pairs: list[Clique] = list(combinations(range(len(self.sizes)), 2))
+        pairs = self._held()
         known = [pair for pair in pairs if self.squares.knows(pair)]
         expected = {pair: self._independent(pair) for pair in pairs}
         found: dict[Clique, Reals] = {}
         if known:
             self.prior = self._believe(known, expected)
             found = {pair: self._agreeing(pair) for pair in known}
-            expected |= self._chained(found)
+            expected |= {pair: table for pair, table in self._chained(found).items() if pair in expected}
             self.prior = self._believe(known, expected)
             found = {pair: self._agreeing(pair) for pair in known}
-            self.beliefs |= {pair: self.prior.unseen(expected[pair]) for pair in pairs if pair not in found}
         return self._with_larger(Tables(self.singles, {pair: found.get(pair, expected[pair]) for pair in pairs}))
 
     @property
@@ -104,7 +105,25 @@ class Model:
             for clique in inside
         ]
 
+    def belief(self, clique: Clique) -> Believed | None:
+        """How far a table is to be believed; None for singles, and where no table tells of any pair."""
+        table = self.tables.larger.get(clique)
+        if clique in self.beliefs or table is None or not self.beliefs:
+            return self.beliefs.get(clique)
+        return self.prior.unseen(table)
+
     # The pairs ---
+
+    def _held(self) -> list[Clique]:
+        """All pairs, but for the largest of those that were not measured where all would be too much to hold."""
+        pairs: list[Clique] = list(combinations(range(len(self.sizes)), 2))
+        cells = {pair: self.sizes[pair[0]] * self.sizes[pair[1]] for pair in pairs}
+        left, found = MOST - sum(cells[pair] for pair in pairs if self.squares.knows(pair)), set()
+        for pair in sorted(pairs, key=lambda one: (cells[one], one)):
+            if not self.squares.knows(pair) and cells[pair] <= left:
+                left -= cells[pair]
+                found.add(pair)
+        return [pair for pair in pairs if pair in found or self.squares.knows(pair)]
 
     def _independent(self, pair: Clique) -> Reals:
         first, second = (self.singles[i] for i in pair)
@@ -133,14 +152,16 @@ class Model:
         tree = strongest(pairs, len(self.sizes))
         found: dict[Clique, Reals] = {}
         for start in range(len(self.sizes)):
-            reached: dict[int, Reals] = {start: np.diag(self.singles[start])}
+            reached: dict[int, Reals] = {}
             edge = [start]
             while edge:
                 here = edge.pop()
-                for there in tree[here] - set(reached):
+                for there in tree[here] - set(reached) - {start}:
+                    if self.sizes[start] * self.sizes[there] > LARGE:
+                        continue
                     table = pairs[here, there] if here < there else pairs[there, here].T
                     given = np.maximum(table.sum(axis=1, keepdims=True), POSSIBLE)
-                    reached[there] = reached[here] @ (table / given)
+                    reached[there] = table if here == start else reached[here] @ (table / given)
                     edge.append(there)
             found |= {(start, there): table for there, table in reached.items() if there > start}
         return {pair: table for pair, table in found.items() if pair[1] not in tree[pair[0]]}
@@ -166,7 +187,7 @@ class Model:
             return merged(singles[columns[0]], columns, classes)
         drawn: dict[Clique, Reals] = {}
         for clique in sorted((one for one in published.larger if set(one) <= set(columns)), key=len):
-            table, belief = published.larger[clique], self.beliefs.get(clique)
+            table, belief = published.larger[clique], self.belief(clique)
             if belief is not None:
                 doubt = np.sqrt(belief.doubt) * noise.standard_normal(table.shape)
                 known = belief.factor * errors.table(clique) if belief.factor.any() else 0.0
