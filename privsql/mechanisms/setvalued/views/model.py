@@ -47,7 +47,7 @@ def table(squares: Squares) -> Reals:
     found = _fit(np.full(1 << items, total / (1 << items)), margins, ROUNDS)
     if whole:
         found = _fit(np.maximum(_moved(found, whole[0]), LEAST * found), margins, ROUNDS)
-    return _fit(found, _margins(squares, [(place,) for place in range(items)]), LAST_ROUNDS)
+    return _fit_items(found, squares)
 
 
 def spectrum(squares: Squares, population: Reals) -> Reals:
@@ -70,12 +70,12 @@ def _largest(views: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 def _margins(squares: Squares, views: Sequence[tuple[int, ...]]) -> Margins:
     """The cells of each view that all patterns lie in, and the nearest table without negative cells to its own."""
-    found = []
-    for view in views:
-        own = squares.value[among(view, squares.items)]
-        table = nearest(transformed(own) / len(own), max(squares.total, 0.0))
-        found.append((cells(view, squares.items), table))
-    return found
+    return [(cells(view, squares.items), _margin(squares, view)) for view in views]
+
+
+def _margin(squares: Squares, view: tuple[int, ...]) -> Reals:
+    own = squares.value[among(view, squares.items)]
+    return nearest(transformed(own) / len(own), max(squares.total, 0.0))
 
 
 def _fit(start: Reals, margins: Margins, rounds: int) -> Reals:
@@ -84,6 +84,17 @@ def _fit(start: Reals, margins: Margins, rounds: int) -> Reals:
         for own, wanted in margins:
             now = np.bincount(own, weights=found, minlength=len(wanted))
             found *= np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)[own]
+    return found
+
+
+def _fit_items(start: Reals, squares: Squares) -> Reals:
+    """The same to the number of records with each item."""
+    found = start.copy()
+    for _ in range(LAST_ROUNDS):
+        for place in range(squares.items):
+            halves = found.reshape(1 << place, 2, -1)  # without the item, and with it
+            now, wanted = halves.sum(axis=(0, 2)), _margin(squares, (place,))
+            halves *= np.divide(wanted, now, out=np.zeros(2), where=now > 0)[None, :, None]
     return found
 
 
