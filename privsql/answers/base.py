@@ -80,4 +80,5 @@ class Answers(ABC):
 
     def synthetic(self) -> pa.Table:
         """Records that give about the release's estimates; ``UsageError`` where none can be made."""
-        raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
+        made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
+        raise UsageError(f"no synthetic records are made of this release; it is made by {made_by}")

@@ -1,4 +1,4 @@
-"""``query``, ``itemsets`` and ``inspect``: what an analyst asks of a release."""
+"""``query``, ``itemsets``, ``synthesize`` and ``inspect``: what an analyst asks of a release."""
 
 from __future__ import annotations
 
@@ -73,3 +73,14 @@ def itemsets(
         api.synthesize(release, synthetic)
     rows = [{"items": items, "records": support} for items, support in found]
     tell(as_json, lambda: {"itemsets": rows, "estimator": estimator}, lambda: printing.frequent(found))
+
+
+@app.command(epilog="Example:\n\n    privsql synthesize counts.duckdb rows.parquet")
+def synthesize(
+    release: ReleaseFile,
+    to: Annotated[Path, typer.Argument(metavar="TO", help="The Parquet file that is written.")],
+    as_json: Json = False,
+) -> None:
+    """Write synthetic records that give about the estimates of a differentially private release."""
+    number = api.synthesize(release, to)
+    tell(as_json, lambda: {"file": str(to), "rows": number}, lambda: printing.say(f"wrote {number:,} rows to {to}"))

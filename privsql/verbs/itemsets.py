@@ -25,12 +25,14 @@ def itemsets(path: Path, *, top: int = 20, estimator: str = "reconstructed") -> 
 
 
 def synthesize(path: Path, to: Path) -> int:
-    """Write (record, item) rows of synthetic records that give about a release's estimates, as Parquet; how many rows.
+    """Write synthetic records that give about a release's estimates, as Parquet; how many rows.
+
+    Of item sets a row is (record, item), of a table it has the table's columns.
 
     They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
     """
     if to.suffix != ".parquet" or to.exists():
-        raise UsageError(f"--synthetic {to}: must be a new file that ends in .parquet")
+        raise UsageError(f"{to}: synthetic records need a new file that ends in .parquet")
     with Release(path) as release, explained(path), scratch() as db:
         made = release.answers.synthetic()
         db.put("synthetic", made)

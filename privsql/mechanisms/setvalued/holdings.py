@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.model.arrays import copies
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,12 +58,8 @@ class Holdings:
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
 
     def copies(self) -> Ints:
-        """How many records stand for each set, (N,): weights rounded so that no running total is off by more than 1/2.
-
-        Negative weights, which noise makes, count as 0.
-        """
-        totals = np.floor(np.cumsum(np.maximum(self.weights, 0)) + 0.5).astype(np.int64)
-        return np.diff(totals, prepend=0)
+        """How many records stand for each set, (N,)."""
+        return copies(self.weights)
 
     def top(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.

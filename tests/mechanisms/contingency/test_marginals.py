@@ -322,6 +322,17 @@ def test_the_view_weighs_what_the_release_answers(people: Path) -> None:
     assert weight == pytest.approx(row["estimate"], rel=0.05)
 
 
+def test_synthetic_rows_give_about_the_estimates(people: Path, tmp_path: Path) -> None:
+    made = tmp_path / "rows.parquet"
+    shown = succeeded("synthesize", people / "people.duckdb", made, "--json").json
+    counts = f"SELECT count(*), count(*) FILTER (sex = 'F' AND job = 4) FROM '{made}'"
+    ((number, those),) = duckdb.sql(counts).fetchall()
+    assert shown["rows"] == number
+    (row,) = asked(people, "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'F' AND job = 4) AS those FROM people")
+    assert (number, those) == (pytest.approx(row["n"], abs=1), pytest.approx(row["those"], rel=0.05))
+    refused(run("synthesize", people / "people.duckdb", made), 2, "new file")
+
+
 OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),

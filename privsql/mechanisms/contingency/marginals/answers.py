@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from privsql.answers import base
 from privsql.answers.interval import interval
@@ -19,13 +20,13 @@ from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.noisytables.figures import Figures
 from privsql.mechanisms.noisytables.model import Model
 from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS, read
+from privsql.model.arrays import copies
 from privsql.model.checks import BROKEN
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pyarrow as pa
     from sqlglot import exp
 
     from privsql.answers.question import CountQuery
@@ -108,6 +109,12 @@ class Answers(base.Answers):
         ends = (zip(*self._told(sums.rounded(up=up), estimator), strict=True) for up in (False, True))
         bounded = zip(rows, *ends, strict=True)
         return [_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+
+    def synthetic(self) -> pa.Table:
+        """The release's synthetic rows, each as often as it weighs."""
+        rows = self._db.arrow(all_rows(table(ROWS, self._database)))
+        whose = np.repeat(np.arange(len(rows)), copies(rows["weight"].to_numpy()))
+        return rows.drop_columns("weight").take(pa.array(whose))
 
     def _told(self, sums: Sums, estimator: str) -> tuple[list[float], list[float]]:
         """Sums and the variances of their errors."""
