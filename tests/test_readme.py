@@ -83,6 +83,7 @@ def test_the_specification_is_valid() -> None:
     assert spec.mechanism.algorithm == "optimal"
 
 
+@pytest.mark.slow
 def test_the_columns_and_groups_make_a_release(tmp_path: Path) -> None:
     """The keys as they stand, over a table with such diseases."""
     from privsql import build, publish, verify

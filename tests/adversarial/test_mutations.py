@@ -290,6 +290,7 @@ def plausible(release: Path, source: Path) -> bool:
         return not db.execute(beyond).fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(KINDS))
 @pytest.mark.parametrize("number", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_every_change_is_found_or_harmless(

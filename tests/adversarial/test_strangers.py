@@ -44,6 +44,7 @@ def hidden() -> list[str]:
 # Macros that are called like what a check calls ---
 
 
+@pytest.mark.slow
 def test_a_bucket_of_one_value_is_seen_whatever_macros_the_release_holds(shelf: Path, tmp_path: Path) -> None:
     """P = 1 against a threshold below a half."""
     assert "every bucket obeys every threshold" in failed(run("verify", altered(shelf, tmp_path, GATHERED), "--json"))

@@ -557,6 +557,7 @@ def test_intervals_cover(simulated: tuple[Floats, Floats, Floats, Floats]) -> No
     assert 0.90 <= coverage <= 0.995
 
 
+@pytest.mark.slow
 def test_estimates_follow_the_question(simulated: tuple[Floats, Floats, Floats, Floats]) -> None:
     """On average nearer to the truth than the overall shares are, by far."""
     _, _, true, mean = simulated

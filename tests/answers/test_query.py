@@ -397,6 +397,7 @@ def test_a_condition_on_quasi_identifiers_is_answered_exactly(survey: World, con
     survey.check(condition, exact=True)
 
 
+@pytest.mark.slow
 @each("condition", ON_SA)
 def test_a_condition_on_the_sensitive_column_is_answered_exactly(survey: World, condition: str) -> None:
     """ST holds the truth; the bounds meet by themselves."""
@@ -815,6 +816,7 @@ def test_groups_over_a_compound_sensitive_attribute(clinic: World, columns: list
         )
 
 
+@pytest.mark.slow
 @each(
     "condition",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import duckdb
+import pytest
 
 from support.commands import refused, run, specification, succeeded, write
 
@@ -42,6 +43,7 @@ def test_leaving_out_unasked_is_refused_with_what_works(tmp_path: Path) -> None:
     succeeded("publish", asked(tmp_path, 'threshold = "3/5"'))
 
 
+@pytest.mark.slow
 def test_all_who_are_missing_have_the_frequent_value(tmp_path: Path) -> None:
     """The attack of the papers' suppression: everybody who is missing is known with certainty."""
     done = succeeded("publish", asked(tmp_path, UNSEEN))

@@ -240,6 +240,7 @@ def test_inspect(ward: Path) -> None:
         assert word in succeeded("inspect", ward / "ill.duckdb").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["parquet", "csv", "duckdb"]))
 def test_init_proposes_what_publish_takes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -334,6 +335,7 @@ def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @each(
     "arguments",
     [

@@ -20,7 +20,7 @@ from privsql.mechanisms.setvalued.holdings import Holdings
 from support import shop as shop_
 from support import town as people
 from support.commands import manifest, refused, rows, run, succeeded, write
-from support.loops import each
+from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_count_of_no_cell_is_not_exactly_nothing(town: Path) -> None:
         assert "an estimate without an interval" in said
 
 
-@pytest.mark.parametrize("condition", ["TRUE", "list_contains(goods, 'ale')", "len(goods) > 2"])
+@pytest.mark.parametrize("condition", rest_slow(["TRUE", "list_contains(goods, 'ale')", "len(goods) > 2"]))
 def test_the_baseline_of_item_sets_has_no_interval(shop: Path, condition: str) -> None:
     """It adds up the counts that were kept, and does not know of what was pruned."""
     sql = f"SELECT COUNT(*) FROM shop WHERE {condition}"
@@ -148,6 +148,7 @@ def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
     assert (listed["spent"], [one["withdrawn"] for one in listed["releases"]]) == ("0.5", [True])
 
 
+@pytest.mark.slow
 def test_a_release_of_nothing_verifies_and_invents_nothing(empty: Path) -> None:
     """Its tree is a root without a budget: "index -1 is out of bounds" was said of it."""
     release = empty / "shop.duckdb"

@@ -354,6 +354,7 @@ def test_a_full_disk_leaves_the_old_release(place: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["fsync", "replace"]))
 def test_a_failure_of_the_commit_leaves_the_old_release(
     place: Path, name: str, monkeypatch: pytest.MonkeyPatch

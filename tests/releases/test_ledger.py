@@ -40,6 +40,7 @@ def groups_of(release: Path) -> list[tuple[int, ...]]:
 # Growing --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["nested", "exact", "reapply-all"]))
 def test_known_answers_of_the_growing_table(algorithm: str, grown: Callable[[str], Office]) -> None:
     office = grown(algorithm)
@@ -232,6 +233,7 @@ def test_whatever_is_published_stands_in_the_ledger(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*ledger*"))
 
 
+@pytest.mark.slow
 def test_other_subjects_are_another_story(office: Office) -> None:
     office.publish()
     office.sql("CREATE TABLE cars AS SELECT id + 100 AS id, age + 40 AS age, gender, salary * 9 AS salary FROM people")

@@ -109,6 +109,7 @@ def test_a_second_release_of_the_same_people_is_refused(first: str, second: str,
     assert "composition allowed" in " ".join(succeeded("verify", office.made[-1], "--json").json["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithms", "covered"),
     rest_slow(
@@ -139,6 +140,7 @@ def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
 # The same release again -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:
@@ -224,6 +226,7 @@ def test_a_name_goes_on_where_the_file_has_moved(office: Office) -> None:
     assert entries[1]["composes"].startswith("every Boolean combination")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 @pytest.mark.parametrize(
     ("one", "two"),

@@ -118,6 +118,7 @@ def test_a_table_that_is_not_there(clinic: Path, tmp_path: Path, table: str) -> 
     assert left_over(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "records"),
     rest_slow(
@@ -156,6 +157,7 @@ def test_a_view_that_changes_while_it_is_read_is_not_published(clinic: Path, tmp
     assert not (tmp_path / "r.duckdb").exists()
 
 
+@pytest.mark.slow
 @each("name", ["ward.pq", "ward.PARQUET", "ward.CSV", "ward.tsv"], few=2)
 def test_a_file(tmp_path: Path, name: str) -> None:
     source = tmp_path / name

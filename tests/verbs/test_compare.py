@@ -97,6 +97,7 @@ def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
 # Anatomy by suppression ---
 
 
+@pytest.mark.slow
 def test_too_frequent_values_are_left_out_and_counted(skewed: Path) -> None:
     done = succeeded("publish", skewed / "anatomy.toml", "--seed", "1", "--json").json
     counts = dict(rows(skewed / "anatomy.duckdb", 'SELECT disease, sum("count") FROM st GROUP BY disease'))

@@ -143,6 +143,7 @@ def evaluated(request: pytest.FixtureRequest, world: World) -> dict[str, Any]:
     return api.evaluate(world.path(request.param), world.specs[request.param], asked).as_json()
 
 
+@pytest.mark.slow
 def test_keys_of_the_contract(evaluated: dict[str, Any]) -> None:
     """As DESIGN names them; JSON can hold them."""
     assert {"baseline", "reconstructed"} <= set(evaluated)

@@ -248,6 +248,7 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @each("what", ALONE, few=8)
 def test_verify_tells_from_the_release_alone(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = ALONE[what]
@@ -388,6 +389,7 @@ SPOILT: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.slow
 @each("what", SPOILT, few=10)
 def test_what_is_no_release_any_more_is_refused_without_a_traceback(ward: Path, tmp_path: Path, what: str) -> None:
     try:
@@ -499,6 +501,7 @@ FOLDER: dict[str, tuple[str, str, str, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @each("what", FOLDER)
 def test_verify_tells_from_a_folder_alone(ward: Path, tmp_path: Path, what: str) -> None:
     table, sql, check, words = FOLDER[what]

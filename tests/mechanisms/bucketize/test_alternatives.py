@@ -42,6 +42,7 @@ def test_every_algorithm_is_a_row(table: list[object]) -> None:
     assert all(name in shown_to_people for name in ALGORITHMS)
 
 
+@pytest.mark.slow
 def test_what_refuses_says_why(table: list[object]) -> None:
     """Fakes, and a threshold that none can meet."""
     given = [*table, "--threshold", "0.4", "--fake-values", 1, "--uneven-fakes", "state", "--algorithms"]

@@ -42,6 +42,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["two", "picky", "weaker"]))
 def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
     facts = json.loads(succeeded("publish", ward / f"{name}.toml", "--seed", "1", "--replace", "--json").out)

@@ -95,6 +95,7 @@ SETS: dict[str, dict[str, tuple[Callable[[str, int], bool], Fraction]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", rest_slow(SETS), ids=["groups", "one column", "two columns"])
 def test_bounds_are_kept_told_and_verified(tmp_path: Path, bounds: str) -> None:
     """Against the published tables; a plan says no less than what a release has, and exactly that here."""
@@ -264,6 +265,7 @@ def test_a_promise_that_was_taken_back_everywhere_is_found_beside_the_source(
     assert found == {BOUNDS_SPECIFIED, "parameters are those of the specification"}
 
 
+@pytest.mark.slow
 def test_attack_counts_a_broken_bound_as_a_broken_promise(published: tuple[Path, Path], tmp_path: Path) -> None:
     """Of values alone each bucket of cancers is within the thresholds."""
 
@@ -304,7 +306,7 @@ def test_bounds_of_no_form_are_refused(published: tuple[Path, Path], tmp_path: P
         refused(run(verb, release), 4, "is not a release of privsql")
 
 
-@pytest.mark.parametrize("depth", [50, 20_000])
+@pytest.mark.parametrize("depth", rest_slow([50, 20_000]))
 def test_lists_in_lists_without_end_are_no_traceback(published: tuple[Path, Path], tmp_path: Path, depth: int) -> None:
     release = changed(published, tmp_path, lambda db: None)
     text_ = json.dumps(manifest(release)["parameters"]).replace('"colon"', "[" * depth + '"colon"' + "]" * depth)

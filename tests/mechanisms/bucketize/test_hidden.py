@@ -243,7 +243,7 @@ def test_fakes_beside_buckets_that_are_laid_out_are_told() -> None:
     assert {"both neighbours list it", "no neighbour lists it", "between values that are listed"} <= told
 
 
-@pytest.mark.parametrize("layout", EVEN)
+@pytest.mark.parametrize("layout", rest_slow(EVEN))
 def test_bucket_numbers_are_drawn(layout: str) -> None:
     """How often one bucket number lists a value, over draws: as often as others do; false alarm 1e-6."""
     setting, sigma = Setting.of({3: 8}), 1

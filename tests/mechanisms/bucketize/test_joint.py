@@ -107,6 +107,7 @@ LAWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", rest_slow(LAWS))
 def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, law: str) -> None:
     people = write(

@@ -273,6 +273,7 @@ def test_a_release_verifies(ward: Path) -> None:
     assert "mind" in succeeded("plan", spec).out
 
 
+@pytest.mark.slow
 def test_a_release_that_was_changed_does_not(ward: Path, tmp_path: Path) -> None:
     """One more of a value in place of another, and beliefs that are stated lower."""
     most = "(SELECT arg_max(bid, count) FROM st WHERE disease = 'flu')"

@@ -64,6 +64,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("counts", "sigma"), rest_slow([([45, *[15] * 9], 1), ([60, *[15] * 8], 2)]))
 def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int], sigma: int) -> None:
     """Sums of what is listed over 30 records, most of one value, against M^T n, 200 draws; false alarm 1e-6."""

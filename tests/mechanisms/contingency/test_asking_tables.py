@@ -184,6 +184,7 @@ def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.Capt
     assert [word for word in words if word not in shown.out + shown.err] == []
 
 
+@pytest.mark.slow
 def test_a_release_is_evaluated_by_class(town: Path) -> None:
     flags = ("--source", town / "spec.toml", "--queries", 3)
     shown = succeeded("evaluate", town / "people.duckdb", *flags, "--json").json

@@ -161,7 +161,7 @@ def test_cells_far_from_what_is_expected_are_believed() -> None:
     assert believed.doubt.min() >= 0
 
 
-@pytest.mark.parametrize("columns", [(0,), (0, 1), (0, 1, 2)])
+@pytest.mark.parametrize("columns", [(0,), (0, 1), pytest.param((0, 1, 2), marks=pytest.mark.slow)])
 def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
     """Of 40 releases (10 of three columns) 90 to 100 % within two standard errors: at 95 % a false alarm in 10^6."""
     codes = population(records=5000)

@@ -88,6 +88,7 @@ def test_guesses_are_those_of_the_tables(paid: Path) -> None:
     assert attacked["guess within a distance of 150"]["promised"] is False
 
 
+@pytest.mark.slow
 def test_the_promise_is_measured_and_found_broken(paid: Path, tmp_path: Path) -> None:
     release = tmp_path / "broken.duckdb"
     release.write_bytes(release_in(paid).read_bytes())

@@ -92,6 +92,7 @@ def test_a_value_that_its_sub_table_does_not_have_is_found() -> None:
 # Releases ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, algorithm: str) -> None:
     n = 4200

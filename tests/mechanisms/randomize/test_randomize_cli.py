@@ -73,6 +73,7 @@ def answers(release: Path, sql: str, *flags: object) -> list[dict[str, Any]]:
 # What every command does ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_publish_states_what_it_made(hospital: Path, algorithm: str) -> None:
     release = hospital / f"{algorithm}.duckdb"
@@ -94,6 +95,7 @@ def test_publish_states_what_it_made(hospital: Path, algorithm: str) -> None:
         assert "secret" not in path.read_bytes().decode("latin1")
 
 
+@pytest.mark.slow
 @each("release", ["up.duckdb", "pp.duckdb", "folder"], few=2)
 @each("with_source", [False, True])
 def test_verify(hospital: Path, release: str, with_source: bool) -> None:
@@ -447,7 +449,7 @@ def test_what_only_asks_about_quasi_identifiers_is_exact(
         assert all(row["low"] == row["estimate"] == row["high"] for row in found)
 
 
-@pytest.mark.parametrize("release", ["up.duckdb", "pp.duckdb"])
+@pytest.mark.parametrize("release", rest_slow(["up.duckdb", "pp.duckdb"]))
 def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConnection, release: str) -> None:
     found = answers(
         hospital / release,

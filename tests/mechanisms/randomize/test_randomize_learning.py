@@ -29,6 +29,7 @@ FROM range(1500) t(i)
 COLUMNS = ["q1", "cell", "s0", "q0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["up", "pp"]))
 def test_records_see_what_the_database_says(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """E of every value of every column, NULL included; the answer is given with what was learnt, and the same again."""

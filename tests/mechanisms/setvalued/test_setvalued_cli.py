@@ -284,6 +284,7 @@ def test_plan_and_init(place: Path) -> None:
 # Queries --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each(
     "condition",
     [

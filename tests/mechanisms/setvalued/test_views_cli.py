@@ -259,6 +259,7 @@ def test_sets_that_no_view_holds_have_bounds(many: Path) -> None:
 # Frequent item sets and evaluation ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", rest_slow(["few", "many"]))
 def test_item_sets_that_are_listed_were_measured(folder: str, request: pytest.FixtureRequest) -> None:
     place: Path = request.getfixturevalue(folder)
@@ -362,6 +363,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each("what", DAMAGE, few=2)
 def test_damage_is_found(few: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
