@@ -1,7 +1,7 @@
 """Queries at random to every mechanism: no traceback, the engine's answers where nothing is hidden, bounds that hold.
 
-Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 500 queries, 250 in each of
-two worlds, the slow one 3,000 in each, or as many as PRIVSQL_FUZZ says. Most are counts, many of which stand in one
+Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 500 queries, 250 in each
+of two worlds, the slow one 3,000 in each, or as many as PRIVSQL_FUZZ says. Most are counts, many of which stand in one
 SELECT; one of 27 is of any kind.
 """
 
