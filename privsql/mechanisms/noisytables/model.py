@@ -34,7 +34,7 @@ FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one tha
 LARGE = 4_000_000  # cells of a pair, beyond which nothing is made of others
 MOST = 20_000_000  # cells of all pairs, of which those that were not measured are left out beyond
 POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
-BEYOND = 1 / 3  # of the pairs' b: what three columns deviate from their pairs, as real tables have it
+BEYOND, STEEP = 1 / 2, (0.03, 0.06)  # of the pairs' b: what three columns deviate from their pairs; b itself
 
 
 NO_CLASSES: Classes = MappingProxyType({})
@@ -201,11 +201,12 @@ class Model:
     def beyond(self, columns: int) -> float:
         """Relative variance of cells of three columns and more around what their pairs make of them.
 
-        b/3 of three columns: what real tables deviate, beyond a sample around a smooth table (measured on census
-        tables: a quarter of what pairs deviate from independence, seldom more). Of more columns all triples among them
-        may deviate in the same direction, so the standard deviation grows with their number.
+        b/2 of three columns: what real tables deviate, beyond a sample around a smooth table (measured on census
+        tables: a quarter of what pairs deviate from independence, in ranges a half; where noise hides what pairs do, or
+        few of them decide it, b is what it is in most). Of more columns all triples among them may deviate in the same
+        direction, so the standard deviation grows with their number.
         """
-        steep = float(self.prior.moments[1]) if self.tables.larger else 0.0
+        steep = float(np.clip(self.prior.moments[1], *STEEP)) if self.tables.larger else 0.0
         return BEYOND * steep * comb(columns, 3) ** 2
 
 
