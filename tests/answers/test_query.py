@@ -771,7 +771,6 @@ def test_rows_without_order_come_in_the_order_of_the_groups(survey: World) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @each(
     "condition",
     [

@@ -928,7 +928,6 @@ def test_a_seed_is_recorded_and_noted(place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_key_file_is_made_private_and_repeats_a_release(place: Path) -> None:
     key = place / "key"
     succeeded("publish", place / "spec.toml", "--key-file", key)

@@ -177,7 +177,6 @@ def test_the_next_publication_sweeps_the_drafts_of_the_dead(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_draft_of_the_living_is_not_swept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Draft.commit
 
@@ -224,7 +223,6 @@ def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
 # Interrupted ---
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @each("share", [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1], few=3)
 def test_ctrl_c_between_two_statements_leaves_nothing_behind(
@@ -429,7 +427,6 @@ def test_a_torn_release_is_not_said_to_be_open_elsewhere(ward: Path, tmp_path: P
         assert "another process" not in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @each("seed", range(24), few=6)
 def test_a_flipped_bit_of_a_release(ward: Path, tmp_path: Path, seed: int) -> None:

@@ -71,7 +71,6 @@ def test_planted_breaches_of_reapplying_to_the_last_release_are_found(grown: Cal
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> None:
     """A batch that is fine as a whole may still be split between groups so that two earlier groups leave one record."""
     office = Office(tmp_path, 'kind = "permute"\nk = 3\ne = 2\nalgorithm = "exact"')
@@ -202,7 +201,6 @@ def test_composition_is_refused_or_recorded(office: Office) -> None:
     refused(run(*office.arguments()), 1, "no guarantee covers both")
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_other_mechanisms_keep_a_ledger_if_asked(tmp_path: Path) -> None:
     office = Office(tmp_path, 'kind = "bucketize"\nthreshold = 0.5', ledger='[ledger]\ndatabase = "own.db"')

@@ -41,7 +41,6 @@ def office(tmp_path: Path) -> Office:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_chain_goes_on(office: Office) -> None:
     before = written(office.folder, "office").read_bytes()
     office.hire(SALARIES[2])
@@ -115,7 +114,6 @@ def test_what_was_spent_is_spent(where: Callable[[Path], str], tmp_path: Path) -
     assert [entry["epsilon"] for entry in listed["releases"]] == ["1", "1", "0.25"]
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_what_an_earlier_version_adds_is_taken_over_too(tmp_path: Path) -> None:
     path, spec = written(tmp_path, "shop"), _shop(tmp_path, "0.25", "")

@@ -54,7 +54,6 @@ def spec(folder: Path, file: str, more: str = "", mechanism: str = BUCKETIZE, le
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["BIGINT", "VARCHAR", "DOUBLE", "DECIMAL(9, 2)", "UTINYINT"]))
 def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, office: Office) -> None:
     """Else D1 alone has the groups 80..82 and 83..85, and with D0's 82, 84, 85 the one who left is known exactly."""

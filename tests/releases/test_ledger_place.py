@@ -113,7 +113,6 @@ privsql.publish(privsql.load(Path(sys.argv[1])))
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_what_a_killed_process_leaves_is_private_and_is_kept(office: Office) -> None:
     """Its write-ahead file holds ids and values; what was committed in it counts."""
     path = office.spec(release='name = "pay"\nto = "pay0.duckdb"')
@@ -190,7 +189,6 @@ def test_six_processes_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     assert sorted(process.wait(600) for process in running) == [0, 0, 0, 3, 3, 3]
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_two_at_once_of_the_same_people_are_not_both_published(tmp_path: Path) -> None:
     """Whoever comes second is refused, at the latest when it writes down what it has made."""

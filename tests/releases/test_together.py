@@ -40,7 +40,6 @@ def test_a_release_is_opened_while_it_is_open(ward: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(DOORS))
 def test_every_door_from_several_threads(ward: Path, name: str) -> None:
     """The first call and the eighth say the same."""

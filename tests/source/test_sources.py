@@ -90,7 +90,6 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @each(
     ("table", "records"),
     [
@@ -651,7 +650,6 @@ def test_nothing_of_what_is_not_published_is_in_the_release(tmp_path: Path, form
     assert str(tmp_path).encode() not in content
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_an_enumeration_is_ordered_by_its_text(tmp_path: Path) -> None:
     source = warehouse(

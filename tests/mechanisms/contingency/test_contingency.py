@@ -408,7 +408,9 @@ def test_evaluation(town: Path) -> None:
 @pytest.mark.slow
 def test_plan_init_and_data_domains(place: Path) -> None:
     leaky = spec(
-        place, mechanism='kind = "contingency"\nepsilon = 1\ndomains = { sex = "data" }', columns='categories = ["sex"]'
+        place,
+        mechanism='kind = "contingency"\nalgorithm = "diffpart"\nepsilon = 1\ndomains = { sex = "data" }',
+        columns='categories = ["sex"]',
     )
     shown = succeeded("plan", leaky, "--json").json
     assert (shown["values"], shown["not_covered"], shown["first_choice"]) == (2, ["sex"], "0")

@@ -213,7 +213,6 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
     source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))

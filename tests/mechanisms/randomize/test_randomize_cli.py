@@ -765,7 +765,6 @@ def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @each("damage", AGAINST, few=2)
 def test_verify_against_the_source_names_what_was_changed(hospital: Path, tmp_path: Path, damage: str) -> None:
     change, word = AGAINST[damage]

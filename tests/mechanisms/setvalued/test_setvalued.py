@@ -412,7 +412,6 @@ def test_nor_with_larger_sizes_and_thresholds_of_several_kinds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_enumeration_would_find_a_leak() -> None:
     # budgets counted twice over: noise as if each count might spend all of epsilon
     request = asked("1.5", fan_out=2, c1="0.001", c2="0.001")

@@ -176,7 +176,6 @@ def test_a_wrong_specification_is_refused_in_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_lists_that_hold_an_item_twice(place: Path) -> None:
     """A set counts it once: len(goods) = 3 was answered with 0 where 300 lists are so long."""
     twice = "CASE WHEN i % 20 = 0 THEN ['ale', 'figs', 'ale'] ELSE ['ale', 'bread'] END"
