@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+import support.census
 import support.commands
 import support.firm
 import support.hospital
@@ -63,6 +64,12 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def firm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Permuted: a folder with a source, its specification and its release; read only."""
     return support.firm.made(tmp_path_factory.mktemp("firm"))
+
+
+@pytest.fixture(scope="session")
+def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a table whose numbers lie in bins, and a release of its marginals."""
+    return support.census.made(tmp_path_factory.mktemp("census"))
 
 
 @pytest.fixture(scope="session")

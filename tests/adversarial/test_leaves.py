@@ -41,6 +41,7 @@ MADE = {
     "firm": ("ill.duckdb", "spec.toml"),
     "shop": ("shop.duckdb", "spec.toml"),
     "town": ("people.duckdb", "spec.toml"),
+    "census": ("people.duckdb", "spec.toml"),
 }
 
 

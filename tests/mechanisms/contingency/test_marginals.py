@@ -21,7 +21,8 @@ from privsql.mechanisms.contingency.marginals.rows import distance, rows
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.noisytables.measured import Measured, share
 from privsql.mechanisms.noisytables.model import Model
-from support.commands import manifest, refused, run, specification, succeeded, write
+from support.census import ASKED, PEOPLE, spec
+from support.commands import manifest, refused, run, succeeded, write
 from support.enumeration import worst_ratio
 from support.loops import each, rest_slow
 from support.tampering import stating, with_facts
@@ -206,30 +207,6 @@ class Exactly:
 
 # From the command line ------------------------------------------------------------------------------------------------
 
-PEOPLE = (
-    "SELECT CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex, CAST(15 + i * 7 % 60 AS INTEGER) AS age, "
-    "CAST((i * i) % 11 AS INTEGER) AS job, 1000.0 * (i % 37) AS income FROM range(12000) t(i)"
-)
-ASKED = (
-    'kind = "contingency"\nepsilon = 2\nworkload = [["sex", "age", "job"]]\n[mechanism.domains]\nsex = ["F", "M"]\n'
-    "age = { bins = { from = 15, to = 75, by = 5 } }\njob = { query = 'SELECT i FROM range(11) t(i)' }\n"
-    "income = { bins = [0, 10000, 20000, 50000] }"
-)
-COLUMNS = 'categories = ["sex", "age", "job", "income"]'
-
-
-def spec(folder: Path, mechanism: str = ASKED, columns: str = COLUMNS) -> Path:
-    given = {"source": 'file = "people.parquet"', "release": 'name = "people"\nto = "people.duckdb"'}
-    return specification(folder, columns=columns, mechanism=mechanism, **given)
-
-
-@pytest.fixture(scope="session")
-def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("marginals")
-    write(folder / "people.parquet", PEOPLE)
-    succeeded("publish", spec(folder), "--seed", 5)
-    return folder
-
 
 def asked(folder: Path, sql: str, *flags: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = succeeded("query", folder / "people.duckdb", sql, "--json", *flags).json["rows"]
@@ -250,43 +227,43 @@ def true(folder: Path, sql: str) -> list[tuple[Any, ...]]:
         "job % 2 = 0 AND income < 10000 AND age < 40 AND sex = 'M'",
     ]),
 )  # fmt: skip
-def test_counts_are_near_the_truth(people: Path, condition: str) -> None:
+def test_counts_are_near_the_truth(census: Path, condition: str) -> None:
     """One release of a fixed seed: every answer within six standard errors, and these a small part of the records."""
     sql = f"SELECT COUNT(*) FROM people WHERE {condition}"
-    ((expected,),) = true(people, sql)
-    (row,) = asked(people, sql)
+    ((expected,),) = true(census, sql)
+    (row,) = asked(census, sql)
     assert abs(row["estimate"] - expected) <= 6 * row["std_error"]
     assert 0 < row["std_error"] < 400
     assert row["low"] <= row["estimate"] <= row["high"]
 
 
-def test_groups_add_up_and_are_all_there(people: Path) -> None:
+def test_groups_add_up_and_are_all_there(census: Path) -> None:
     sql = "SELECT job, sex, COUNT(*) FROM people WHERE age < 45 GROUP BY job, sex"
-    rows_ = asked(people, sql)
+    rows_ = asked(census, sql)
     assert len(rows_) == 22
-    (whole,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 45")
+    (whole,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 45")
     assert sum(row["estimate"] for row in rows_) == pytest.approx(whole["estimate"], rel=0.01)
-    (single,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 45 AND job = 4 AND sex = 'F'")
+    (single,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 45 AND job = 4 AND sex = 'F'")
     (of_group,) = [row["estimate"] for row in rows_ if (row["job"], row["sex"]) == (4, "F")]
     assert single["estimate"] == pytest.approx(of_group)
-    bands = asked(people, "SELECT age // 5 * 5 AS band, COUNT(*) FROM people GROUP BY 1 ORDER BY 1")
+    bands = asked(census, "SELECT age // 5 * 5 AS band, COUNT(*) FROM people GROUP BY 1 ORDER BY 1")
     assert [row["band"] for row in bands] == list(range(15, 75, 5))
 
 
-def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(people: Path) -> None:
-    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE age < 32")
-    (below,), (above,) = (asked(people, f"SELECT COUNT(*) FROM people WHERE age < {end}") for end in (30, 35))
+def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(census: Path) -> None:
+    (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 32")
+    (below,), (above,) = (asked(census, f"SELECT COUNT(*) FROM people WHERE age < {end}") for end in (30, 35))
     assert (row["std_error"], row["low"], row["high"]) == (None, below["low"], above["high"])
     assert below["estimate"] < row["estimate"] < above["estimate"]
-    ((expected,),) = true(people, "SELECT COUNT(*) FROM people WHERE income < 15000")
-    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE income < 15000")
+    ((expected,),) = true(census, "SELECT COUNT(*) FROM people WHERE income < 15000")
+    (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE income < 15000")
     assert row["low"] <= expected <= row["high"]
 
 
-def test_least_squares_alone_are_the_baseline(people: Path) -> None:
-    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4", "--estimator", "baseline")
+def test_least_squares_alone_are_the_baseline(census: Path) -> None:
+    (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4", "--estimator", "baseline")
     assert row["std_error"] > 0
-    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE income < 20000 AND sex = 'F' AND job = 4 AND age < 30",
+    (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE income < 20000 AND sex = 'F' AND job = 4 AND age < 30",
                    "--estimator", "baseline")  # fmt: skip
     assert (row["std_error"], row["low"]) == (None, None)
 
@@ -301,12 +278,12 @@ def test_least_squares_alone_are_the_baseline(people: Path) -> None:
         ("SELECT SUM(age) FROM people", ["quasi-identifiers"]),
     ],
 )
-def test_what_is_not_told_is_refused_by_name(people: Path, query: str, words: list[str]) -> None:
-    refused(run("query", people / "people.duckdb", query), 2, *words)
+def test_what_is_not_told_is_refused_by_name(census: Path, query: str, words: list[str]) -> None:
+    refused(run("query", census / "people.duckdb", query), 2, *words)
 
 
-def test_it_verifies_with_and_without_its_source(people: Path) -> None:
-    release, path = people / "people.duckdb", people / "spec.toml"
+def test_it_verifies_with_and_without_its_source(census: Path) -> None:
+    release, path = census / "people.duckdb", census / "spec.toml"
     assert succeeded("verify", release, "--json").json["ok"]
     assert succeeded("verify", release, "--source", path, "--json").json["ok"]
     stated = manifest(release)
@@ -315,22 +292,22 @@ def test_it_verifies_with_and_without_its_source(people: Path) -> None:
     assert "synthetic" in succeeded("inspect", release).out
 
 
-def test_the_view_weighs_what_the_release_answers(people: Path) -> None:
-    with duckdb.connect(str(people / "people.duckdb"), read_only=True) as db:
+def test_the_view_weighs_what_the_release_answers(census: Path) -> None:
+    with duckdb.connect(str(census / "people.duckdb"), read_only=True) as db:
         ((weight,),) = db.sql("SELECT sum(weight) FROM people WHERE sex = 'F' AND job = 4").fetchall()
-    (row,) = asked(people, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")
+    (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")
     assert weight == pytest.approx(row["estimate"], rel=0.05)
 
 
-def test_synthetic_rows_give_about_the_estimates(people: Path, tmp_path: Path) -> None:
+def test_synthetic_rows_give_about_the_estimates(census: Path, tmp_path: Path) -> None:
     made = tmp_path / "rows.parquet"
-    shown = succeeded("synthesize", people / "people.duckdb", made, "--json").json
+    shown = succeeded("synthesize", census / "people.duckdb", made, "--json").json
     counts = f"SELECT count(*), count(*) FILTER (sex = 'F' AND job = 4) FROM '{made}'"
     ((number, those),) = duckdb.sql(counts).fetchall()
     assert shown["rows"] == number
-    (row,) = asked(people, "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'F' AND job = 4) AS those FROM people")
+    (row,) = asked(census, "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'F' AND job = 4) AS those FROM people")
     assert (number, those) == (pytest.approx(row["n"], abs=1), pytest.approx(row["those"], rel=0.05))
-    refused(run("synthesize", people / "people.duckdb", made), 2, "new file")
+    refused(run("synthesize", census / "people.duckdb", made), 2, "new file")
 
 
 OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
@@ -364,9 +341,9 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.slow
 @each("what", DAMAGE, few=4)
-def test_damage_is_found(people: Path, tmp_path: Path, what: str) -> None:
+def test_damage_is_found(census: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
-    release = Path(shutil.copy(people / "people.duckdb", tmp_path))
+    release = Path(shutil.copy(census / "people.duckdb", tmp_path))
     with duckdb.connect(str(release)) as db:
         change(db) if callable(change) else db.execute(change)
     done = run("verify", release, "--json")
@@ -395,13 +372,13 @@ def test_damage_is_found(people: Path, tmp_path: Path, what: str) -> None:
     ],
 )
 def test_a_wrong_specification_is_refused_in_one_line(
-    people: Path, tmp_path: Path, mechanism: str, words: list[str]
+    census: Path, tmp_path: Path, mechanism: str, words: list[str]
 ) -> None:
-    shutil.copy(people / "people.parquet", tmp_path)
+    shutil.copy(census / "people.parquet", tmp_path)
     refused(run("plan", spec(tmp_path, mechanism)), 2, *words)
 
 
-def test_init_marks_bins_that_are_the_datas(people: Path, tmp_path: Path) -> None:
+def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> None:
     write(tmp_path / "wages.parquet", "SELECT i % 3 AS shift, 20000 + 137 * (i % 500) AS wage FROM range(4000) t(i)")
     toml = succeeded("init", tmp_path / "wages.parquet", "--kind", "contingency").out
     assert "data = true" in toml
