@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 MANY, ALL = 48, 200  # tables that are drawn; sums up to which each is worked out by itself
 CELLS = 800_000  # of drawn tables that are held at once
-TOGETHER = 0.8  # from 0, where cells deviate independently, to 2: all in one direction; fitted to census tables
+TOGETHER, BEYOND = 0.8, 1.4  # of pairs, and of more columns: from 0, where cells deviate independently, to 2, where all
+# do so in one direction; fitted to census tables
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,13 @@ class Figures:
         """What three columns and more deviate from their pairs, whose own sums don't change by it.
 
         mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
-        the sum of squares and the square of the sum lies their geometric mean. A sum over all values of a column does
-        not deviate, so each column takes off the share of the records that the sum's values of it have.
+        the sum of squares and the square of the sum. A sum over all values of a column does not deviate, so each column
+        takes off the share of the records that the sum's values of it have.
         """
         mass = sums.weight * table.reshape(-1)[sums.cell]
         steep = self.model.beyond(len(sums.columns))
-        found = summed(sums, sums.weight * mass) + steep * np.sqrt(summed(sums, mass**2)) * summed(sums, mass)
+        alone, whole = np.sqrt(summed(sums, mass**2)), summed(sums, mass)
+        found = summed(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
         codes = np.unravel_index(sums.cell, table.shape)
         for place, column in enumerate(sums.columns):
             met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
