@@ -42,6 +42,11 @@ class Answers(ABC):
         """The algorithm that made the release."""
         return self._manifest.algorithm
 
+    @property
+    def in_bins(self) -> frozenset[str]:
+        """The columns whose single values the release does not tell."""
+        return frozenset()
+
     def read(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
         return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)

@@ -2,8 +2,9 @@
 
 ``eq1``, ``eq2``, ``eq3``: as many columns have the values of a random record. ``range``: one or two ordered columns lie
 between two values that hold 1 to 50 % of the records. ``groups``: one column has a random record's value, counted by
-another. And whole tables: the counts by any one, two, .. columns, with their total variation. The release answers the
-SQL that the source is asked; what another estimator than the default one refuses is left out of its figures.
+another. And whole tables: the counts by any one, two, .. columns, with their total variation. Of columns in wide bins
+only ranges are asked. The release answers the SQL that the source is asked; what another estimator than the default one
+refuses is left out of its figures.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Classes:
         self._number = given.workload.each
         roles = given.records.roles
         self._columns = [self._column(*pair) for pair in zip(roles.sensitive, roles.sa_keys, strict=True)]
+        names = [one.field.name for one in self._columns]
+        self._valued = [i for i, name in enumerate(names) if name not in given.answers.in_bins]
 
     def _column(self, field: Field, key: str) -> Column:
         rows = self._given.db.rows(fill("core/frequencies", {"domain": temp("domain"), "column": column(key)}))
@@ -102,7 +105,7 @@ class Classes:
             self._given.report.step(f"Asking for {name}")
             for estimator, score in self._counted(conditions).items():
                 found[estimator][name] = score
-        if len(self._columns) > 1:
+        if len(self._valued) > 1:
             self._given.report.step("Asking for groups")
             for estimator, score in self._grouped().items():
                 found[estimator]["groups"] = score
@@ -111,7 +114,7 @@ class Classes:
     def _conditions(self) -> dict[str, list[exp.Expr]]:
         """Predicates by class, as many of each as there are queries to be asked."""
         found: dict[str, list[exp.Expr]] = {}
-        for width in range(1, min(WIDEST, len(self._columns)) + 1):
+        for width in range(1, min(WIDEST, len(self._valued)) + 1):
             found[f"eq{width}"] = [self._like(row, width) for row in self._drawn(self._number)]
         ordered = [one for one in self._columns if one.is_ordered]
         if ordered:
@@ -119,7 +122,7 @@ class Classes:
         return found
 
     def _like(self, row: Sequence[Any], width: int) -> exp.Expr:
-        chosen = sorted(self._draw.choice(len(self._columns), width, replace=False).tolist())
+        chosen = sorted(self._draw.choice(self._valued, width, replace=False).tolist())
         return exp.and_(*(self._columns[i].equals(row[i]) for i in chosen))
 
     def _within(self, ordered: Sequence[Column]) -> exp.Expr:
@@ -174,7 +177,7 @@ class Classes:
         found = {name: Score() for name in self._given.answers.estimators}
         asked = 0
         for row in self._drawn(self._number):
-            among, by = self._draw.choice(len(self._columns), 2, replace=False).tolist()
+            among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
             for estimator, (score, _) in self._table([by], self._columns[among].equals(row[among])).items():
                 found[estimator].extend(score)
             asked = len(found[next(iter(found))].truth)
@@ -191,14 +194,14 @@ class Classes:
         Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records.
         """
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.answers.estimators}
-        for ways in range(1, min(self._given.workload.ways, len(self._columns)) + 1):
+        for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
             self._given.report.step(f"Comparing tables by {ways} columns")
             for estimator, summary in self._by(ways).items():
                 found[estimator].append(summary)
         return found
 
     def _by(self, ways: int) -> dict[str, dict[str, Any]]:
-        every = list(combinations(range(len(self._columns)), ways))
+        every = list(combinations(self._valued, ways))
         chosen = self._affordable(every)
         records = self._given.records.records
         cells = {name: Score() for name in self._given.answers.estimators}

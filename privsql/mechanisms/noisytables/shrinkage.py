@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import nnls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +78,8 @@ class Prior:
 
 def prior(tables: Sequence[Seen]) -> Prior:
     """What all tables together tell of how far cells lie from what is expected of them."""
+    from scipy.optimize import nnls  # noqa: PLC0415 (half a second that trees, which answer beside it, do without)
+
     expected = np.concatenate([one.expected.reshape(-1) for one in tables])
     far = np.concatenate([(one.table - one.expected).reshape(-1) for one in tables])
     variance = np.concatenate([np.full(one.table.size, one.variance) for one in tables])

@@ -57,10 +57,12 @@ class Biased:
 
 class Answers:
     estimators: tuple[str, ...] = ("reconstructed",)
+    in_bins: frozenset[str] = frozenset()
 
 
 class Both:
     estimators = ("reconstructed", "baseline")
+    in_bins: frozenset[str] = frozenset()
 
 
 @pytest.fixture(scope="module")

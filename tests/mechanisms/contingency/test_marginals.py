@@ -310,6 +310,14 @@ def test_synthetic_rows_give_about_the_estimates(census: Path, tmp_path: Path) -
     refused(run("synthesize", census / "people.duckdb", made), 2, "new file")
 
 
+def test_a_release_with_bins_is_evaluated(census: Path) -> None:
+    """Single values of a wide bin are not asked for, ranges are."""
+    release, path = census / "people.duckdb", census / "spec.toml"
+    found = succeeded("evaluate", release, "--source", path, "--queries", 6, "--json").json["reconstructed"]
+    assert {one["class"] for one in found["questions"]} == {"eq1", "eq2", "eq3", "range", "groups"}
+    assert found["tables"][0]["of"] == 3
+
+
 OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),

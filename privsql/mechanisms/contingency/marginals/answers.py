@@ -64,6 +64,11 @@ class Answers(base.Answers):
     def channel(self) -> None:
         """There are no buckets and no perturbation."""
 
+    @property
+    def in_bins(self) -> frozenset[str]:
+        """The columns that are published in bins of more values than stand for them."""
+        return frozenset(self.columns.fields[place].name for place in self.columns.coarse)
+
     @cached_property
     def columns(self) -> Known:
         """The columns of the release."""
