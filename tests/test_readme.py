@@ -48,7 +48,7 @@ def test_the_first_commands_are_the_two_that_set_up_everything() -> None:
 
 
 @pytest.mark.slow
-def test_every_command_runs(place: Path) -> None:
+def test_every_command_and_the_python_example_run(place: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     ran = 0
     for command in commands()[2:]:
@@ -61,6 +61,7 @@ def test_every_command_runs(place: Path) -> None:
         ran += 1
     assert ran >= 6
     assert (place / "error.png").stat().st_size > 10_000
+    _python_runs(place)
 
 
 def test_the_specification_is_valid() -> None:
@@ -92,9 +93,8 @@ def test_the_columns_and_groups_make_a_release(tmp_path: Path) -> None:
     assert verify(tmp_path / "groups.duckdb", spec).ok
 
 
-@pytest.mark.slow
-def test_the_python_example_runs(place: Path) -> None:
-    """In the folder where the commands have run."""
+def _python_runs(place: Path) -> None:
+    """The example in Python, in the folder where the commands have run."""
     text = next(text for kind, text in BLOCKS if kind == "python")
     done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
