@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from privsql.answers import base
 from privsql.attacks.finding import Finding
 from privsql.engine.sqlfiles import all_rows, temp
+from privsql.errors import UsageError
 from privsql.exact import text
+from privsql.mechanisms import alternatives
+from privsql.model import checks
 from privsql.model.checks import Check, Promised
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
     import pyarrow as pa
@@ -22,9 +27,14 @@ if TYPE_CHECKING:
     from privsql.dpnoise import CountNoise
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
+    from privsql.model.parameters import Parameters
 
 RECORD = "Privacy is for one record, added or removed."
 MEMBERSHIP = "membership"  # the adversary that the promise is about
+DAMAGED = "the release is damaged (privsql verify tells more)"
+NOT_PLANNED = alternatives.none(
+    "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
+)
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
@@ -66,10 +76,42 @@ def _unknown_opendp(manifest: Manifest) -> list[str]:
     return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
 
 
-def wrong_noise(manifest: Manifest) -> list[str]:
-    """Whether the facts name another origin of the noise than the manifest."""
-    noise = "seed" if manifest.randomness == "seed" else "opendp"
-    return [] if manifest.facts["noise"] == noise else [f"noise: stated {manifest.facts['noise']}, found {noise}"]
+def wrong_facts(manifest: Manifest, own: Mapping[str, Any]) -> list[str]:
+    """Facts that are not what the tables tell (``own``), or name another origin of the noise than the manifest."""
+    found = {**own, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
+    pairs = ((name, manifest.facts[name], value) for name, value in found.items())
+    return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+
+
+def as_asked(stated: Parameters, asked: Parameters) -> list[str]:
+    """Parameters that are not those of the specification; that it may be empty is said when it is published."""
+    return checks.as_asked(stated, asked.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)}))
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """``UsageError`` for tables that can't be those of such a release."""
+    try:
+        yield
+    except checks.BROKEN as error:
+        raise UsageError(f"{DAMAGED}: {error}") from error
+
+
+class Answers(base.Answers):
+    """An open private release: no bound of its answers is certain, and there are no buckets and no perturbation."""
+
+    certain = frozenset()
+    measures = frozenset()
+    formulas: ClassVar[Mapping[str, str]]
+    """By estimator, in words."""
+
+    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
+        super().__init__(db, manifest)
+        self._database = database
+
+    @property
+    def channel(self) -> None:
+        """There is none."""
 
 
 def membership(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:

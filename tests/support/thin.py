@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from privsql.mechanisms import variants
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,17 +18,8 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Parameters
 
-BY_MANIFEST = {
-    "tables": 0,
-    "view": 0,
-    "checks": 1,
-    "long_checks": 0,
-    "measured": 1,
-    "bounds": 1,
-    "source_checks": 1,
-    "answers": 1,
-}
-BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0}
+# ``read`` is of the newcomer's own parameters; the checks against a source are given a manifest as well.
+BY_MANIFEST = {name: at for name, at in variants.BY_MANIFEST.items() if name != "read"} | {"source_checks": 1}
 
 
 def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
@@ -44,8 +37,8 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         arguments = list(given)
         if name in BY_MANIFEST:
             arguments[BY_MANIFEST[name]] = told(arguments[BY_MANIFEST[name]])
-        if name in BY_PARAMETERS:
-            arguments[BY_PARAMETERS[name]] = asked(arguments[BY_PARAMETERS[name]])
+        if name in variants.BY_PARAMETERS:
+            arguments[variants.BY_PARAMETERS[name]] = asked(arguments[variants.BY_PARAMETERS[name]])
         return getattr(of, name)(*arguments)
 
     def read(manifest: Manifest) -> Parameters:
@@ -56,5 +49,7 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         found = of.propose(*given)
         return replace(found, parameters=found.parameters | {"kind": kind})
 
-    members: dict[str, Callable[..., Any]] = {name: partial(handed, name) for name in BY_MANIFEST | BY_PARAMETERS}
+    members: dict[str, Callable[..., Any]] = {
+        name: partial(handed, name) for name in BY_MANIFEST | variants.BY_PARAMETERS
+    }
     return replace(of, parameters=parameters, read=read, propose=propose, **members)

@@ -165,9 +165,3 @@ def _codes(texts: pa.Array, own: Column) -> Ints:
             "source.query"
         )
     return np.asarray(found, dtype=np.int64)
-
-
-def not_covered(source: Records, asked: Contingency) -> list[str]:
-    """Columns whose values or bins were taken from the data, which the guarantee does not cover."""
-    given = {field.name: asked.domain(field.name) for field in source.roles.sensitive}
-    return [name for name, values in given.items() if values is None or values.data]

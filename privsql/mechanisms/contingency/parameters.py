@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
@@ -150,6 +150,11 @@ class Contingency(Parameters):
     def domain(self, name: str) -> Values | None:
         """The values of a column; None where they are not stated."""
         return {fold(key): values for key, values in self.domains.items()}.get(fold(name))
+
+    def not_covered(self, names: Iterable[str]) -> list[str]:
+        """The columns whose values or bins were taken from the data, which the guarantee does not cover."""
+        given = {name: self.domain(name) for name in names}
+        return [name for name, values in given.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
         """Whether a column is published in bins that hold more values than stand for them."""

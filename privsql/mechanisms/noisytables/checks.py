@@ -83,16 +83,18 @@ def as_due(tables: Sequence[Measured], due: Sequence[tuple[tuple[int, ...], Frac
 # The adversary of a private release ---
 
 
-def attack(given: ReleaseView) -> list[Finding]:
+def adversary(chosen: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
+    """The adversary of noisy tables; ``chosen``: budgets of choices that are published beside them."""
+    return Adversary(MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack(learnt.view, chosen(learnt.view)))
+
+
+def attack(given: ReleaseView, chosen: float) -> list[Finding]:
     """The belief that a record is in the tables, if all noise points the same way.
 
     A record is counted in one cell of every table, whose noise of scale s makes a count at most e^(1/s) times as
-    likely; a choice with budget c is at most e^c times as likely.
+    likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``chosen`` times.
     """
     rows = given.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, given.database)}))
-    told = sum(1 / float(width) + (float(Fraction(choice)) if choice else 0.0) for width, choice in rows)
+    told = chosen + sum(1 / float(width) + (float(Fraction(choice)) if choice else 0.0) for width, choice in rows)
     epsilon = Fraction(given.manifest.parameters["epsilon"])
     return [membership(epsilon, [1 / (1 + e_to(-told))] if rows else [], "records")]
-
-
-ADVERSARY: Adversary[Any] = Adversary(MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack(learnt.view))

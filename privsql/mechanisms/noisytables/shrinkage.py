@@ -78,20 +78,31 @@ class Prior:
 
 def prior(tables: Sequence[Seen]) -> Prior:
     """What all tables together tell of how far cells lie from what is expected of them."""
-    from scipy.optimize import nnls  # noqa: PLC0415 (half a second that trees, which answer beside it, do without)
-
     expected = np.concatenate([one.expected.reshape(-1) for one in tables])
     far = np.concatenate([(one.table - one.expected).reshape(-1) for one in tables])
     variance = np.concatenate([np.full(one.table.size, one.variance) for one in tables])
-    terms, moments = np.stack([expected, expected**2], axis=1), np.array([1.0, 0.01])
+    terms, found = np.stack([expected, expected**2], axis=1), np.array([1.0, 0.01])
     for _ in range(MOMENTS):
-        weight = 1 / (variance + terms @ moments)
-        moments, _ = nnls(terms * weight[:, None], (far**2 - variance) * weight)
+        weight = 1 / (variance + terms @ found)
+        found = np.array(moments(expected * weight, expected**2 * weight, (far**2 - variance) * weight))
     step = -(-len(far) // MOST)
-    spread = (terms @ moments)[::step] + LEAST
+    spread = (terms @ found)[::step] + LEAST
     even = np.full(len(GRID), 1 / len(GRID))
     shares, _ = _mixture(far[::step], spread, variance[::step], even, 1.0)
-    return Prior(moments, shares)
+    return Prior(found, shares)
+
+
+def moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
+    """The a, b >= 0 with which a first + b second is nearest to ``wanted``."""
+    one, both, other = float(first @ first), float(first @ second), float(second @ second)
+    left, right = float(first @ wanted), float(second @ wanted)
+    determinant = one * other - both**2
+    if determinant > 0:
+        a, b = (left * other - right * both) / determinant, (right * one - left * both) / determinant
+        if a >= 0 and b >= 0:
+            return a, b
+    alone = (max(left, 0.0) / one if one else 0.0, 0.0), (0.0, max(right, 0.0) / other if other else 0.0)
+    return min(alone, key=lambda ab: float(((ab[0] * first + ab[1] * second - wanted) ** 2).sum()))
 
 
 def _mixture(far: Reals, spread: Reals, noise: Reals, prior: Reals, strength: float) -> tuple[Reals, Reals]:

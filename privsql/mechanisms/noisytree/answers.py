@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsql.answers import base
 from privsql.answers.interval import interval
 from privsql.engine.sqlfiles import all_rows, column, table
-from privsql.errors import UsageError
+from privsql.mechanisms import private
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pyarrow as pa
     from sqlglot import exp
 
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.estimate import Estimator
     from privsql.mechanisms.noisytree.tree import Reals
-    from privsql.model.manifest import Manifest
 
-DAMAGED = "the release is damaged (privsql verify tells more)"
 NOTHING = (0.0, 0.0)
 
 
-@contextmanager
-def whole() -> Iterator[None]:
-    """``UsageError`` for tables that make no tree."""
-    try:
-        yield
-    except (ValueError, IndexError, ZeroDivisionError) as error:
-        raise UsageError(f"{DAMAGED}: {error}") from error
-
-
-class Answers(base.Answers):
+class Answers(private.Answers):
     """Answers are the paper's sum of counts, or come from the fitted tree with what was pruned."""
-
-    certain = frozenset()
-    measures = frozenset()
-    formulas: ClassVar[Mapping[str, str]]
-    """By estimator, in words."""
-
-    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
-        super().__init__(db, manifest)
-        self._database = database
-
-    @property
-    def channel(self) -> None:
-        """There are no buckets and no perturbation."""
 
     @property
     @abstractmethod

@@ -11,7 +11,6 @@ import numpy as np
 from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.mechanisms import private
-from privsql.model import checks
 from privsql.model.checks import Check, in_order
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytree.consistent import Consistent
     from privsql.mechanisms.noisytree.tree import Tree
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Parameters
 
     IsLeast = Callable[[int, Fraction, int, bool], bool]
 
@@ -61,11 +59,6 @@ def of_tables(
         ),
         private.known_opendp(manifest),
     ]
-
-
-def as_asked(stated: Parameters, asked: Parameters) -> list[str]:
-    """Parameters that are not those of the specification; that it may be empty is said when it is published."""
-    return checks.as_asked(stated, asked.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)}))
 
 
 def published(db: Relations, name: str, table: str = "v_tree") -> list[Any]:
@@ -111,10 +104,7 @@ def wrong_scales(db: Relations, tree: Tree, *_others: object) -> list[str]:
 
 def wrong_facts(manifest: Manifest, tree: Tree, algorithm: str, own: Mapping[str, Any]) -> list[str]:
     """Facts of the manifest that are not those of the tree; ``own``: the ones that a kind of trees adds."""
-    found = {**own, "partitions": len(tree) - 1}
-    pairs = ((name, manifest.facts[name], value) for name, value in found.items())
-    wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
-    wrong += private.wrong_noise(manifest)
+    wrong = private.wrong_facts(manifest, {**own, "partitions": len(tree) - 1})
     return wrong if manifest.algorithm == algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, fill, temp
-from privsql.mechanisms.noisytree.checks import as_asked
+from privsql.mechanisms.private import as_asked
 from privsql.model.checks import Check
 
 if TYPE_CHECKING:

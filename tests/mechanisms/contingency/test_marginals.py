@@ -404,4 +404,5 @@ def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
         refused(run("publish", spec(tmp_path), "--replace", "--seed", 1), 3, "noise", "--allow-empty")
         succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--allow-empty")
         assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
+        assert succeeded("verify", tmp_path / "people.duckdb", "--source", tmp_path / "spec.toml", "--json").json["ok"]
         assert asked(tmp_path, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")[0]["low"] == 0

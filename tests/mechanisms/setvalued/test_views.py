@@ -18,11 +18,12 @@ from scipy import stats
 from privsql.dpnoise import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.noisytables.measured import Measured
+from privsql.mechanisms.noisytables.shrinkage import moments
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.views import bounds, layout, measuring, model, patterns, squares
 from privsql.mechanisms.setvalued.views.choosing import Budgets, beyond, choose, how_many
 from privsql.mechanisms.setvalued.views.covering import covering
-from privsql.mechanisms.setvalued.views.tables import rounded
+from privsql.model.arrays import copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
 
@@ -319,7 +320,7 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     population = model.table(found)
     assert population.min() >= 0
     assert population.sum() == pytest.approx(found.total, rel=0.01)
-    assert np.abs(np.cumsum(rounded(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
+    assert np.abs(np.cumsum(copies(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
     true = patterns.containing(exact[-1].counts.reshape(-1))
     by = {
         name: np.abs(patterns.containing(patterns.transformed(spectrum) / 1024) - true).mean()
@@ -331,7 +332,7 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
 def test_two_factors_are_never_negative() -> None:
     one, other = np.array([1.0, 2, 3]), np.array([1.0, 4, 9])
     for target in (2 * one + other, other - one, one - other, -one, np.zeros(3)):
-        a, b = model._moments(one, other, target)
+        a, b = moments(one, other, target)
         best = min(
             float(((x * one + y * other - target) ** 2).sum())
             for x, y in itertools.product(np.linspace(0, 3, 61), repeat=2)

@@ -13,7 +13,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contingency.diffpart.model import estimator
 from privsql.mechanisms.contingency.diffpart.tables import read_taxonomy, read_tree
 from privsql.mechanisms.noisytree import answers as noisytree
-from privsql.mechanisms.noisytree.answers import DAMAGED, whole
+from privsql.mechanisms.private import DAMAGED, whole
 from privsql.model.estimate import same_nan
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
-        Check("parameters are those of the specification", partial(noisytree.as_asked, read(manifest), asked)),
+        Check("parameters are those of the specification", partial(private.as_asked, read(manifest), asked)),
         Check("taxonomies are the specification's", partial(_same_taxonomies, db, source, asked)),
     ]
 
@@ -129,11 +129,10 @@ def _grouped(db: Relations, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy,
 
 
 def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[str]:
-    domains = {field.name: asked.domain(field.name) for field in manifest.sensitive}
     own = {
         "values": int((taxonomy.height == 0).sum()),
         "cells": int(tree.leaf.sum()),
-        "not_covered": [name for name, values in domains.items() if values is None or values.data],
+        "not_covered": asked.not_covered(field.name for field in manifest.sensitive),
     }
     return noisytree.wrong_facts(manifest, tree, asked.algorithm, own)
 

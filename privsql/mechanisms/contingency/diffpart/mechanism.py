@@ -12,7 +12,6 @@ from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import Holes, column, fill, is_null, temp
 from privsql.exact import text
-from privsql.mechanisms import alternatives
 from privsql.mechanisms.contingency.diffpart.answers import Answers
 from privsql.mechanisms.contingency.diffpart.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.contingency.diffpart.domains import cells
@@ -20,12 +19,11 @@ from privsql.mechanisms.contingency.diffpart.domains import read as read_domains
 from privsql.mechanisms.contingency.diffpart.model import estimator, imputed
 from privsql.mechanisms.contingency.diffpart.tables import tables, taxonomy_table, tree_table, view
 from privsql.mechanisms.contingency.diffpart.tree import partition, positions, shares
-from privsql.mechanisms.contingency.domains import not_covered
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import kept, membership
-from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
+from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, write
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
         "expansions": int(height.sum()),
         "first_choice": text(first.choice),
         "first_budget": text(first.inner),
-        "not_covered": not_covered(source, asked),
+        "not_covered": asked.not_covered(field.name for field in source.roles.sensitive),
     }
 
 
@@ -92,7 +90,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "imputed": len(stand_ins.row),
         "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
         **stated,
-        "not_covered": not_covered(source, asked),
+        "not_covered": asked.not_covered(field.name for field in source.roles.sensitive),
         **made_with(noise),
     }
 
@@ -145,7 +143,7 @@ DIFFPART = Mechanism(
     relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
     read=read,
     plan=plan,
-    algorithms=alternatives.none("this mechanism has one algorithm"),
+    algorithms=NOT_PLANNED,
     publish=publish,
     tables=tables,
     view=view,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,31 +9,29 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from privsql.answers import base
 from privsql.answers.interval import interval
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.errors import UsageError
+from privsql.mechanisms import private
 from privsql.mechanisms.contingency.marginals.asked import CELLS, Known, taken_apart
 from privsql.mechanisms.contingency.marginals.tables import DOMAINS, ROWS, read_domains
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.noisytables.figures import Figures
 from privsql.mechanisms.noisytables.model import Model
 from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS, read
+from privsql.mechanisms.private import whole
 from privsql.model.arrays import copies
-from privsql.model.checks import BROKEN
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from sqlglot import exp
 
     from privsql.answers.question import CountQuery
-    from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.marginals.asked import Asked
     from privsql.mechanisms.noisytables.figures import Sums
     from privsql.mechanisms.noisytables.measured import Reals
-    from privsql.model.manifest import Manifest
 
 BASELINE = (
     "estimate = sum over the cells that meet the condition of the least-squares estimate from all noisy tables; "
@@ -45,24 +42,13 @@ FORMULA = (
     "tables: combined by least squares, shrunk towards what smaller tables make likely, non-negative"
 )
 DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to doubt is itself estimated
-DAMAGED = "the release is damaged (privsql verify tells more)"
 
 
-class Answers(base.Answers):
+class Answers(private.Answers):
     """An open release that answers count queries over its columns; its model is fitted once."""
 
-    certain = frozenset()
-    measures = frozenset()
     records = values = ROWS
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
-
-    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
-        super().__init__(db, manifest)
-        self._database = database
-
-    @property
-    def channel(self) -> None:
-        """There are no buckets and no perturbation."""
 
     @property
     def in_bins(self) -> frozenset[str]:
@@ -150,12 +136,3 @@ def _between(
     """An estimate of what cuts bins: all that lies within one may be on either side of the cut."""
     low, high = (_estimate(row.group, *one, confidence, degrees) for one in (least, most))
     return replace(row, std_error=None, low=low.low, high=high.high)
-
-
-@contextmanager
-def whole() -> Iterator[None]:
-    """``UsageError`` for tables that can't be those of such a release."""
-    try:
-        yield
-    except BROKEN as error:
-        raise UsageError(f"{DAMAGED}: {error}") from error

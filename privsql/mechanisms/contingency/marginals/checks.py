@@ -21,7 +21,7 @@ from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytables import checks as noisytables
 from privsql.mechanisms.noisytables.model import Model
 from privsql.mechanisms.noisytables.tables import read as read_tables
-from privsql.model.checks import Check, as_asked, in_order
+from privsql.model.checks import Check, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +91,7 @@ def bounds(_db: Relations, manifest: Manifest) -> list[Promised]:
 def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Contingency) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked."""
     return [
-        Check("parameters are those of the specification", partial(as_asked, read(manifest), asked)),
+        Check("parameters are those of the specification", partial(private.as_asked, read(manifest), asked)),
         Check("domains are the specification's", partial(_other_domains, db, source, asked)),
     ]
 
@@ -128,14 +128,11 @@ def _wrong_domains(db: Relations, manifest: Manifest, found: Published) -> list[
 
 def _wrong_facts(manifest: Manifest, found: Published) -> list[str]:
     """Facts that are not those of the tables."""
-    given = {field.name: found.asked.domain(field.name) for field in manifest.sensitive}
-    own = facts(found.rule, found.tables) | {
-        "not_covered": [name for name, values in given.items() if values is None or values.data],
+    own = {
+        "not_covered": found.asked.not_covered(field.name for field in manifest.sensitive),
         "estimated_records": estimated(found.model),
     }
-    pairs = ((name, manifest.facts[name], value) for name, value in own.items())
-    wrong = [f"{name}: stated {was}, found {value}" for name, was, value in pairs if was != value]
-    return [*wrong, *private.wrong_noise(manifest)]
+    return private.wrong_facts(manifest, facts(found.rule, found.tables) | own)
 
 
 def _wrong_rows(db: Relations, manifest: Manifest, found: Published) -> list[str]:

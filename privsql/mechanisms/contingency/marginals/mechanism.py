@@ -9,8 +9,7 @@ from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms import alternatives
-from privsql.mechanisms.contingency.domains import coded, not_covered, read
+from privsql.mechanisms.contingency.domains import coded, read
 from privsql.mechanisms.contingency.marginals.answers import Answers
 from privsql.mechanisms.contingency.marginals.checks import (
     SQL,
@@ -36,11 +35,11 @@ from privsql.mechanisms.contingency.marginals.tables import (
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism
-from privsql.mechanisms.noisytables.checks import ADVERSARY
+from privsql.mechanisms.noisytables.checks import adversary
 from privsql.mechanisms.noisytables.model import Model
 from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS
 from privsql.mechanisms.noisytables.tables import publish as publish_tables
-from privsql.mechanisms.private import figure, made_with, promise, write
+from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, write
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
         "cells": sum(map(rule.cells, [*(clique for clique, _, _ in fixed), *rule.pairs])),
         "columns_budget": text(_spent(fixed, 1)),
         "workload_budget": text(_spent(fixed, 2)),
-        "not_covered": not_covered(source, asked),
+        "not_covered": asked.not_covered(field.name for field in source.roles.sensitive),
     }
 
 
@@ -89,7 +88,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
         "synthetic": len(made[1]),
         "distance": round(distance(model, *made), 6),
         "estimated_records": estimated(model),
-        "not_covered": not_covered(source, asked),
+        "not_covered": asked.not_covered(field.name for field in source.roles.sensitive),
         **made_with(noise),
     }
 
@@ -140,9 +139,7 @@ MECHANISM = Mechanism(
     relations=(CLIQUES, MARGINALS, DOMAINS, ROWS),
     read=read_manifest,
     plan=plan,
-    algorithms=alternatives.none(
-        "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
-    ),
+    algorithms=NOT_PLANNED,
     publish=publish,
     tables=tables,
     view=view,
@@ -153,7 +150,7 @@ MECHANISM = Mechanism(
     source_checks=source_checks,
     answers=Answers,
     evaluate=evaluate,
-    adversaries=Suite(scene=None, adversaries=(ADVERSARY,), combining=(), quick=None),
+    adversaries=Suite(scene=None, adversaries=(adversary(),), combining=(), quick=None),
     promise=promise,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,

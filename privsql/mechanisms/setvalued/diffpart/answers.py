@@ -17,7 +17,8 @@ from privsql.dpnoise import variance_of
 from privsql.engine.sqlfiles import column, every, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.noisytree import answers as noisytree
-from privsql.mechanisms.noisytree.answers import DAMAGED, NOTHING, whole
+from privsql.mechanisms.noisytree.answers import NOTHING
+from privsql.mechanisms.private import DAMAGED, whole
 from privsql.mechanisms.setvalued.diffpart.model import estimator
 from privsql.mechanisms.setvalued.diffpart.tables import WITHOUT, read_taxonomy, read_tree
 from privsql.mechanisms.setvalued.holdings import Holdings

@@ -11,10 +11,9 @@ from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
-from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import kept, membership
-from privsql.mechanisms.private import RECORD, figure, made_with, promise, write
+from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, write
 from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.diffpart.basic import count_all, flat
 from privsql.mechanisms.setvalued.diffpart.budget import portion, threshold
@@ -159,9 +158,7 @@ DIFFPART = Mechanism(
     relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
     read=read,
     plan=plan,
-    algorithms=alternatives.none(
-        "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
-    ),
+    algorithms=NOT_PLANNED,
     publish=publish,
     tables=tables,
     view=view,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from privsql.answers import base, parse_sets
+from privsql.answers import parse_sets
 from privsql.engine.sqlfiles import every, fill, table
 from privsql.errors import UsageError
+from privsql.mechanisms import private
+from privsql.mechanisms.private import whole
 from privsql.mechanisms.setvalued.views import bounds, conditions, patterns
 from privsql.mechanisms.setvalued.views.choosing import beyond
 from privsql.mechanisms.setvalued.views.release import read
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-DAMAGED = "the release is damaged (privsql verify tells more)"
 BASELINE = (
     "estimate = sum of the least-squares counts of the patterns of items that meet the condition, made from all "
     "published tables; without bias and with its exact error where these tell it, else with bounds"
@@ -44,17 +45,11 @@ MOST_ITEMS = 22  # of a question: each of their patterns is looked at
 TOLD = 0.95  # confidence at which an item set that is listed occurs at all
 
 
-class Answers(base.Answers):
+class Answers(private.Answers):
     """An open release that answers count queries over items; it is read and fitted once."""
 
     records = values = "privsql_sets"
-    certain = frozenset()
-    measures = frozenset()
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
-
-    @property
-    def channel(self) -> None:
-        """There are no buckets and no perturbation."""
 
     def read(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
@@ -63,11 +58,9 @@ class Answers(base.Answers):
     @cached_property
     def published(self) -> Published:
         """The release's tables as arrays."""
-        found = read(self._db, None)
-        try:
+        found = read(self._db, self._database)
+        with whole():
             _ = found.choice, found.measured, found.patterns
-        except (ValueError, LookupError, ArithmeticError) as error:
-            raise UsageError(f"{DAMAGED}: {error}") from error
         return found
 
     @property

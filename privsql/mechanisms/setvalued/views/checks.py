@@ -141,14 +141,9 @@ def _facts(manifest: Manifest, asked: SetValued, given: Published) -> list[str]:
         "sets": given.rows["sets"].num_rows,
         "universe_is_public": not asked.universe.data,
     }
-    wrong = [
-        f"{name}: stated {manifest.facts[name]}, found {value}"
-        for name, value in found.items()
-        if manifest.facts[name] != value
-    ]
+    wrong = private.wrong_facts(manifest, found)
     if abs(manifest.facts["estimated_records"] - given.squares.total) > 0.1:
         wrong.append(
             f"estimated records: stated {manifest.facts['estimated_records']}, found {given.squares.total:.1f}"
         )
-    wrong += private.wrong_noise(manifest)
     return wrong if manifest.algorithm == asked.algorithm == "views" else [*wrong, f"algorithm {manifest.algorithm}"]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.dpnoise import variance_of
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
 from privsql.mechanisms.setvalued.views.covering import covering
 from privsql.mechanisms.setvalued.views.patterns import among, inside, pattern, sizes
 
@@ -92,6 +91,3 @@ def _split(items: int, epsilon: Fraction, own: Sequence[Clique], split: Split) -
     found += [(view, left * split.views / len(views)) for view in views]
     whole = left * (1 - split.views)
     return [*found, (tuple(range(items)), whole)] if whole else found
-
-
-__all__ = ["TINY_UNIVERSE", "Layout", "mean_error", "of_all", "of_chosen", "tables_of"]

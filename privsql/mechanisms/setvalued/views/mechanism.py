@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from math import exp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsql.attacks.suite import Adversary, Suite
+from privsql.attacks.suite import Suite
 from privsql.dpnoise import noise_for
-from privsql.engine.sqlfiles import all_rows, fill, temp
+from privsql.engine.sqlfiles import all_rows, fill, table, temp
 from privsql.errors import InfeasibleError
 from privsql.exact import text
-from privsql.mechanisms import alternatives, private
 from privsql.mechanisms.contract import Budget, Mechanism, Sets
 from privsql.mechanisms.noisytables import tables as noisytables
-from privsql.mechanisms.private import figure, made_with, promise, write
+from privsql.mechanisms.noisytables.checks import adversary
+from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, write
 from privsql.mechanisms.setvalued.diffpart.mechanism import propose
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import evaluate
@@ -23,12 +22,10 @@ from privsql.mechanisms.setvalued.views import layout, measuring, model, squares
 from privsql.mechanisms.setvalued.views.answers import Answers
 from privsql.mechanisms.setvalued.views.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.setvalued.views.choosing import Budgets
-from privsql.mechanisms.setvalued.views.release import read as read_tables
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
-    from privsql.attacks.finding import Finding
-    from privsql.attacks.scene import ReleaseView, Scene
+    from privsql.attacks.scene import ReleaseView
     from privsql.engine.database import Relations
     from privsql.mechanisms.noisytables.measured import Measured
     from privsql.mechanisms.setvalued.views.squares import Squares
@@ -105,16 +102,10 @@ def _write(db: Relations, source: Records, choice: Choice, measured: list[Measur
     return int(sets.num_rows)
 
 
-def membership(given: ReleaseView) -> list[Finding]:
-    """The belief of the adversary who knows every other record, if all noise points the same way.
-
-    A record counts once in every table, and shifts every choice; a count of scale s is e^(1/s) times as likely with it
-    as without, a choice e^(1/s) times. The belief is 1/(1 + exp(-sum of 1/s)), whatever the record holds.
-    """
-    held = read_tables(given.db, given.database)
-    widths = [*held.rows["cliques"]["scale"].to_pylist(), *held.rows["chosen"]["scale"].to_pylist()]
-    belief = 1 / (1 + exp(-sum(1 / float(width) for width in widths if width)))
-    return [private.membership(read(given.manifest).epsilon, [belief], "records")]
+def choosing(given: ReleaseView) -> float:
+    """What a record may shift all choices of items by: the sum of 1/s over their scales s."""
+    widths = given.db.arrow(all_rows(table(tables.CHOSEN, given.database)))["scale"].to_pylist()
+    return sum(1 / float(width) for width in widths if width)
 
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -141,10 +132,6 @@ def warnings(facts: dict[str, Any]) -> list[str]:
     return [f"{left:,} of {facts['items']:,} items were not measured: {told}"] if left else []
 
 
-ADVERSARY: Adversary[Scene] = Adversary(
-    private.MEMBERSHIP, private.KNOWS, promised=True, attack=lambda learnt: membership(learnt.view)
-)
-
 VIEWS = Mechanism(
     parameters=SetValued,
     shape=Sets(lambda asked: asked.universe),
@@ -154,9 +141,7 @@ VIEWS = Mechanism(
     relations=tables.NAMES,
     read=read,
     plan=plan,
-    algorithms=alternatives.none(
-        "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
-    ),
+    algorithms=NOT_PLANNED,
     publish=publish,
     tables=tables.tables,
     view=tables.view,
@@ -167,7 +152,7 @@ VIEWS = Mechanism(
     source_checks=source_checks,
     answers=Answers,
     evaluate=evaluate,
-    adversaries=Suite(scene=None, adversaries=(ADVERSARY,), combining=(), quick=None),
+    adversaries=Suite(scene=None, adversaries=(adversary(choosing),), combining=(), quick=None),
     promise=promise,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.mechanisms.noisytables.nonnegative import nearest
+from privsql.mechanisms.noisytables.shrinkage import moments
 from privsql.mechanisms.setvalued.views.patterns import among, cells, sizes, transformed
 
 if TYPE_CHECKING:
@@ -102,19 +103,6 @@ def _moved(mean: Reals, counted: Measured) -> Reals:
     """The cells, each between its ``mean`` and its count."""
     counts, noise = counted.counts.reshape(-1).astype(np.float64), counted.variance
     weight = 1 / (noise + mean + OVER * mean**2)
-    a, b = _moments(weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
+    a, b = moments(weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
     own = a * mean + b * mean**2
     return mean + own / (own + noise) * (counts - mean) if noise else counts
-
-
-def _moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
-    """The a, b >= 0 with which a first + b second is nearest to ``wanted``."""
-    one, both, other = float(first @ first), float(first @ second), float(second @ second)
-    left, right = float(first @ wanted), float(second @ wanted)
-    determinant = one * other - both**2
-    if determinant > 0:
-        a, b = (left * other - right * both) / determinant, (right * one - left * both) / determinant
-        if a >= 0 and b >= 0:
-            return a, b
-    alone = (max(left, 0.0) / one if one else 0.0, 0.0), (0.0, max(right, 0.0) / other if other else 0.0)
-    return min(alone, key=lambda ab: float(((ab[0] * first + ab[1] * second - wanted) ** 2).sum()))

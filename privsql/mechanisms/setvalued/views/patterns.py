@@ -89,19 +89,19 @@ def transformed(table: Reals) -> Reals:
 
 def containing(table: Reals) -> Reals:
     """Of every set of places the sum over the patterns that have all of them."""
-    found, width = table.astype(np.float64), 1
-    while width < len(table):
-        halves = found.reshape(-1, 2, width)
-        halves[:, 0] += halves[:, 1]
-        width *= 2
-    return found
+    return _added(table, to=0)
 
 
 def inside(table: Reals) -> Reals:
     """Of every set of places the sum over its subsets."""
+    return _added(table, to=1)
+
+
+def _added(table: Reals, *, to: int) -> Reals:
+    """Place by place, what patterns without it (0) and with it (1) hold: to one of these the other is added."""
     found, width = table.astype(np.float64), 1
     while width < len(table):
         halves = found.reshape(-1, 2, width)
-        halves[:, 1] += halves[:, 0]
+        halves[:, to] += halves[:, 1 - to]
         width *= 2
     return found

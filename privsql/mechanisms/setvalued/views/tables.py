@@ -13,6 +13,7 @@ from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import column, fill, named, table
 from privsql.exact import text
 from privsql.mechanisms.noisytables.tables import CLIQUES, COLUMNS, MARGINALS
+from privsql.model.arrays import copies
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -67,19 +68,13 @@ def choice_table(choice: Choice) -> pa.Table:
     )
 
 
-def rounded(population: Reals) -> Ints:
-    """Whole numbers of records by pattern, of which no running total is off by more than one half."""
-    totals: Ints = np.floor(np.cumsum(population) + 0.5).astype(np.int64)
-    return totals - np.concatenate(([0], totals[:-1]))
-
-
 def sets_table(population: Reals, choice: Choice, items: pa.Array) -> pa.Table:
     """``privsql_sets``; ``items``: the universe's, by code."""
-    copies = rounded(population)
-    kept = np.flatnonzero(copies)
+    records = copies(population)
+    kept = np.flatnonzero(records)
     number = len(choice.codes)
     order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
     which, place = np.nonzero(kept[:, None] >> (number - 1 - order)[None, :] & 1)
     offsets = np.searchsorted(which, np.arange(len(kept) + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(choice.codes[order][place])))
-    return pa.table({"items": lists, "weight": pa.array(copies[kept], pa.int64())})
+    return pa.table({"items": lists, "weight": pa.array(records[kept], pa.int64())})
