@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.commands import MANIFEST, Outcome
+import duckdb
+
+from support.commands import MANIFEST, Outcome, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import duckdb
 
 
 def stating(key: str, change: Callable[[Any], Any]) -> Callable[[duckdb.DuckDBPyConnection], None]:
@@ -36,6 +38,29 @@ def with_facts(**facts: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
 def parameter(key: str, value: Any) -> Callable[[duckdb.DuckDBPyConnection], None]:
     """A change of one of the manifest's parameters."""
     return stating("parameters", lambda parameters: parameters | {key: value})
+
+
+def changed(release: Path, folder: Path, change: str | Callable[[duckdb.DuckDBPyConnection], None]) -> Path:
+    """A copy of a release after a change, which is SQL or is made by a function."""
+    made = Path(shutil.copy(release, folder))
+    with duckdb.connect(str(made)) as db:
+        change(db) if callable(change) else db.execute(change)
+    return made
+
+
+def not_verified(release: Path, *flags: str) -> Outcome:
+    """What ``verify`` says of a release that it must refuse."""
+    done = run("verify", release, *flags)
+    assert done.crash is None, repr(done.crash)
+    assert done.code in {1, 4}, done.out
+    return done
+
+
+def asked_without_a_traceback(release: Path, *commands: tuple[str, ...]) -> None:
+    """Each command, a verb and what follows the release, ends with an answer or in one line."""
+    for verb, *rest in commands:
+        done = run(verb, release, *rest)
+        assert done.crash is None, (verb, repr(done.crash))
 
 
 def failed(done: Outcome) -> dict[str, list[str]]:
