@@ -7,6 +7,7 @@ so the same key and the same input give the same release on any engine. Keys nev
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import secrets
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 Origin = Literal["system", "key-file", "seed"]
@@ -67,6 +69,16 @@ class Key:
         """A key for one purpose, which tells nothing of this one, nor of those for other purposes."""
         told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived")
         return Key(self.origin, told.digest())
+
+    def word(self, *purpose: object) -> pa.Table:
+        """One row, ``word``: 128 bits for one purpose, for an engine that hashes with them.
+
+        In base 64, 22 characters: with it and a few numbers a text still fits into one block of SHA-256.
+        """
+        import pyarrow as pa  # noqa: PLC0415 (who reads a key hashes nothing yet)
+
+        told = self.derived("word", *purpose).secret[:16]
+        return pa.table({"word": [base64.urlsafe_b64encode(told).decode().rstrip("=")]})
 
     def stream(self, *purpose: object) -> np.random.Generator:
         """ChaCha20 generator for one purpose; different purposes are independent.

@@ -83,6 +83,9 @@ class Relations(Protocol):
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """63 bits that stand for these texts in their order, in every version and on any engine."""
 
+    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """The first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
+
 
 class Warehouse(Relations, Protocol):
     """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""

@@ -28,9 +28,9 @@ Holes = dict[str, Hole]
 
 _NODES = """
     Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
-    Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min Mul
-    NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Star Sub
-    Subquery Sum Table TableAlias Tuple Union Var Where Window With
+    Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min
+    Mod Mul NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Star
+    Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
 """
 PORTABLE = frozenset(_NODES.split())
 

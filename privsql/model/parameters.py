@@ -12,6 +12,7 @@ from privsql.exact import fraction, text
 VERSION = r"^[0-9]{1,9}(\.[0-9]{1,9}){1,3}([-+.]?(a|b|rc|dev|post|alpha|beta)[0-9A-Za-z.+-]{0,30})?$"
 
 
+Order = Literal["stream", "portable"]  # how records take places: as the key's stream deals them, or by keyed hashes
 NullPolicy = Literal["value", "suppress", "refuse"]  # what becomes of NULL in a column
 Version = Annotated[str, Field(pattern=VERSION)]
 

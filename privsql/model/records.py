@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.model.parameters import Order
+    from privsql.noise import Key
 
 
 def changed() -> GuaranteeError:
@@ -90,6 +92,17 @@ class Records(Protocol):
 
     def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
         """The same by other columns of the source, ids left out; None where it has no such."""
+
+    @property
+    def order(self) -> Order:
+        """How the records take their places."""
+
+    def bound(self, key: Key) -> Key:
+        """The key for these records alone, so that a kept one can't correlate what it makes of two tables.
+
+        Where their order is ``portable``, it makes relation ``hashed`` too: their columns q0.., ``code`` and a keyed
+        hash ``h`` of all that a record holds; where records have names, their number ``pos``, too.
+        """
 
     def sort(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privsql.mechanisms.contract import Budget, Sets
@@ -25,4 +26,5 @@ def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Recor
     if isinstance(mechanism.shape, Sets):
         return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism))
     keep_names = named_records and not isinstance(mechanism.composition, Budget)
-    return prepare(db, spec.source, spec.columns, named_records=keep_names)
+    found = prepare(db, spec.source, spec.columns, named_records=keep_names)
+    return replace(found, order=spec.release.order)

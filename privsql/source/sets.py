@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.engine.database import Warehouse
+    from privsql.model.parameters import Order
     from privsql.model.universe import Universe
+    from privsql.noise import Key
     from privsql.source.spec import Columns, Source
 
 SHOWN = 3  # unknown items that a message names
@@ -53,6 +55,15 @@ class SetRecords:
     def records(self) -> int:
         """Records that are published; those without items among them."""
         return self.source_records - self.suppressed
+
+    @property
+    def order(self) -> Order:
+        """Nothing is told of single records."""
+        return "stream"
+
+    def bound(self, key: Key) -> Key:
+        """The key: noise is fresh, whatever the records are."""
+        return key
 
     def sort(self) -> None:
         """Make ``contents``: every set, item by item."""

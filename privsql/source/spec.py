@@ -28,7 +28,7 @@ from privsql.engine.names import fold
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
-from privsql.model.parameters import NullPolicy, Parameters, Positive
+from privsql.model.parameters import NullPolicy, Order, Parameters, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,6 +166,11 @@ class Release(_Part):
     format: Literal["duckdb", "parquet"] = Field(
         default="duckdb", description="duckdb (one file) or parquet (a folder)."
     )
+    order: Order = Field(
+        default="stream",
+        description="How records take their places: stream (fast) or portable (by keyed hashes: the same key gives the "
+        "same release on every engine).",
+    )
 
 
 class Ledger(_Part):
@@ -227,6 +232,8 @@ class Spec(_Part):
         private = isinstance(of(self.mechanism.kind).composition, Budget)
         if private and "value" in self.columns.nulls.values():
             raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
+        if private and self.release.order != "stream":
+            raise ValueError("release.order: a differentially private release places no records; leave it out")
         return self
 
     @property

@@ -13,11 +13,14 @@ from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, same, some, temp
 from privsql.errors import UsageError
 from privsql.model.records import History, changed
+from privsql.source.binding import fingerprinted, hashed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.engine.database import Warehouse
+    from privsql.model.parameters import Order
+    from privsql.noise import Key
     from privsql.source.spec import Columns, Source
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
@@ -35,6 +38,7 @@ class TableRecords:
     suppressed: int
     reading: Reading
     names: exp.Expr | None = None  # the text that names a record, where a ledger is kept
+    order: Order = "stream"
     history: History = field(default_factory=History)
     _made: set[str] = field(default_factory=set)
 
@@ -70,21 +74,41 @@ class TableRecords:
 
     def coded(self, *, ordered: bool) -> exp.Query:
         """Quasi-identifiers and rank of the sensitive value of every record, in canonical order if it is asked for."""
-        roles = self.roles
-        holes: Holes = {
-            "source": temp("source"),
-            "domain": temp("domain"),
-            "sa": self.reading.sa,
-            "qi": self.reading.qi,
-            "keep": self.reading.keep,
-            "columns": roles.qi("r"),
-            "same_value": same("r", "d", roles.sa_keys),
-        }
-        coded = fill("core/coded", holes)
+        coded = self._coded(self.roles.qi("r"))
         if not ordered:
             return coded
-        order = [exp.Ordered(this=item, nulls_first=False) for item in (column("code"), *roles.qi())]
+        order = [exp.Ordered(this=item, nulls_first=False) for item in (column("code"), *self.roles.qi())]
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
+
+    def _coded(self, columns: list[exp.Expr]) -> exp.Query:
+        """``columns`` of every record, from the source, or in ``records`` where they have numbers."""
+        roles, numbered = self.roles, "records" in self._made
+        position = [named(self.db.position(temp("records").name), "pos")] if numbered else []
+        holes: Holes = {
+            "source": temp("records" if numbered else "source"),
+            "domain": temp("domain"),
+            "sa": roles.sa() if numbered else self.reading.sa,
+            "qi": [*roles.qi(), *position] if numbered else self.reading.qi,
+            "keep": exp.true() if numbered else self.reading.keep,
+            "columns": columns,
+            "same_value": same("r", "d", roles.sa_keys),
+        }
+        return fill("core/coded", holes)
+
+    def bound(self, key: Key) -> Key:
+        """The key for these records alone; ``hashed`` where their order is portable."""
+        roles, kept = self.roles, self.roles.qi("r")
+        fields = zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
+        everywhere = self.order == "portable"
+        if everywhere and self.names is not None:
+            self.sort()
+            kept.append(column("pos", "r"))
+        coded, kept = self._coded([*kept, *roles.sa("r")]), [*kept, column("code", "r")]
+        made = hashed(self.db, coded, kept, dict(fields), key, everywhere=everywhere)
+        if not everywhere:
+            return fingerprinted(self.db, made.subquery(), key)
+        self.db.make("hashed", made, title="Hashing the records")
+        return fingerprinted(self.db, temp("hashed"), key)
 
     def traces(self, *, values: bool) -> exp.Query:
         """What the records are known by in other releases: their id and a digest of what is published of them."""

@@ -99,7 +99,8 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     db, spec, key = kept.db, kept.wish.spec, kept.key
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
-    facts = mechanism.publish(db, kept.source, spec.mechanism, key)
+    bound = kept.source.bound(key) if kept.binds else key
+    facts = mechanism.publish(db, kept.source, spec.mechanism, bound)
     manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
     risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})

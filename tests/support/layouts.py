@@ -74,6 +74,12 @@ def assert_pieces(pieces: Pieces, plan: Plan, noise: Shuffler) -> list[tuple[Tab
     again = np.zeros_like(table)
     np.add.at(again, (np.repeat(np.arange(len(table)), pieces.counts), bids), 1)
     assert (again == table).all()
+    told = pieces.segments()
+    ranks = [np.concatenate([[n], np.arange(a, b)]) for n, a, b in zip(told.part, told.lo, told.hi, strict=True)]
+    assert [r for _, *own in ranks for r in own] == [r for records in pieces.counts for r in range(records)]
+    assert [b for n, a, b in zip(told.number, told.lo, told.hi, strict=True) for b in range(n, n + b - a)] == (
+        pieces.ranked().tolist()
+    )
     parts = np.split(table, np.cumsum(plan.setting.buckets)[:-1], axis=1)
     for part, records in zip(parts, plan.allocation.T, strict=True):
         assert (part.sum(axis=1) == records).all()

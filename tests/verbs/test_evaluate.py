@@ -474,7 +474,7 @@ def test_using_and_groups_of_a_lookup(world: World, attached: list[Path]) -> Non
     for level, condition in ranges.items():
         direct = ask(world, f"SELECT COUNT(*) FROM census WHERE {condition} AND occupation LIKE 'care%'")
         # The table adds up, so that a group is not quite what it is alone.
-        assert found.loc[level].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=1e-3)
+        assert found.loc[level].tolist() == pytest.approx(direct.iloc[0].tolist(), rel=3e-3, abs=2)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from sqlglot import exp
 from privsql.engine.duck.connection import one_select
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import PREFIX, all_rows, fill, render, table, temp
+from privsql.engine.texts import DIGITS, beside_each_other, first
 from privsql.errors import EngineError, PrivsqlError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from privsql.engine.duck.connection import Connection
 
 
-BETWEEN = "\x1f"  # between the texts of a digest
 BASE, LEAST = 200 * 2**20, 60 * 2**20  # bytes that the process takes before it does anything, and the engine at least
 UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))}
 
@@ -109,9 +109,13 @@ class DuckRelations:
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """63 bits of the MD5 of texts, side by side: the same in every version, unlike the engine's own hash."""
-        joined = exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
-        number = exp.Anonymous(this="md5_number", expressions=[joined])
+        number = exp.Anonymous(this="md5_number", expressions=[beside_each_other(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
+
+    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """The first 60 bits of SHA-256 of these texts side by side."""
+        hexadecimal = exp.Anonymous(this="sha256", expressions=[beside_each_other(texts)])
+        return exp.cast(exp.DPipe(this=exp.Literal.string("0x"), expression=first(hexadecimal, DIGITS)), "BIGINT")
 
     # Making ---
 

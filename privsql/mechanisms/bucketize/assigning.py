@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from privsql.engine.positions import BATCH
-from privsql.engine.sqlfiles import Holes, all_rows, fill, temp
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
+from privsql.mechanisms.dealing import Dealing, Parts
 from privsql.model.records import changed
 
 if TYPE_CHECKING:
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.layout.pieces import Layout
     from privsql.mechanisms.bucketize.layout.runs import Runs
     from privsql.mechanisms.bucketize.model import Bids, Ints
     from privsql.model.records import Records
+    from privsql.noise import Key
 
 BID = pa.field("bid", pa.int32())
 
@@ -36,13 +40,30 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
     ``ordered``: records in canonical order. Raises ``GuaranteeError`` unless the records are those that were counted.
     """
-    roles = source.roles
     with db.beside() as writer, db.streamed(source.coded(ordered=ordered), BATCH) as coded:
         given = Given(coded, bids, np.array(source.counts, dtype=np.int64))
         writer.put("assigned", given.stream())
-        holes: Holes = {"assigned": temp("assigned"), "qi": roles.qi_typed("r"), "qi_order": roles.qi("r")}
-        writer.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
+        _write(writer, source.roles, temp("assigned"))
     given.check()
+    source.history.groups = bids
+
+
+def write_ranked(db: Relations, source: Records, layout: Layout, key: Key) -> None:
+    """QIT in the portable order: the records' ranks take the places of a layout (``mechanisms.dealing``)."""
+    roles = source.roles
+    dealing = Dealing(db, source, key, Parts(np.array(source.counts, dtype=np.int64)))
+    named = [column("pos", "r")] if source.names is not None else []
+    dealt = dealing.dealt(layout.segments(), [*roles.qi("r"), *named])
+    if named:
+        source.history.groups = dealing.numbers(dealt)
+    assigned = exp.select(*roles.qi(), exp.alias_(column("number"), "bid")).from_(dealt.subquery("dealt"))
+    _write(db, roles, assigned.subquery())
+    dealing.done()
+
+
+def _write(db: Relations, roles: Roles, assigned: exp.Expr) -> None:
+    holes: Holes = {"assigned": assigned, "qi": roles.qi_typed("r"), "qi_order": roles.qi("r")}
+    db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
 
 
 def names(db: Relations, roles: Roles) -> pa.Table:

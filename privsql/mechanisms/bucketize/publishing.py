@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.mechanisms.bucketize import beliefs, certain
-from privsql.mechanisms.bucketize.assigning import names, write_records, write_values
+from privsql.mechanisms.bucketize.assigning import names, write_ranked, write_records, write_values
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
@@ -27,8 +27,9 @@ from privsql.mechanisms.bucketize.through import through
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.layout.pieces import Layout
     from privsql.mechanisms.bucketize.layout.runs import Runs
-    from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Problem
+    from privsql.mechanisms.bucketize.model import Ints, Plan, Problem
     from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
@@ -39,9 +40,9 @@ PAIR, RECORD, LISTED, VALUE = 150, 5, 24, 1000  # bytes that are taken beside th
 
 @dataclass(frozen=True)
 class Dealt:
-    """Buckets of all records, value by value (``bids``), what these list, and which fakes are listed beside them."""
+    """Where records lie, what their buckets list, and which fakes are listed beside them."""
 
-    bids: Bids
+    layout: Layout
     runs: Runs
     hidden: fakes.Hidden | None
 
@@ -70,9 +71,11 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
     values = names(db, roles)
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         counted = beside.submit(_listed, db, roles, made, values)
-        bids = spread(made.bids, problem.counts, np.array(source.counts, dtype=np.int64), noise)
-        write_records(db, source, bids, ordered=not key.fresh)
-        source.history.groups = bids
+        if source.order == "portable":
+            write_ranked(db, source, made.layout, key)
+        else:
+            bids = spread(made.layout.places(noise), problem.counts, np.array(source.counts, dtype=np.int64), noise)
+            write_records(db, source, bids, ordered=not key.fresh)
         listing = counted.result()
     if made.hidden is not None:
         codes, more = _admissible(db, roles, asked, (found, made.hidden, listing), noise)
@@ -92,11 +95,13 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
 
 def dealt(found: Plan, problem: Problem, asked: Bucketize, noise: Shuffler) -> Dealt:
     """Draw the buckets of all records, and the fakes."""
-    if not asked.fake_values:
+    hidden: fakes.Hidden | None = None
+    if asked.fake_values:
+        hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
+        layout: Layout = Singles(hidden.bids, problem.counts)
+    else:
         layout = arrange(found, asked.composition, noise, problem.trees)
-        return Dealt(layout.places(noise), layout.runs(found.setting), None)
-    hidden = fakes.hidden(found, problem.counts, asked.fake_values, asked.composition, noise)
-    return Dealt(hidden.bids, Singles(hidden.bids, problem.counts).runs(found.setting), hidden)
+    return Dealt(layout, layout.runs(found.setting), hidden)
 
 
 def reserve(db: Relations, runs: Runs) -> None:

@@ -20,7 +20,7 @@ from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
 from privsql.mechanisms.permute import guesses, together
 from privsql.mechanisms.permute.answers import Answers
-from privsql.mechanisms.permute.assign import contents, dealt, shuffled
+from privsql.mechanisms.permute.assign import contents, write_ranked, write_records
 from privsql.mechanisms.permute.axis import axis
 from privsql.mechanisms.permute.checks import SQL, bounds, checks, long_checks, read, source_checks
 from privsql.mechanisms.permute.history import History, arranged, labels
@@ -73,22 +73,18 @@ def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[st
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)
-    source.sort()
     codes, groups = _assigned(found, source, asked, starts)
-    noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
     roles = source.roles
     shown = np.flatnonzero(groups >= 0)  # the others are held back
     values, ranks, records = _published(codes[shown], source.counts)
-    given_codes = np.full(len(codes), -1, dtype=np.int32)
-    given_codes[shown] = shuffled(groups[shown], ranks, noise)
-    db.put("positions", dealt(groups, given_codes))
-    given = db.dealt(temp("records"), temp("positions")).subquery()
-    holes: Holes = {"dealt": given, "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
-    db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
-    db.drop("positions")
+    if source.order == "portable":
+        write_ranked(db, source, groups, ranks, key)
+    else:
+        noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
+        write_records(db, source, groups, ranks, noise)
     source.history.groups = groups
     db.put("composition", contents(groups[shown], codes[shown]))
-    holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes: Holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
     db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
     listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from privsql.engine.texts import BITS
+from privsql.mechanisms.dealing import Segments
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,6 +58,31 @@ def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
     step = np.arange(len(own)) - _first(subtables)[own]
     columns = {"bid": np.arange(len(own)), "sub_table": own, "step": step, "size": sizes[own]}
     return pa.table({name: array.astype(np.int32) for name, array in columns.items()})
+
+
+def segments(parts: Ints) -> Segments:
+    """The sub-tables of the ranks of every value; ``parts`` (t, m)."""
+    code, own = np.nonzero(parts.T)
+    ends = np.cumsum(parts.T, axis=1)[code, own]
+    return Segments(code, ends - parts[own, code], ends, own, step=0)
+
+
+def steps_table(subtables: Sequence[SubTable]) -> pa.Table:
+    """(sub_table, keep, other): of 2^60 equally likely integers how many stay, and how many move by each step.
+
+    ``other`` is 2^60/(m_j - 1 + gamma_j), rounded up, and the rest stay: keep/other <= gamma_j.
+    """
+    line = 1 << BITS
+    other = [-(-line * one.gamma.denominator // one.weight) for one in subtables]
+    keep = [line - (one.size - 1) * width for one, width in zip(subtables, other, strict=True)]
+    return pa.table({"sub_table": np.arange(len(subtables)), "keep": keep, "other": other})
+
+
+def begins(moves: pa.Table, steps: pa.Table) -> pa.Table:
+    """``moves_table`` with where, on the line of ``steps_table``, those that move so begin."""
+    own, step = moves["sub_table"].to_numpy(), moves["step"].to_numpy()
+    keep, other = (steps[name].to_numpy()[own] for name in ("keep", "other"))
+    return moves.append_column("begin", pa.array(np.where(step == 0, 0, keep + (step - 1) * other)))
 
 
 def _first(subtables: Sequence[SubTable]) -> Ints:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +11,16 @@ import pyarrow as pa
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import absence, identifiers, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
-from privsql.engine.positions import positions
-from privsql.engine.sqlfiles import Holes, fill, same, temp
+from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
 from privsql.mechanisms.randomize.answers import Answers
 from privsql.mechanisms.randomize.checks import SQL, bounds, checks, read, source_checks
-from privsql.mechanisms.randomize.draw import drawn, moves_table
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.mechanisms.randomize.scene import Perturbed
 from privsql.mechanisms.randomize.tables import tables, view
+from privsql.mechanisms.randomize.writing import write_ranked, write_records
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
@@ -48,36 +46,22 @@ def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[
     found = search.find(problem, asked.algorithm, asked.objective)
     subtables = search.checked(problem, found)
     gammas = [str(subtable.gamma) for subtable in subtables]
-    noise = key.stream("randomize", found.parts.tolist(), gammas, tuple(source.labels))
     roles = source.roles
-    with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
-        moves = beside.submit(drawn, found.parts, subtables, noise)
-        source.sort()
-        db.put("positions", positions(moves.result()))
-    source.history.groups = moves_table(subtables)["sub_table"].to_numpy()[moves.result()]
-    db.put("moves", moves_table(subtables))
     db.put("listed", _cells(found))
     listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
     db.make("cells", fill("randomize/cells", listed))
-    holes: Holes = {
-        "assigned": db.matched(temp("records"), temp("positions")).subquery(),
-        "moves": temp("moves"),
-        "cells": temp("cells"),
-        "qi": roles.qi_out("r"),
-        "sa": roles.sa_out("y"),
-        "qi_order": roles.qi("r"),
-        "same_value": same("x", "r", roles.sa_keys),
-    }
-    db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
-    db.drop("positions")
-    source.done()
+    if source.order == "portable":
+        write_ranked(db, source, found.parts, subtables, key)
+    else:
+        noise = key.stream("randomize", found.parts.tolist(), gammas, tuple(source.labels))
+        write_records(db, source, found.parts, subtables, noise)
     db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
     db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
-    holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes: Holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}
     db.make("privsql_values", fill("randomize/values", holes), into="release")
     db.put("given", _parameters(subtables))
     db.make("privsql_subtables", fill("randomize/subtables", {"given": temp("given")}), into="release")
-    db.drop("moves", "listed", "cells", "flags", "given")
+    db.drop("listed", "cells", "flags", "given")
     return _facts(problem, found, subtables)
 
 

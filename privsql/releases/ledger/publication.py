@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql.mechanisms.contract import Budget
+from privsql.mechanisms.registry import of
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.unfinished import came, withdrawn
 from privsql.releases.ledger.wish import digest
@@ -38,6 +40,17 @@ class Publication(ABC):
     @abstractmethod
     def key(self) -> Key:
         """What makes its random choices, after ``check``."""
+
+    @property
+    def binds(self) -> bool:
+        """Whether the key is one that must be bound to the records first, or these have to be hashed by it.
+
+        One that is fresh, or follows from a ledger's key, serves these records alone; what is differentially private
+        is drawn afresh.
+        """
+        mechanism = of(self.wish.spec.mechanism.kind)
+        kept = self.wish.key is not None or self.source.order != "stream"
+        return kept and not isinstance(mechanism.composition, Budget)
 
     @abstractmethod
     def look(self) -> None:

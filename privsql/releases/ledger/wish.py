@@ -100,4 +100,5 @@ def digest(made: Path) -> str:
 
 def request(spec: dict[str, Any]) -> Any:
     """What of a specification makes a release what it is, besides the records and the key."""
-    return [spec["columns"], spec["mechanism"]]
+    order = spec.get("release", {}).get("order", "stream")  # as it was before there was another
+    return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]

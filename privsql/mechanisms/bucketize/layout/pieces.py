@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from privsql.mechanisms.bucketize.layout.runs import Intervals, Runs, of_entries, of_intervals
+from privsql.mechanisms.dealing import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,9 @@ class Layout(Protocol):
 
     def places(self, noise: Shuffler) -> Bids:
         """For each value in turn, the buckets of its records in uniformly random order (n,)."""
+
+    def segments(self) -> Segments:
+        """The buckets of the ranks of every value, where something else puts records in uniformly random order."""
 
     def runs(self, setting: Setting) -> Runs:
         """Which values the buckets list."""
@@ -90,6 +94,17 @@ class Pieces:
         within += np.repeat(self.start[part].astype(np.int32), lengths)
         return within
 
+    def segments(self) -> Segments:
+        """Pieces, cut where they begin again at their first bucket."""
+        length, first = self.hi - self.lo, self.shift % self.width
+        times = (first + length - 1) // self.width + 1
+        piece = np.repeat(np.arange(len(times)), times)
+        turn = np.arange(len(piece)) - np.repeat(np.cumsum(times) - times, times)
+        ends = self.lo[piece] + (turn + 1) * self.width[piece] - first[piece]
+        lo = np.maximum(ends - self.width[piece], self.lo[piece])
+        number = self.start[piece] + (first[piece] + lo - self.lo[piece]) % self.width[piece]
+        return Segments(self.code[piece], lo, np.minimum(ends, self.hi[piece]), number, step=1)
+
     def runs(self, setting: Setting) -> Runs:
         """From the ends of arcs: a piece fills its buckets some whole times, and an arc of them once more."""
         whole, arc = np.divmod(self.hi - self.lo, self.width)
@@ -119,6 +134,12 @@ class Singles:
         for part in np.split(self.bids, np.cumsum(self.counts)[:-1]):
             noise.shuffle(part)
         return self.bids
+
+    def segments(self) -> Segments:
+        """Every rank by itself."""
+        ends = np.cumsum(self.counts)
+        rank = np.arange(len(self.bids)) - np.repeat(ends - self.counts, self.counts)
+        return Segments(np.repeat(np.arange(len(self.counts)), self.counts), rank, rank + 1, self.bids, step=1)
 
     def runs(self, setting: Setting) -> Runs:
         """Each bucket by itself."""
