@@ -128,8 +128,8 @@ class Container(Relations, Protocol):
     def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
         """Create an empty table in an attached database."""
 
-    def scanned(self, path: Path, kind: str) -> exp.Select:
-        """The rows of a Parquet or CSV file."""
+    def scanned(self, paths: Sequence[Path], kind: str) -> exp.Select:
+        """The rows of Parquet or CSV files with the same columns, one after the other."""
 
     def export(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""

@@ -14,8 +14,11 @@ from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN, Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases import statements
+from privsql.releases.stored import ENDING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from privsql.engine.database import Container
     from privsql.mechanisms.contract import Columns
     from privsql.model.records import Records
@@ -77,7 +80,7 @@ def _checks(
 def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, list[Result]]:
     """The manifest of a release, and whether the release holds what that states and nothing else.
 
-    A file is attached as ``database`` already; for a folder this is an empty database, into which its tables are read
+    A file is attached as ``database`` already; for a folder this is an empty database, in which views show its tables
     if they are the stated ones. Nothing that the release holds is evaluated: its manifest must be a plain table, its
     view is compared as text. Raises ``UsageError`` if there is no manifest, ``EngineError`` for one that is not valid.
     """
@@ -88,25 +91,28 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
     if not found.is_folder:
         return manifest, contents(db, manifest, database)
     stated = _stated(manifest)
-    more = [*found.strange, *(file.name for name, file in found.files.items() if name not in stated)]
+    more = [*found.strange, *(f"{name}{ENDING}" for name in found.files if name not in stated)]
     wrong = _read_in(db, found, manifest, database)
-    holds = run(db, [Check(HOLDS, lambda: wrong)]) if wrong else contents(db, manifest, database)
     return manifest, [
-        *holds,
+        *_holding(db, manifest, database, lambda: wrong),
         *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
     ]
 
 
 def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
     """The checks that all others stand on, up to the first that does not hold."""
-    holds = run(db, [Check(HOLDS, lambda: _contents(db, manifest, database))])
+    return _holding(db, manifest, database, lambda: _contents(db, manifest, database))
+
+
+def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]) -> list[Result]:
+    holds = run(db, [Check(HOLDS, wrong)])
     return holds + (run(db, [Check(WITHIN, lambda: _beyond(db, manifest, database))]) if holds[0].ok else [])
 
 
 def _manifest(db: Container, found: Stored, database: str) -> Manifest:
     """The manifest, read from a plain table of its two columns that is not too large."""
     if found.is_folder:
-        wrong = _loaded(db, found, MANIFEST, MANIFEST_COLUMNS, database)
+        wrong = _shown(db, found, MANIFEST, MANIFEST_COLUMNS, database)
     else:
         stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS})
         kept = {(kind, name): text for kind, schema, name, text in db.listed(database) if schema == "main"}
@@ -170,26 +176,31 @@ def _contents(db: Container, manifest: Manifest, database: str) -> list[str]:
 
 
 def _read_in(db: Container, found: Stored, manifest: Manifest, database: str) -> list[str]:
-    """Read the stated tables of a folder and make its view; or what of them is missing or otherwise."""
+    """Show the stated tables of a folder and make its view; or what of them is missing or otherwise."""
     stated = {name: columns for name, columns in _stated(manifest).items() if name != MANIFEST}
-    wrong = [line for name, columns in stated.items() for line in _loaded(db, found, name, columns, database)]
+    wrong = [line for name, columns in stated.items() for line in _shown(db, found, name, columns, database)]
     if not wrong:
         db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
     return wrong
 
 
-def _loaded(db: Container, found: Stored, name: str, columns: list[tuple[str, str]], database: str) -> list[str]:
-    """Read one table of a folder if its columns are the stated ones; what is wrong with them if not."""
-    file = found.files.get(name)
-    if file is None:
+def _shown(db: Container, found: Stored, name: str, columns: list[tuple[str, str]], database: str) -> list[str]:
+    """Make a view of one table of a folder if its columns are the stated ones; what is wrong with them if not.
+
+    The manifest is read at once: what is damaged is no release.
+    """
+    files = found.files.get(name)
+    if not files:
         return [f"table {name!r} is missing"]
     try:
-        rows = db.scanned(file, "parquet")
+        rows = db.scanned(files, "parquet")
         wrong = _columns(name, columns, db.fields(rows))
-        if not wrong:
+        if not wrong and name == MANIFEST:
             db.make(name, rows, into=database)
+        elif not wrong:
+            db.view(name, rows, into=database)
     except PrivsqlError as error:
-        raise EngineError(f"{file.name}: can't be read: {error}") from error
+        raise EngineError(f"{name}{ENDING}: can't be read: {error}") from error
     return wrong
 
 

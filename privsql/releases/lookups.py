@@ -60,7 +60,7 @@ class Lookups:
     def _of(self, path: Path, database: str) -> list[Known]:
         kind = FILE_KINDS.get(path.suffix.lower())
         if kind is not None:
-            return [Known(path, (path.stem, "main", path.stem), self._db.scanned(path.resolve(), kind))]
+            return [Known(path, (path.stem, "main", path.stem), self._db.scanned([path.resolve()], kind))]
         self._db.attach(path.resolve(), database, read_only=True)
         listed = [(schema, name) for _, schema, name, _ in self._db.listed(database)]
         return [Known(path, (path.stem, *names), all_rows(table(names[1], database, names[0]))) for names in listed]

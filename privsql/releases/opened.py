@@ -61,7 +61,7 @@ def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None
     """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
     found, files = stored(path), plain(attach)
     databases = {RELEASE: found.database, LOOKUPS: None}
-    with locked(databases, [*found.files.values(), *files], home=RELEASE, options=options) as db:
+    with locked(databases, [*found.readable, *files], home=RELEASE, options=options) as db:
         yield db, Seen(*admitted(db, found, RELEASE))
 
 
@@ -96,7 +96,7 @@ def together(paths: Sequence[Path], readable: Sequence[Path] = ()) -> Iterator[t
     """Several releases, the i-th attached as database ``r<i>``; ``GuaranteeError`` as for one."""
     found = [stored(path) for path in paths]
     databases = {f"r{i}": one.database for i, one in enumerate(found)}
-    files = [file for one in found for file in one.files.values()]
+    files = [file for one in found for file in one.readable]
     with locked(databases, [*files, *readable], home="r0") as db:
         manifests = []
         for one, name in zip(found, databases, strict=True):

@@ -1,7 +1,8 @@
 """A release as it lies on disk: what is there is looked at before anything of it is opened.
 
 A file must be a plain file without a write-ahead file beside it, which attaching would replay. A folder must hold plain
-Parquet files and nothing else: a symbolic link would read somebody else's file, a pipe would wait for ever.
+Parquet files and nothing else, or for a table a folder of its parts, in their order: a symbolic link would read
+somebody else's file, a pipe would wait for ever.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from privsql.engine.open import log_of
@@ -19,24 +21,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENDING = ".parquet"
-MOST = 1000  # entries of a folder that are looked at
+MOST = 10_000  # entries of a folder that are looked at
 BESIDE = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A release on disk. ``files``: of a folder, the plain Parquet files by table; ``strange``: what else is there."""
+    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: what else is there."""
 
     path: Path
     place: Path  # resolved
     is_folder: bool
-    files: dict[str, Path]
+    files: dict[str, tuple[Path, ...]]
     strange: tuple[str, ...] = ()
 
     @property
     def database(self) -> Path | None:
         """The file to attach; None for a folder."""
         return None if self.is_folder else self.place
+
+    @property
+    def readable(self) -> list[Path]:
+        """The files of a folder."""
+        return [file for parts in self.files.values() for file in parts]
 
 
 def stored(path: Path) -> Stored:
@@ -64,16 +71,32 @@ def stored(path: Path) -> Stored:
 
 
 def _folder(path: Path, place: Path) -> Stored:
-    files, strange = {}, []
+    files: dict[str, tuple[Path, ...]] = {}
+    strange: list[str] = []
+    for entry in _entries(path, place):
+        name = entry.name.removesuffix(ENDING)
+        if name == entry.name or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            strange.append(entry.name)
+        elif entry.is_dir():
+            parts = _entries(path, place / entry.name)
+            strange += [f"{entry.name}/{part.name}" for part in parts if not _is_part(part)]
+            files[name] = tuple(place / entry.name / part.name for part in parts if _is_part(part))
+        else:
+            files[name] = (place / entry.name,)
+    return Stored(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
+
+
+def _is_part(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING)
+
+
+def _entries(path: Path, place: Path) -> list[os.DirEntry[str]]:
+    """What a folder of release ``path`` holds, by name; ``EngineError`` if that is too much, or can't be read."""
     try:
         with os.scandir(place) as entries:
-            for number, entry in enumerate(entries):
-                if number == MOST:
-                    raise EngineError(f"{path}: holds more than {MOST:,} files")
-                if entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING):
-                    files[entry.name.removesuffix(ENDING)] = place / entry.name
-                else:
-                    strange.append(entry.name)
+            found = list(islice(entries, MOST + 1))
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
-    return Stored(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
+    if len(found) > MOST:
+        raise EngineError(f"{path}: holds more than {MOST:,} files")
+    return sorted(found, key=lambda entry: entry.name)

@@ -52,9 +52,9 @@ class DuckContainer(DuckRelations):
         """Attach a new, empty database in memory under ``name``."""
         self.connection.run(f"ATTACH ':memory:' AS {identifier(name)}")
 
-    def scanned(self, path: Path, kind: str) -> exp.Select:
-        """The rows of a Parquet or CSV file."""
-        return exp.select("*").from_(sqlglot.parse_one(reader(kind, path), into=exp.Table, dialect=DIALECT))
+    def scanned(self, paths: Sequence[Path], kind: str) -> exp.Select:
+        """The rows of Parquet or CSV files with the same columns, one after the other."""
+        return exp.select("*").from_(sqlglot.parse_one(reader(kind, *paths), into=exp.Table, dialect=DIALECT))
 
     def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
         """Create an empty table in an attached database."""
@@ -98,9 +98,10 @@ def log_of(path: Path) -> Path:
     return Path(f"{head}.wal{mark}{tail}")
 
 
-def reader(kind: str, path: Path) -> str:
-    """The call that reads exactly this file: its name is no pattern, its folders say nothing of columns."""
-    return f"{READERS[kind]}({text(exactly(str(path)))}, hive_partitioning = false)"
+def reader(kind: str, *paths: Path) -> str:
+    """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
+    names = ", ".join(text(exactly(str(path))) for path in paths)
+    return f"{READERS[kind]}([{names}], hive_partitioning = false)"
 
 
 def exactly(path: str) -> str:

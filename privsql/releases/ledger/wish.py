@@ -92,7 +92,7 @@ class Wish:
 def digest(made: Path) -> str:
     """SHA-256 of a release: of its file, or of the files of its folder in order."""
     found = hashlib.sha256()
-    for path in sorted(made.glob("*.parquet")) if made.is_dir() else [made]:
+    for path in sorted(made.rglob("*.parquet")) if made.is_dir() else [made]:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
