@@ -102,11 +102,11 @@ def test_only_the_named_files_are_reached(tmp_path: Path) -> None:
     csv = tmp_path / "named.csv"
     csv.write_text("a\n7\n", encoding="utf-8")
     with locked({"release": mine}, [csv], home="release") as db:
-        assert db.rows(db.scanned(csv, "csv")) == [(7,)]
+        assert db.rows(db.scanned([csv], "csv")) == [(7,)]
         for attempt in (
             lambda: db.attach(other, "other", read_only=True),
             lambda: db.attach(tmp_path / "new.duckdb", "new", read_only=False),
-            lambda: db.rows(db.scanned(other, "csv")),
+            lambda: db.rows(db.scanned([other], "csv")),
             lambda: db.export(sqlglot.exp.to_table("release.t"), tmp_path / "stolen.parquet"),
         ):
             with pytest.raises(PrivsqlError):
