@@ -31,7 +31,7 @@ KNOWN = {
 }
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
 HELP = {"help", "epilog", "metavar"}  # arguments that hold what people read
-ENGINES = {"duckdb", "pyspark"}
+ENGINES = {"duckdb", "psycopg", "py4j", "pyspark"}
 
 
 # What a module holds --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.answers.base import Answers
     from privsql.answers.workload import Question, Workload
-    from privsql.engine.database import Relations
+    from privsql.engine.database import Ordered
     from privsql.engine.progress import Reporter
     from privsql.model.records import Records
 
@@ -131,7 +131,7 @@ class Measuring:
     source's rows for a query.
     """
 
-    db: Relations
+    db: Ordered
     records: Records
     name: str
     answers: Answers

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Relations
+    from privsql.engine.database import Ordered
     from privsql.engine.roles import Roles
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
@@ -76,7 +76,7 @@ class Workload:
         return seed_key(self.seed).stream("workload", self.kind)
 
 
-def questions(db: Relations, roles: Roles, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+def questions(db: Ordered, roles: Roles, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
     """The queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
 
     Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
@@ -99,7 +99,7 @@ def questions(db: Relations, roles: Roles, name: str, asked: Workload) -> tuple[
     return equality(db, roles, name, conditions, asked.noise), conditions
 
 
-def equality(db: Relations, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+def equality(db: Ordered, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
 
     After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
@@ -112,7 +112,7 @@ def equality(db: Relations, roles: Roles, name: str, conditions: int, noise: np.
         yield Question(count_query(name, own, shown), groups)
 
 
-def ranges(db: Relations, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+def ranges(db: Ordered, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
 
     ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
@@ -129,7 +129,7 @@ def ranges(db: Relations, roles: Roles, name: str, queries: int, noise: np.rando
         yield Question(count_query(name, exp.and_(own, between), []))
 
 
-def _conditions(db: Relations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+def _conditions(db: Ordered, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
     """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
     records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
     for row in sampled(db, roles.qi("r"), records, number * TRIES, noise):
@@ -148,7 +148,7 @@ def _conditions(db: Relations, roles: Roles, number: int, noise: np.random.Gener
 
 
 def random(
-    db: Relations, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+    db: Ordered, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
 ) -> Iterator[Question]:
     """Predicates of a given expected selectivity s (Anatomy, section 6).
 
@@ -184,7 +184,7 @@ def from_file(path: Path) -> list[Question]:
 
 
 def sampled(
-    db: Relations, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
+    db: Ordered, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
     """Columns (of ``r``) of random ones of so many ``records``, with replacement."""
     size = 1000

@@ -4,12 +4,13 @@ Nothing of an engine's own crosses this border: queries go in as sqlglot trees (
 tables as Arrow, files as paths; rows come back as tuples of Python's own values, tables as Arrow, columns as ``Field``
 with the type names of ``privsql.engine.roles.SCALAR``, errors as those of ``privsql.errors``.
 
-Three protocols, because three things can lie in different places:
+Three of the protocols, because three things can lie in different places:
 
-* ``Relations``  what every step of a mechanism, an answer or an attack works with;
-* ``Warehouse``  the publisher's source as well: DuckDB here; Spark or Postgres would be one file each and
-  ``sql/ENGINE/`` for what is not portable;
+* ``Relations``  what every step of a mechanism, an answer or an attack works with, on every engine;
+* ``Warehouse``  the publisher's source as well;
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
+
+``Positions`` is what DuckDB's fast order of records needs beside them: rows that can be told by their number.
 
 ``Workshop`` is all three over one session: where a verb works. ``Locked`` is for files that others made.
 """
@@ -38,7 +39,8 @@ class Relations(Protocol):
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
 
-        Its rows keep the order in which the query yields them. ``title``: what a person is told meanwhile.
+        Its rows keep the order in which the query yields them where the engine has ``Positions``. ``title``: what a
+        person is told meanwhile.
         """
 
     def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
@@ -69,7 +71,20 @@ class Relations(Protocol):
         """Columns of a table or query."""
 
     def reserve(self, size: int, what: str) -> None:
-        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many."""
+        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
+
+        Nothing where the engine does not share the process's memory.
+        """
+
+    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """63 bits that stand for these texts in their order, in every version and on any engine."""
+
+    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """The first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
+
+
+class Positions(Protocol):
+    """Rows that have numbers: what an engine can do that keeps stored rows in their order, and does it here."""
 
     def position(self, table: str) -> exp.Expr:
         """The engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
@@ -80,11 +95,9 @@ class Relations(Protocol):
     def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
-    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits that stand for these texts in their order, in every version and on any engine."""
 
-    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
+class Ordered(Relations, Positions, Protocol):
+    """An engine that keeps stored rows in their order."""
 
 
 class Warehouse(Relations, Protocol):
@@ -104,7 +117,7 @@ class Warehouse(Relations, Protocol):
         """Run a SELECT of the publisher's own, and fetch all rows."""
 
 
-class Container(Relations, Protocol):
+class Container(Ordered, Protocol):
     """Database files that are attached under a name: releases that grow, and what is kept between two runs."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The only door to an engine: whoever needs a database asks here, and gets what ``privsql.engine.database`` promises.
 
-A further engine is one file beside ``duck/`` that provides ``Warehouse`` (and so ``Relations``), ``sql/ENGINE/`` for
-what is not portable, and its line here. Releases are DuckDB files whatever the engine.
+A further engine is one folder beside ``duck/`` that provides ``Relations`` or ``Warehouse``, and its line here, which
+imports it where it is asked for.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from privsql.engine.duck.locked import session
 from privsql.engine.duck.warehouse import DuckWorkshop
 from privsql.engine.folders import temporary
 from privsql.engine.progress import Options
+from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Locked, Workshop
+    from privsql.engine.database import Locked, Relations, Workshop
     from privsql.engine.duck.connection import Settings
 
-__all__ = ["locked", "log_of", "scratch", "workshop"]
+__all__ = ["is_database", "locked", "log_of", "scratch", "spark", "workshop"]
 
 
 def workshop(spill: Path, options: Options) -> Workshop:
@@ -55,6 +56,23 @@ def locked(
         temporary(masked=False) as spill,
         session(attached, readable, home, spill, options or Options()) as made,
     ):
+        yield made
+
+
+@contextmanager
+def spark(
+    spill: Path | None, options: Options, *, session: object | None = None, remote: str | None = None
+) -> Iterator[Relations]:
+    """Relations in Spark: in a session that is given, at a Spark Connect address, or on this machine.
+
+    ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
+    Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
+    """
+    try:
+        from privsql.engine.spark.relations import opened  # noqa: PLC0415 (an extra, and slow to load)
+    except ImportError as error:
+        raise EngineError("Spark is not installed; install privsql[spark]") from error
+    with opened(spill, options, session, remote) as made:
         yield made
 
 

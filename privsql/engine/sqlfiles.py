@@ -1,8 +1,8 @@
 """The only reader of ``sql/``: one file = one SELECT in DuckDB's dialect, with holes filled on the syntax tree.
 
 ``__name__`` holds a table, a predicate or a list of expressions and is replaced by tree nodes, so that a name is
-always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use only the node kinds
-of ``PORTABLE``, because sqlglot translates some others silently wrong; ``sql/duckdb/`` is DuckDB's alone.
+always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use only what
+``privsql.engine.portable`` knows; ``sql/duckdb/`` is DuckDB's alone.
 """
 
 from __future__ import annotations
@@ -17,22 +17,15 @@ from typing import TYPE_CHECKING
 import sqlglot
 from sqlglot import exp
 
+from privsql.engine.portable import alien
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
 DIALECT = "duckdb"
 PREFIX = "privsql_"
 Hole = exp.Expr | Sequence[exp.Expr]
 Holes = dict[str, Hole]
-
-_NODES = """
-    Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
-    Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min
-    Mod Mul NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Star
-    Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
-"""
-PORTABLE = frozenset(_NODES.split())
 
 
 @lru_cache(maxsize=1)
@@ -80,35 +73,12 @@ def _parsed(name: str, content: str) -> exp.Select | exp.Query:
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
-    alien = (
-        set() if name.startswith(f"{DIALECT}/") else {type(node).__name__ for node in statements[0].walk()} - PORTABLE
-    )
-    if not name.startswith(f"{DIALECT}/"):
-        alien |= {text for node in statements[0].walk() for text in _foreign(node)}
-    if alien:
-        raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(alien))}")
+    foreign = set() if name.startswith(f"{DIALECT}/") else alien(statements[0])
+    if foreign:
+        raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
     for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
         node.comments = node._meta = None  # noqa: SLF001 (there is no public way to forget positions)
     return statements[0]
-
-
-def _foreign(node: exp.Expr) -> Iterator[str]:
-    """Arguments of portable nodes that other engines do not know, or read otherwise."""
-    match node:
-        case exp.Join() if (
-            node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
-        ):
-            yield f"{node.method or node.kind or node.side} JOIN"
-        case exp.Group() if any(value for key, value in node.args.items() if key != "expressions"):
-            yield "GROUP BY with more than expressions"
-        case exp.Ordered() if (
-            isinstance(node.this, exp.Column) and node.name.upper() == "ALL" and not node.this.this.quoted
-        ):
-            yield "ORDER BY ALL"
-        case exp.Distinct() if node.args.get("on"):
-            yield "DISTINCT ON"
-        case exp.SetOperation() if node.args.get("by_name"):
-            yield "UNION BY NAME"
 
 
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:

@@ -18,7 +18,7 @@ from privsql.source.binding import fingerprinted, hashed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.engine.database import Warehouse
+    from privsql.engine.database import Warehouse, Workshop
     from privsql.model.parameters import Order
     from privsql.noise import Key
     from privsql.source.spec import Columns, Source
@@ -30,7 +30,7 @@ AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are n
 class TableRecords:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
 
-    db: Warehouse
+    db: Workshop
     roles: Roles
     labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
     counts: tuple[int, ...]  # (m,) o_i
@@ -154,7 +154,7 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
+def prepare(db: Workshop, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``named_records``: for a ledger, the records keep their names, ``source.id``.

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.engine.database import Relations
+    from privsql.engine.database import Ordered, Relations
     from privsql.mechanisms.randomize.model import Ints, SubTable
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
 
 
-def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
+def write_records(db: Ordered, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
     """``perturbed``, from the records in canonical order and what is drawn for each."""
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         moves = beside.submit(drawn, parts, subtables, noise)

@@ -1,0 +1,133 @@
+"""A session of Spark that privsql can trust: ANSI mode, texts in UTC, and privsql's own errors, one line each.
+
+Without ANSI mode a product that overflows is NULL, and a comparison with it holds nowhere: a check of the bound would
+find nothing wrong with any table. The mode is set where the session is privsql's own, demanded where it is given, and
+tried out in both cases.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from py4j.protocol import Py4JError
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+)
+from pyspark.sql import SparkSession
+
+from privsql.errors import EngineError, PrivsqlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.engine.progress import Options
+
+MISTAKES = (AnalysisException, ArithmeticException, DateTimeException, NumberFormatException)
+DEMANDED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+LOG = Path(__file__).with_name("log4j2.properties")
+STARTED = {
+    "spark.ui.enabled": "false",  # it would show plans to whoever can reach the port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
+}
+TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
+
+
+def started(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
+    """A session of this machine's own; Java is started once per process and ends with it.
+
+    ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
+    Raises ``EngineError`` where Java 17 is missing.
+    """
+    chosen = STARTED | DEMANDED | (settings or {})
+    if options.memory_limit:
+        chosen["spark.driver.memory"] = options.memory_limit.upper().removesuffix("IB").removesuffix("B")
+    with translated():
+        first = SparkSession.getActiveSession()
+        if first is None:
+            builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
+            first = builder.config(map=dict(chosen)).getOrCreate()
+        return _own(first.newSession())
+
+
+def connected(address: str) -> SparkSession:
+    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret."""
+    place = address.partition("/;")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # pyspark has not seen this pandas yet; nothing goes through it
+        try:
+            with translated():
+                return _own(SparkSession.builder.remote(address).create())
+        except (ImportError, PrivsqlError) as error:
+            why = (
+                "pyspark[connect] is not installed" if isinstance(error, ImportError) else "no session can be had there"
+            )
+            raise EngineError(f"{place}: {why}") from error
+
+
+def given(session: object) -> SparkSession:
+    """A session that somebody else has made, as it is; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
+    if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
+        raise UsageError(f"{type(session).__name__} is not a session of Spark")
+    known = cast("SparkSession", session)  # Spark Connect's class is another one
+    with translated():
+        for name, wanted in DEMANDED.items():
+            found = known.conf.get(name)
+            if str(found).lower() not in {wanted.lower(), f"etc/{wanted.lower()}"}:
+                raise UsageError(f"the session of Spark has {name} = {found}; privsql needs {wanted}")
+        return asserted(known)
+
+
+def asserted(session: SparkSession) -> SparkSession:
+    """The session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
+    try:
+        session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
+    except NumberFormatException:
+        return session
+    raise EngineError("Spark's ANSI mode is off: what overflows would be NULL, and checks would see nothing")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the session's workers see the files of this machine."""
+    try:
+        return str(session.sparkContext.master).startswith("local")
+    except (PySparkException, AttributeError):  # Spark Connect has no context
+        return False
+
+
+def _own(session: SparkSession) -> SparkSession:
+    for name, value in DEMANDED.items():
+        session.conf.set(name, value)
+    return asserted(session)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Spark's errors as privsql's, one line each."""
+    logging.getLogger(TALKER).disabled = True
+    try:
+        yield
+    except MISTAKES as error:
+        raise UsageError(_line(error)) from error
+    except PySparkException as error:
+        if "JAVA_GATEWAY_EXITED" in str(error) or "JAVA_HOME" in str(error):
+            raise EngineError("Spark does not start: it needs Java 17 or later") from error
+        raise EngineError(_line(error)) from error
+    except Py4JError as error:
+        raise EngineError(f"Spark: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
+    first = str(error).strip().split("\n")[0]
+    return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]

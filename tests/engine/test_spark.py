@@ -1,0 +1,258 @@
+"""Spark's relations give what DuckDB's do, or say in a line why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from privsql.engine.open import scratch
+from privsql.engine.open import spark as opened
+from privsql.engine.progress import Options
+from privsql.engine.roles import Field, canonical, comparable
+from privsql.engine.sqlfiles import DIALECT, all_rows, temp
+from privsql.engine.texts import injective
+from privsql.errors import EngineError, PrivsqlError, UsageError
+from support import engines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from privsql.engine.spark.relations import SparkRelations
+
+pytestmark = pytest.mark.slow  # Java takes seconds to start
+MIXED = """
+    SELECT 12345678901234567890123456789::HUGEINT AS h, 200::UTINYINT AS u, 18446744073709551615::UBIGINT AS w, -7 AS i,
+      TIMESTAMP '2020-02-29 12:34:56.789' AS t, TIMESTAMPTZ '2020-02-29 12:34:56+02' AS z, 1.50::DECIMAL(10, 3) AS d,
+      [1, 2] AS l, 'it''s \\ "ä"' AS s, DATE '0999-12-31' AS y, TRUE AS b, 0.1::DOUBLE AS f
+    UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+"""
+KINDS = [
+    "DECIMAL(38,0)", "SMALLINT", "DECIMAL(20,0)", "INTEGER", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "DECIMAL(10,3)",
+    "INTEGER[]", "VARCHAR", "DATE", "BOOLEAN", "DOUBLE",
+]  # fmt: skip
+
+
+def tree(sql: str) -> exp.Query:
+    """A query as a tree."""
+    found = sqlglot.parse_one(sql, dialect=DIALECT)
+    assert isinstance(found, exp.Query)
+    return found
+
+
+def mixed() -> pa.Table:
+    """A row with a value of every type, and one without any."""
+    with scratch() as duck:
+        return duck.arrow(tree(MIXED))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[SparkRelations]:
+    with engines.spark(tmp_path) as made:
+        yield made
+
+
+def test_what_is_put_or_made_is_what_comes_back(db: SparkRelations) -> None:
+    given = mixed()
+    db.put("given", given)
+    db.make("made", all_rows(temp("given")))
+    db.view("seen", all_rows(temp("made")))
+    names = given.column_names
+    assert db.fields(temp("seen")) == [Field(*pair) for pair in zip(names, KINDS, strict=True)]
+    expected = [tuple(row[name] for name in names) for row in given.to_pylist()]
+    for name in ("given", "made", "seen"):
+        assert sorted(db.rows(all_rows(temp(name))), key=str) == sorted(expected, key=str)
+    assert db.arrow(all_rows(temp("made"))).num_rows == 2
+    db.put("none", given.slice(0, 0))
+    db.make("none_made", all_rows(temp("none")))
+    assert db.rows(all_rows(temp("none_made"))) == []
+    assert db.fields(temp("none_made")) == db.fields(temp("given"))
+
+
+def test_a_stream_comes_and_goes_in_its_order(db: SparkRelations) -> None:
+    table = pa.table({"i": [(7 * i) % 1000 for i in range(1000)]})
+    db.put("given", table.to_reader(100))
+    with db.streamed(tree('SELECT i FROM temp."privsql_given" ORDER BY i'), 64) as rows:
+        batches = list(rows)
+    assert [value for batch in batches for value in batch["i"].to_pylist()] == list(range(1000))
+    assert max(batch.num_rows for batch in batches) <= 64
+
+
+def test_what_is_dropped_leaves_nothing(db: SparkRelations, tmp_path: Path) -> None:
+    for number in (1, 2):  # the second one reads the first, and takes its place
+        before = [exp.select("i").from_(temp("made")).union(tree("SELECT 2 AS i"), distinct=False)]
+        db.make("made", before[0] if number == 2 else tree("SELECT 1 AS i"))
+    assert sorted(db.rows(all_rows(temp("made")))) == [(1,), (2,)]
+    with db.beside() as other:
+        other.make("made", tree("SELECT 3 AS i"))
+        assert other.rows(all_rows(temp("made"))) == [(3,)]
+    assert len(db.rows(all_rows(temp("made")))) == 2
+    db.drop("made", "never")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="cannot be found"):
+        db.rows(all_rows(temp("made")))
+
+
+def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
+    from privsql.engine.spark.relations import SparkRelations
+
+    with engines.spark(tmp_path) as local, SparkRelations(local.session, None) as db:
+        db.make("made", tree("SELECT 2 AS i UNION ALL SELECT 1 AS i"))
+        with db.streamed(tree('SELECT i FROM temp."privsql_made" ORDER BY i'), 1) as rows:
+            assert [batch["i"].to_pylist() for batch in rows] == [[1], [2]]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_are_bound(db: SparkRelations) -> None:
+    assert db.rows(tree("SELECT $some AS a, $other AS b"), {"some": 3, "other": "it's"}) == [(3, "it's")]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT CAST(3 AS HUGEINT) * CAST(4 AS HUGEINT)", [(Decimal(12),)]),
+        ("SELECT dense_rank() OVER () - 1 FROM (SELECT 1 AS i UNION ALL SELECT 2) AS t", [(0,), (0,)]),
+        ("SELECT i FROM (SELECT 1 AS i UNION ALL SELECT NULL) AS t ORDER BY i", [(1,), (None,)]),
+        ("SELECT i FROM (SELECT 1 AS i UNION ALL SELECT NULL) AS t ORDER BY i DESC", [(1,), (None,)]),
+        ("SELECT CAST(DATE '2020-01-02' AS TIMESTAMP)", [(dt.datetime(2020, 1, 2),)]),  # noqa: DTZ001
+        ("SELECT 7 / 2", [(3.5,)]),
+        ("SELECT NULL IS NOT DISTINCT FROM NULL, least(1, NULL), greatest(NULL, 2)", [(True, 1, 2)]),
+    ],
+)
+def test_a_tree_means_the_same(db: SparkRelations, sql: str, expected: list[Any]) -> None:
+    with scratch() as duck:
+        assert [tuple(map(_plain, row)) for row in duck.rows(tree(sql))] == expected
+    assert db.rows(tree(sql)) == expected
+
+
+def _plain(value: Any) -> Any:
+    return Decimal(value) if isinstance(value, int) and value == 12 else value
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "said"),
+    [
+        ("SELECT hash(1)", EngineError, "portable subset: Anonymous"),
+        ("SELECT 7 // 2", EngineError, "portable subset: IntDiv"),
+        ("SELECT row_number() OVER () FROM (SELECT 1) AS t", EngineError, "RowNumber without ORDER BY"),
+        ("SELECT CAST('x' AS UUID)", EngineError, "no type UUID"),
+        ("SELECT concat('x')", EngineError, "portable subset: Concat"),
+        ("SELECT nothing", UsageError, "nothing"),
+        ("SELECT CAST('x' AS INTEGER)", UsageError, "cannot be cast"),
+        ("SELECT CAST(2147483647 AS INTEGER) + CAST(1 AS INTEGER)", UsageError, "overflow"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(db: SparkRelations, sql: str, error: type[PrivsqlError], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        db.rows(tree(sql))
+    assert len(str(caught.value).splitlines()) == 1
+    assert "SQLSTATE" not in str(caught.value)
+
+
+def test_a_product_that_overflows_is_an_error_and_not_null(db: SparkRelations) -> None:
+    """It would be no row of a check."""
+    large = pa.table({"a": pa.array([Decimal(10) ** 37], pa.decimal128(38))})
+    db.put("large", large)
+    with pytest.raises(UsageError, match="cannot be represented"):
+        db.rows(tree('SELECT CAST(a AS HUGEINT) * CAST(a AS HUGEINT) > 1 FROM temp."privsql_large"'))
+
+
+@pytest.mark.parametrize("kind", ["digest", "hashed"])
+def test_hashes_are_those_of_duckdb(db: SparkRelations, kind: str) -> None:
+    texts = [["", ""], ["a", "b"], ["ab", ""], ["ä\\' \n", "\x1f"], ["1.5", "2020-01-01"]]
+    constants = [[exp.Literal.string(part) for part in text] for text in texts]
+    with scratch() as duck:
+        expected = duck.rows(exp.select(*map(getattr(duck, kind), constants)))
+    made = [exp.alias_(one, f"d{i}") for i, one in enumerate(map(getattr(db, kind), constants))]
+    assert db.rows(exp.select(*made)) == expected
+
+
+def test_texts_of_records_are_those_of_duckdb(db: SparkRelations) -> None:
+    """So that one key hashes a record alike on both."""
+    with scratch() as duck:
+        duck.put("given", mixed().drop_columns(["u", "w", "l", "f"]))
+        fields = {field.name: field for field in duck.fields(temp("given"))}
+        texts = injective(fields, "g", everywhere=True)
+        named = [exp.alias_(text, f"t{i}") for i, text in enumerate(texts)]
+        query = exp.select(*named).from_(temp("given").as_("g"))
+        expected = duck.rows(query)
+        db.put("given", duck.arrow(all_rows(temp("given"))))
+    assert sorted(db.rows(query)) == sorted(expected)
+
+
+def test_canonical_and_comparable_values_are_those_of_duckdb(db: SparkRelations) -> None:
+    given = [
+        ("'a '", "VARCHAR"), ("-0.0", "DOUBLE"), ("'nan'", "DOUBLE"), ("1.500", "DECIMAL(10,3)"),
+        ("2", "DECIMAL(4,1)"),
+        ("'2020-01-01'", "TIMESTAMP"), ("'2020-01-01 01:00:00'", "TIMESTAMP"), ("NULL", "DATE"), ("17", "BIGINT"),
+    ]  # fmt: skip
+    wanted = []
+    for i, (text, kind) in enumerate(given):
+        value = sqlglot.parse_one(f"CAST({text} AS {kind})", dialect=DIALECT)
+        known = canonical(value, kind) if kind != "DOUBLE" else exp.cast(canonical(value, kind), "VARCHAR")
+        wanted += [exp.alias_(known, f"k{i}"), exp.alias_(comparable(canonical(value, kind), kind), f"c{i}")]
+    with scratch() as duck:
+        expected = [str(value).lower() for value in duck.rows(exp.select(*wanted))[0]]
+    assert [str(value).lower() for value in db.rows(exp.select(*wanted))[0]] == expected
+
+
+def test_a_select_of_the_publishers_own(db: SparkRelations) -> None:
+    db.own("own", " SELECT array_size(array(1, 2)) AS n; ")
+    assert db.rows(all_rows(temp("own"))) == [(2,)]
+    for bad in ("DROP TABLE t", "SELECT 1; SELECT 2", "SELEC", "CREATE TABLE t AS SELECT 1 AS a"):
+        with pytest.raises(UsageError, match="query: "):
+            db.own("bad", bad)
+
+
+def test_types_that_spark_lacks_are_named(db: SparkRelations) -> None:
+    with pytest.raises(EngineError, match="'at'"):
+        db.put("given", pa.table({"at": pa.array([dt.time(1)], pa.time64("us"))}))
+    with pytest.raises(EngineError, match="can't be made in 'release'"):
+        db.make("made", tree("SELECT 1"), into="release")
+
+
+# Sessions -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_path: Path) -> None:
+    session = db.session.newSession()
+    session.range(3).createOrReplaceTempView("mine")
+    for name, wrong, right in (
+        ("spark.sql.ansi.enabled", "false", "true"),
+        ("spark.sql.session.timeZone", "Europe/Berlin", "UTC"),
+    ):
+        session.conf.set(name, wrong)
+        with pytest.raises(UsageError, match=f"{name} = {wrong}"), opened(tmp_path, Options(), session=session):
+            pass
+        session.conf.set(name, right)
+    with opened(tmp_path, Options(), session=session) as given:
+        given.own("own", "SELECT count(*) AS n FROM mine")
+        assert given.rows(all_rows(temp("own"))) == [(3,)]
+        assert len(session.catalog.listTables()) == 2
+    assert [one.name for one in session.catalog.listTables()] == ["mine"]
+    with pytest.raises(UsageError, match="str is not a session"), opened(None, Options(), session="x"):
+        pass
+
+
+def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the settings say."""
+    from privsql.engine.spark import session as sessions
+
+    lax = db.session.newSession()
+    lax.conf.set("spark.sql.ansi.enabled", "false")
+    with pytest.raises(EngineError, match="ANSI mode is off"):
+        sessions.asserted(lax)
+
+
+def test_without_pyspark_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "privsql.engine.spark.relations", None)
+    with pytest.raises(EngineError, match=r"install privsql\[spark\]"), opened(None, Options()):
+        pass
