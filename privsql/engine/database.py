@@ -17,7 +17,10 @@ Three of the protocols, because three things can lie in different places:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +36,27 @@ if TYPE_CHECKING:
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a publisher's records lie.
+
+    ``kind``: duckdb, parquet, csv, or the engine that holds them; ``path``: the file, or a folder of Parquet files;
+    ``relation``: a table or view; ``query``: a SELECT in its place, which calls a file ``source``; ``address``: of an
+    engine elsewhere, None for one of this machine's own.
+    """
+
+    kind: str
+    path: Path | None = None
+    relation: str | None = None
+    query: str | None = None
+    address: str | None = field(default=None, repr=False)
+
+
 class Relations(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
+
+    keeps_order: bool
+    """Whether the rows of a relation that is made keep the order of its query."""
 
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
@@ -100,21 +122,34 @@ class Ordered(Relations, Positions, Protocol):
     """An engine that keeps stored rows in their order."""
 
 
+def numbered(db: Relations) -> Ordered:
+    """The engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
+    if not db.keeps_order:
+        raise EngineError("rows have no numbers in this engine; publish with order = 'portable' and without source.id")
+    return cast("Ordered", db)
+
+
 class Warehouse(Relations, Protocol):
     """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""
 
-    def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:
-        """Make the publisher's table readable as ``name``.
-
-        ``kind`` is duckdb, parquet or csv; ``relation`` a table or view of a database; ``query`` a SELECT over the
-        database's tables, or over ``source`` where the file is Parquet or CSV.
-        """
+    def mount(self, name: str, origin: Origin) -> None:
+        """Make the publisher's table readable as ``name``."""
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Make a query readable by ``ask`` under a name of the publisher's."""
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, and fetch all rows."""
+
+
+class Elsewhere(Warehouse, Protocol):
+    """A warehouse that no release can be attached to: the tables of one are written as files."""
+
+    def released(self, folder: Path) -> None:
+        """What is made in database ``release`` from now on becomes a folder of Parquet files, its parts, in there."""
+
+    def written(self, name: str) -> list[Path]:
+        """The rows of a relation as Parquet files on this machine."""
 
 
 class Container(Ordered, Protocol):

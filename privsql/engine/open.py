@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Locked, Relations, Workshop
+    from privsql.engine.database import Elsewhere, Locked, Origin, Workshop
     from privsql.engine.duck.connection import Settings
 
 __all__ = ["is_database", "locked", "log_of", "scratch", "spark", "workshop"]
@@ -34,7 +34,13 @@ def workshop(spill: Path, options: Options) -> Workshop:
         settings["memory_limit"] = options.memory_limit
     if options.threads:
         settings["threads"] = str(options.threads)
-    return DuckWorkshop(Connection(settings, options.report))
+
+    def brought(origin: Origin) -> list[Path]:
+        with spark(spill, options, remote=origin.address) as there:
+            there.mount("source", origin)
+            return there.written("source")
+
+    return DuckWorkshop(Connection(settings, options.report), brought)
 
 
 def scratch() -> Workshop:
@@ -62,17 +68,17 @@ def locked(
 @contextmanager
 def spark(
     spill: Path | None, options: Options, *, session: object | None = None, remote: str | None = None
-) -> Iterator[Relations]:
-    """Relations in Spark: in a session that is given, at a Spark Connect address, or on this machine.
+) -> Iterator[Elsewhere]:
+    """A publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
 
     ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
     try:
-        from privsql.engine.spark.relations import opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine.spark.warehouse import opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
         raise EngineError("Spark is not installed; install privsql[spark]") from error
-    with opened(spill, options, session, remote) as made:
+    with opened(spill, options, session or options.session, remote) as made:
         yield made
 
 

@@ -29,11 +29,12 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How a verb runs, not what it does."""
+    """How a verb runs, not what it does. ``session``: one of Spark's, in place of one of privsql's own."""
 
     memory_limit: str | None = None
     threads: int | None = None
     report: Reporter | None = None
+    session: object | None = None
 
 
 class Silent:

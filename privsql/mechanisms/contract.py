@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, Measuring
     from privsql.answers.base import Answers
     from privsql.attacks.suite import Suite
-    from privsql.engine.database import Ordered, Relations
+    from privsql.engine.database import Relations
     from privsql.mechanisms.alternatives import Alternatives
     from privsql.model.checks import Check, Promised
     from privsql.model.manifest import Manifest
@@ -159,7 +159,7 @@ class Mechanism(Generic[P]):
     """
     algorithms: Callable[[Relations, Records, P], Alternatives]
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
-    publish: Callable[[Ordered, Records, P, Key], Json]
+    publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     tables: Callable[[Manifest], Columns]
     """The tables that a release holds, besides its manifest."""

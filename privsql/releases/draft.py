@@ -59,7 +59,7 @@ class Draft:
         replaced has come meanwhile, ``EngineError`` on trouble.
         """
         try:
-            for path in [*made.glob("*"), made]:
+            for path in [*made.rglob("*"), made]:
                 path.chmod(private.spare(0o755 if path.is_dir() else 0o644))
                 _flush(path)
             self._move(made)

@@ -24,7 +24,9 @@ def known_as(source: Source) -> tuple[str, ...]:
     if source.name is not None:
         return (source.name,)
     path = str(source.path.resolve())
-    if source.kind != "duckdb":
+    if source.spark is not None:
+        path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
+    elif source.kind != "duckdb":
         return (path,)
     return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
 
@@ -44,10 +46,11 @@ def _tables(source: Source) -> list[str]:
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
 
+    dialect = "duckdb" if source.spark is None else "spark"
     try:
-        if source.table is not None:
-            return [_name(exp.to_table(source.table, dialect="duckdb"))]
-        query = sqlglot.parse_one(source.query or "", dialect="duckdb")
+        if source.relation is not None:
+            return [_name(exp.to_table(source.relation, dialect=dialect))]
+        query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
     except SqlglotError:
         return []
     own = {fold(one.alias) for one in query.find_all(exp.CTE)}

@@ -11,12 +11,12 @@ from privsql.source.sets import prepare_sets
 from privsql.source.table import prepare
 
 if TYPE_CHECKING:
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Warehouse
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
 
-def prepared(db: Workshop, spec: Spec, *, named_records: bool = False) -> Records:
+def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Records:
     """The source, mounted and counted; ``named_records``: for a ledger, records keep their names where it needs them.
 
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
@@ -27,4 +27,4 @@ def prepared(db: Workshop, spec: Spec, *, named_records: bool = False) -> Record
         return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism))
     keep_names = named_records and not isinstance(mechanism.composition, Budget)
     found = prepare(db, spec.source, spec.columns, named_records=keep_names)
-    return replace(found, order=spec.release.order)
+    return replace(found, order=spec.order)

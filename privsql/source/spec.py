@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from privsql.engine.database import FILE_KINDS
+from privsql.engine.database import FILE_KINDS, Origin
 from privsql.engine.names import fold
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
@@ -44,14 +44,32 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Spark(_Part):
+    """A table, view or query of Spark's."""
+
+    table: str | None = Field(default=None, description="Table or view of Spark's.")
+    query: str | None = Field(default=None, description="A SELECT in Spark's SQL in place of a table.")
+    remote: str | None = Field(default=None, description="Spark Connect address. [default: Spark on this machine]")
+
+    @model_validator(mode="after")
+    def _one(self) -> Spark:
+        if (self.table is None) == (self.query is None):
+            raise ValueError("give either table or query")
+        return self
+
+
 class Source(_Part):
-    """Where the records are: a table, view or query of a DuckDB file, or a Parquet or CSV file.
+    """Where the records are: a table, view or query of a DuckDB file, or a Parquet or CSV file; or Spark's.
 
     A ``query`` over a file calls the file ``source``.
     """
 
     database: Path | None = None
     file: Path | None = None
+    spark: Spark | None = Field(default=None, description="A table of Spark's in place of a file.")
+    engine: Literal["duckdb", "spark"] = Field(
+        default="duckdb", description="What reads a Parquet file; spark reads a folder of such files too."
+    )
     table: str | None = Field(default=None, description="Table or view of a DuckDB source.")
     query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
     id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
@@ -63,13 +81,21 @@ class Source(_Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
-        if (self.database is None) == (self.file is None):
-            raise ValueError("give either database (a DuckDB file) or file (Parquet or CSV)")
+        if sum(given is not None for given in (self.database, self.file, self.spark)) != 1:
+            raise ValueError("give either database (a DuckDB file) or file (Parquet or CSV), or spark")
+        if self.spark is not None:
+            if self.table or self.query or self.id:
+                raise ValueError("spark has its own table and query, and its records have no id")
+            return self
+        if self.engine == "spark":
+            if self.file is None or self.suffix not in ("", ".parquet", ".pq") or self.id:
+                raise ValueError("engine = 'spark' reads a Parquet file or a folder of them, without id")
+            return self
         if self.database and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
         if self.file and self.table:
             raise ValueError("table belongs to a database; a file is a table by itself")
-        if self.file and self.file.suffix.lower() not in FILE_KINDS:
+        if self.file and self.suffix not in FILE_KINDS:
             raise ValueError(f"{self.file.name}: the ending must be one of {', '.join(FILE_KINDS)}")
         return self
 
@@ -79,9 +105,29 @@ class Source(_Part):
         return self.database or self.file or Path()
 
     @property
+    def suffix(self) -> str:
+        """The ending of the file."""
+        return self.path.suffix.lower()
+
+    @property
     def kind(self) -> str:
-        """``duckdb``, ``parquet`` or ``csv``."""
-        return "duckdb" if self.database else FILE_KINDS[self.path.suffix.lower()]
+        """``duckdb``, ``parquet`` or ``csv``, or the engine that holds the records or reads them."""
+        if self.spark is not None or self.engine == "spark":
+            return "spark"
+        return "duckdb" if self.database else FILE_KINDS[self.suffix]
+
+    @property
+    def relation(self) -> str | None:
+        """The table or view, wherever it lies."""
+        return self.spark.table if self.spark is not None else self.table
+
+    @property
+    def origin(self) -> Origin:
+        """Where the records lie, for an engine."""
+        there = self.spark
+        if there is not None:
+            return Origin(self.kind, None, there.table, there.query, there.remote)
+        return Origin(self.kind, self.path, self.table, self.query)
 
 
 class Columns(_Part):
@@ -163,13 +209,14 @@ class Release(_Part):
 
     name: str | None = Field(default=None, description="Name of the release and its view.")
     to: Path | None = Field(default=None, description="Where the release goes.")
-    format: Literal["duckdb", "parquet"] = Field(
-        default="duckdb", description="duckdb (one file) or parquet (a folder)."
+    format: Literal["duckdb", "parquet"] | None = Field(
+        default=None,
+        description="duckdb (one file) or parquet (a folder). [default: duckdb; of Spark's tables parquet]",
     )
-    order: Order = Field(
-        default="stream",
+    order: Order | None = Field(
+        default=None,
         description="How records take their places: stream (fast) or portable (by keyed hashes: the same key gives the "
-        "same release on every engine).",
+        "same release on every engine). [default: stream; of Spark's tables portable]",
     )
 
 
@@ -232,8 +279,10 @@ class Spec(_Part):
         private = isinstance(of(self.mechanism.kind).composition, Budget)
         if private and "value" in self.columns.nulls.values():
             raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
-        if private and self.release.order != "stream":
+        if private and self.release.order is not None:
             raise ValueError("release.order: a differentially private release places no records; leave it out")
+        if self.source.kind == "spark" and self.release.order == "stream":
+            raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
         return self
 
     @property
@@ -241,12 +290,23 @@ class Spec(_Part):
         """The release's name: as given, else after the table or file."""
         if self.release.name:
             return self.release.name
-        return self.source.table.split(".")[-1].strip('"') if self.source.table else self.source.path.stem
+        relation = self.source.relation
+        return relation.split(".")[-1].strip('"`') if relation else self.source.path.stem or "release"
+
+    @property
+    def format(self) -> Literal["duckdb", "parquet"]:
+        """What the release becomes: as given, else what suits the source."""
+        return self.release.format or ("parquet" if self.source.kind == "spark" else "duckdb")
+
+    @property
+    def order(self) -> Order:
+        """How records take their places: as given, else what the source's engine can do."""
+        return self.release.order or ("portable" if self.source.kind == "spark" else "stream")
 
     @property
     def target(self) -> Path:
         """The file or folder that the release becomes."""
-        ending = ".duckdb" if self.release.format == "duckdb" else ""
+        ending = ".duckdb" if self.format == "duckdb" else ""
         return self.release.to or Path(f"{self.name}_release{ending}")
 
 
@@ -298,7 +358,7 @@ def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
     if form is not None and form not in ("duckdb", "parquet"):
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
-    if form is not None and form != release.format:
+    if form is not None and form != spec.format:
         default = release.to.with_suffix("" if form == "parquet" else ".duckdb") if release.to else None
         release = release.model_copy(update={"format": form, "to": default})
     if to is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
+from privsql.engine.database import numbered
 from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, same, some, temp
@@ -18,7 +19,7 @@ from privsql.source.binding import fingerprinted, hashed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.engine.database import Warehouse, Workshop
+    from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
     from privsql.noise import Key
     from privsql.source.spec import Columns, Source
@@ -30,7 +31,7 @@ AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are n
 class TableRecords:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
 
-    db: Workshop
+    db: Warehouse
     roles: Roles
     labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
     counts: tuple[int, ...]  # (m,) o_i
@@ -64,7 +65,7 @@ class TableRecords:
             "qi_order": roles.qi(),
         }
         self.db.make("records", fill("core/records", holes), title="Sorting the source")
-        holes = {"records": temp("records"), "sa": roles.sa(), "position": self.db.position("r")}
+        holes = {"records": temp("records"), "sa": roles.sa(), "position": numbered(self.db).position("r")}
         blocks = self.db.rows(fill("core/blocks", holes))
         ends = np.cumsum(self.counts).tolist()
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
@@ -82,14 +83,14 @@ class TableRecords:
 
     def _coded(self, columns: list[exp.Expr]) -> exp.Query:
         """``columns`` of every record, from the source, or in ``records`` where they have numbers."""
-        roles, numbered = self.roles, "records" in self._made
-        position = [named(self.db.position(temp("records").name), "pos")] if numbered else []
+        roles, sorted_ = self.roles, "records" in self._made
+        position = [named(numbered(self.db).position(temp("records").name), "pos")] if sorted_ else []
         holes: Holes = {
-            "source": temp("records" if numbered else "source"),
+            "source": temp("records" if sorted_ else "source"),
             "domain": temp("domain"),
-            "sa": roles.sa() if numbered else self.reading.sa,
-            "qi": [*roles.qi(), *position] if numbered else self.reading.qi,
-            "keep": exp.true() if numbered else self.reading.keep,
+            "sa": roles.sa() if sorted_ else self.reading.sa,
+            "qi": [*roles.qi(), *position] if sorted_ else self.reading.qi,
+            "keep": exp.true() if sorted_ else self.reading.keep,
             "columns": columns,
             "same_value": same("r", "d", roles.sa_keys),
         }
@@ -154,7 +155,7 @@ class Reading:
     keep: exp.Expr
 
 
-def prepare(db: Workshop, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
+def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``named_records``: for a ledger, the records keep their names, ``source.id``.
@@ -210,7 +211,7 @@ def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
 
 def mount(db: Warehouse, source: Source) -> None:
     """Make the publisher's table readable as ``source``."""
-    db.mount("source", source.path, source.kind, source.table, source.query)
+    db.mount("source", source.origin)
 
 
 def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]:

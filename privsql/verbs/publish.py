@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from privsql._version import __version__
 from privsql.attacks import absence
 from privsql.engine import sqlfiles
+from privsql.engine.folders import temporary
 from privsql.engine.names import fold
 from privsql.engine.open import is_database, log_of
 from privsql.engine.progress import Options
@@ -23,13 +24,13 @@ from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
 from privsql.releases.statements import learning_risk
 from privsql.source.records import prepared
-from privsql.verbs.room import workroom, workshop_in
+from privsql.verbs.room import source_in, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Elsewhere, Warehouse, Workshop
     from privsql.engine.roles import Roles
     from privsql.mechanisms.contract import Mechanism
     from privsql.model.checks import Result
@@ -79,9 +80,13 @@ def publish(
     """
     options, clock = options or Options(), time.monotonic()
     _may_write(spec, replace=replace)
-    with Draft(spec.target, replace=replace) as draft, workshop_in(draft.spill, options) as db:
+    with (
+        Draft(spec.target, replace=replace) as draft,
+        workshop_in(draft.spill, options) as db,
+        source_in(spec, db, draft.spill, options) as there,
+    ):
         replaces = digest(spec.target) if spec.target.exists() else None
-        kept = _kept(db, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
+        kept = _kept(db, there, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
         kept.check()
         try:
             facts, results, made, warnings = _made(kept, draft)
@@ -100,31 +105,49 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     mechanism = of(spec.mechanism.kind)
     db.attach(draft.database, "release", read_only=False)
     bound = kept.source.bound(key) if kept.binds else key
-    facts = mechanism.publish(db, kept.source, spec.mechanism, bound)
+    facts = _dealt(kept, draft, bound)
     manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
     risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
     db.put("manifest", manifest.as_table())
     db.make(MANIFEST, sqlfiles.all_rows(temp("manifest")), into="release", title="Checking the release")
-    results = [*contents(db, manifest, "release"), *examine(db, manifest, "release", whole=False)]
+    held = (
+        [] if kept.source.db is not db else contents(db, manifest, "release")
+    )  # else they are views, until it is done
+    results = [*held, *examine(db, manifest, "release", whole=False)]
     _must_hold(results)
     kept.read(mechanism.tables(manifest))
-    if spec.release.format == "parquet":
-        for name in (*mechanism.tables(manifest), MANIFEST):
-            db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
+    if spec.format == "parquet":
+        for name in (*mechanism.tables(manifest), MANIFEST):  # which comes last
+            if not (draft.parquet / f"{name}.parquet").exists():
+                db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
     db.detach("release")
-    made = draft.parquet if spec.release.format == "parquet" else draft.database
+    made = draft.parquet if spec.format == "parquet" else draft.database
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
     return facts, results, made, [*warnings, *mechanism.warnings(manifest.described()), *absence.told(manifest)]
 
 
-def _kept(db: Workshop, wish: Wish) -> Publication:
+def _dealt(kept: Publication, draft: Draft, key: Key) -> dict[str, Any]:
+    """The tables of the release, made where the source lies, in database ``release``; returns the facts."""
+    db, source, asked = kept.db, kept.source, kept.wish.spec.mechanism
+    if source.db is db:
+        return of(asked.kind).publish(db, source, asked, key)
+    there, parts = cast("Elsewhere", source.db), draft.parquet
+    there.released(parts)
+    facts = of(asked.kind).publish(there, source, asked, key)
+    keep = db.view if kept.wish.spec.format == "parquet" else db.make
+    for folder in sorted(parts.iterdir()):
+        keep(folder.stem, db.scanned(sorted(folder.iterdir()), "parquet"), into="release")
+    return facts
+
+
+def _kept(db: Workshop, there: Warehouse, wish: Wish) -> Publication:
     """The source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = wish.spec
-    source = prepared(db, spec, named_records=wish.path is not None and spec.source.id is not None)
+    source = prepared(there, spec, named_records=wish.path is not None and spec.source.id is not None)
     _refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
     return publication(db, source, wish)
 
@@ -146,7 +169,7 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
     target = spec.target
     if not target.exists():
         return
-    if target.resolve() == spec.source.path.resolve():
+    if spec.source.spark is None and target.resolve() == spec.source.path.resolve():
         raise UsageError(f"{target} is the source, not a release; give another target")
     if not replace:
         raise UsageError(f"{target} exists; give --replace to publish over it")
@@ -171,13 +194,13 @@ def _look_at(target: Path) -> None:
 
 def plan(spec: Spec, *, options: Options | None = None) -> Published:
     """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
-    clock = time.monotonic()
+    clock, given = time.monotonic(), options or Options()
     sweep(spec.target)
-    with workroom(options) as db:
-        kept = _kept(db, Wish(spec, ready(db, spec)))
+    with temporary() as folder, workshop_in(folder, given) as db, source_in(spec, db, folder, given) as there:
+        kept = _kept(db, there, Wish(spec, ready(db, spec)))
         if kept.wish.path is not None and kept.wish.path.exists():
             kept.look()
-        facts = of(spec.mechanism.kind).plan(db, kept.source, spec.mechanism)
+        facts = of(spec.mechanism.kind).plan(there, kept.source, spec.mechanism)
         facts |= {"composition": kept.said} if kept.said else {}
     return Published(None, _shown(spec, kept.source, facts), kept.told(), [], time.monotonic() - clock)
 

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from privsql.engine.folders import temporary
-from privsql.engine.open import workshop
+from privsql.engine.open import spark, workshop
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
+from privsql.mechanisms.contract import Budget
+from privsql.mechanisms.registry import of
 from privsql.releases.contents import admitted
 from privsql.releases.opened import RELEASE, Seen
 from privsql.releases.stored import stored
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Warehouse, Workshop
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.source.spec import Spec
@@ -50,6 +52,19 @@ def beside(
 
 def workshop_in(spill: Path, options: Options) -> Workshop:
     return workshop(spill, options)
+
+
+@contextmanager
+def source_in(spec: Spec, db: Workshop, spill: Path, options: Options) -> Iterator[Warehouse]:
+    """Where a source is counted and dealt: beside its release, or where it lies.
+
+    What composes by budget is published from counts of what was brought here.
+    """
+    if spec.source.kind != "spark" or isinstance(of(spec.mechanism.kind).composition, Budget):
+        yield db
+        return
+    with spark(spill, options, remote=spec.source.origin.address) as there:
+        yield there
 
 
 def same_roles(manifest: Manifest, source: Records) -> None:

@@ -165,7 +165,7 @@ def test_no_flag_but_those_of_the_target_goes_with_a_file(tmp_path: Path) -> Non
             flags.asked(file, {flag.name: values[flag.form]})
         assert str(error.value).startswith(f"{flag.spelled[0]} does not go with"), flag.name
     moved = flags.asked(file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()})
-    assert (moved.target, moved.release.format) == (tmp_path / "r", "parquet")
+    assert (moved.target, moved.format) == (tmp_path / "r", "parquet")
 
 
 class Odd(Parameters):

@@ -14,6 +14,8 @@ from privsql.engine.progress import Options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from privsql.engine.spark.relations import SparkRelations
 
 SMALL = {
@@ -35,7 +37,7 @@ def without_spark() -> str:
 
 
 @functools.cache
-def _java() -> None:
+def java() -> None:
     """Start Java, small."""
     from privsql.engine.spark.session import started
 
@@ -46,7 +48,15 @@ def spark(spill: Path) -> SparkRelations:
     """Relations of Spark's, which the test closes; skipped with a word where there is none."""
     if reason := without_spark():
         pytest.skip(reason)
-    from privsql.engine.spark.relations import opened
+    from privsql.engine.spark.warehouse import opened
 
-    _java()
+    java()
     return opened(spill, Options(), None, None)
+
+
+def session() -> SparkSession:
+    """A session of somebody's own, as privsql demands it."""
+    from privsql.engine.spark.session import started
+
+    java()
+    return started(Options(threads=2))

@@ -9,28 +9,10 @@ import pytest
 import support.firm
 from support.commands import refused, rows, run, specification, succeeded, tables, write
 from support.loops import each
+from support.mixed import MECHANISMS, PEOPLE, QI
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-PEOPLE = """
-SELECT CAST(18 + (i * 7919) % 61 AS SMALLINT) AS age,
-  CASE WHEN (i * 31) % 7 < 3 THEN 'é' WHEN i % 50 > 0 THEN 'M' END AS sex,
-  DATE '2020-02-27' + CAST(i % 5 AS INTEGER) AS seen, TIMESTAMP '2020-01-01' + INTERVAL (i % 3) MILLISECOND AS at,
-  CAST(i % 4 / 4 AS DECIMAL(9, 2)) AS part, i % 2 = 0 AS odd, 'v' || (i * 7 + i // 20 * 3) % 12 AS disease,
-  CAST((i * i * 31) % 977 AS INTEGER) AS salary
-FROM (SELECT i // 3 AS i FROM range(1200) t(i))
-"""
-QI = 'quasi_identifiers = ["age", "sex", "seen", "at", "part", "odd"]'
-MECHANISMS = {
-    "multi-size": ("disease", 'threshold = "2*f + 0.1"\nalgorithm = "multi-size"'),
-    "anatomy": ("disease", 'threshold = "1/6"\nalgorithm = "anatomy"'),
-    "informative": ("disease", 'threshold = "2*f + 0.1"\nalgorithm = "informative"'),
-    "fakes": ("disease", 'threshold = "1/6"\nalgorithm = "optimal"\nfake_values = 1'),
-    "left out": ("disease", 'threshold = "1/12"\nalgorithm = "anatomy"\nexcess = "suppress"\nabsence = "unobservable"'),
-    "randomize": ("disease", 'kind = "randomize"\nalgorithm = "pp"\nrho1 = "1/5"\nrho2 = "1/2"'),
-    "permute": ("salary", 'kind = "permute"\nk = 4\ne = 20'),
-}
 
 
 def asked(folder: Path, kind: str, to: str, ledger: str = "off = true") -> Path:

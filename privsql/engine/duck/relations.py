@@ -27,6 +27,8 @@ UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", 
 class DuckRelations:
     """What was made in one connection."""
 
+    keeps_order = True
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads

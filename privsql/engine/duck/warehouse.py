@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -13,30 +14,44 @@ from privsql.engine.sqlfiles import DIALECT, render, table, temp
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from privsql.engine.database import Origin
+    from privsql.engine.duck.connection import Connection
+
+SPARK = "spark"  # a kind of origin
 HOME = "warehouse"  # the publisher's database, once it is mounted
 
 
 class DuckWorkshop(DuckContainer):
     """A publisher's source beside the releases that are made of it."""
 
-    def mount(self, name: str, path: Path, kind: str, relation: str | None, query: str | None) -> None:
-        """Make the publisher's table readable as view ``name``."""
-        if not path.exists():
+    def __init__(self, connection: Connection, brought: Callable[[Origin], list[Path]] | None = None) -> None:
+        """``brought``: makes Parquet files of a table that lies in another engine."""
+        super().__init__(connection)
+        self._brought = brought
+
+    def mount(self, name: str, origin: Origin) -> None:
+        """Make the publisher's table readable as view ``name``; what lies in Spark is brought here as Parquet."""
+        path, kind, query = origin.path or Path(), origin.kind, origin.query
+        if kind == SPARK and self._brought is not None:
+            files, kind, query = self._brought(origin), "parquet", None
+        elif not path.exists():
             raise EngineError(f"{path}: no such file")
+        else:
+            files = [path]
         if kind == "duckdb":
             self.attach(path, HOME, read_only=True)
             self._neighbours = HOME
         else:
             with about(path, whole=True):
-                self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader(kind, path)}")
+                self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader(kind, *files)}")
         if query:  # materialised: it might yield other rows when it is read again
             with about(path, query=True):
                 self.own(name, query)
             return
         with about(path):
-            inner = render(exp.select("*").from_(_relation(relation)))
+            inner = render(exp.select("*").from_(_relation(origin.relation if kind == "duckdb" else None)))
             self.connection.run(f"CREATE TEMP VIEW {render(temp(name))} AS {inner}")
 
     def publish_as(self, name: str, query: exp.Expr) -> None:

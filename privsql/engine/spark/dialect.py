@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SPARK = "spark"
+RELEASE = "release"  # the database whose tables become files
+INSIDE = "release_"  # before the names of these tables in a session
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
 OWN = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})  # of hashes
 TEXTS = frozenset({"DPipe", "Length", "Substring"})  # of ``privsql.engine.texts``
@@ -51,10 +53,11 @@ def render(tree: exp.Expr, place: Callable[[str], str]) -> str:
         raise EngineError(f"Spark can't run what is outside the portable subset: {', '.join(sorted(foreign))}")
     own = tree.copy()
     for table in list(own.find_all(exp.Table)):
-        if "temp" in (table.catalog, table.db):
+        if "temp" in (table.catalog, table.db) or table.catalog == RELEASE:
+            name = INSIDE + table.name if table.catalog == RELEASE else table.name.removeprefix(PREFIX)
             table.set("catalog", None)
             table.set("db", None)
-            table.set("this", exp.to_identifier(place(table.name.removeprefix(PREFIX)), quoted=True))
+            table.set("this", exp.to_identifier(place(name), quoted=True))
     for node in reversed(list(own.walk())):  # what is inside first
         node.replace(_translated(node))
     try:

@@ -22,7 +22,7 @@ from sqlglot.errors import SqlglotError
 from privsql.engine.progress import Options, Silent
 from privsql.engine.roles import Field
 from privsql.engine.spark import dialect
-from privsql.engine.spark.session import connected, given, is_local, started, translated
+from privsql.engine.spark.session import translated
 from privsql.engine.sqlfiles import all_rows
 from privsql.errors import EngineError, UsageError
 
@@ -37,6 +37,8 @@ NUMBERS = itertools.count()  # of what stores relations in this process: several
 
 class SparkRelations:
     """What was made in one session; ``spill``: a folder that the workers see, or None."""
+
+    keeps_order = False
 
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         self.session = session
@@ -176,12 +178,6 @@ class SparkRelations:
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
         return self.session.sql(dialect.render(query, self._place), args=dict(values) if values else None)
-
-
-def opened(spill: Path | None, options: Options, session: object | None, remote: str | None) -> SparkRelations:
-    """Relations in a session that is given, at an address, or of this machine's own."""
-    used = given(session) if session is not None else connected(remote) if remote else started(options)
-    return SparkRelations(used, spill if is_local(used) else None, options)
 
 
 def one_select(query: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.positions import BATCH
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, temp
 from privsql.mechanisms.dealing import Dealing, Parts
 from privsql.model.records import changed
 
@@ -49,16 +49,32 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
 
 def write_ranked(db: Relations, source: Records, layout: Layout, key: Key) -> None:
-    """QIT in the portable order: the records' ranks take the places of a layout (``mechanisms.dealing``)."""
+    """QIT in the portable order: the records' ranks take the places of a layout (``mechanisms.dealing``).
+
+    An engine in which rows have no order keeps relation ``assigned``(q0.., code, bid), for ``write_counted``.
+    """
     roles = source.roles
     dealing = Dealing(db, source, key, Parts(np.array(source.counts, dtype=np.int64)))
-    named = [column("pos", "r")] if source.names is not None else []
-    dealt = dealing.dealt(layout.segments(), [*roles.qi("r"), *named])
-    if named:
-        source.history.groups = dealing.numbers(dealt)
-    assigned = exp.select(*roles.qi(), exp.alias_(column("number"), "bid")).from_(dealt.subquery("dealt"))
-    _write(db, roles, assigned.subquery())
+    if source.names is not None:
+        source.history.groups = dealing.numbers(dealing.dealt(layout.segments(), [column("pos", "r")]))
+    values = [] if db.keeps_order else [named(exp.cast(column("part", "r"), "INTEGER"), "code")]
+    dealt = dealing.dealt(layout.segments(), [*roles.qi("r"), *values]).subquery("dealt")
+    assigned = exp.select("*", named(column("number"), "bid")).from_(dealt)
+    if db.keeps_order:
+        _write(db, roles, assigned.subquery())
+    else:
+        db.make("assigned", assigned, title="Assigning records to buckets")
+        _write(db, roles, temp("assigned"))
     dealing.done()
+
+
+def write_counted(db: Relations, roles: Roles, fakes: tuple[Ints, Ints]) -> None:
+    """ST from relation ``assigned`` and the buckets and values of fakes, by counting."""
+    db.put("fakes", pa.table({name: one.astype(np.int32) for name, one in zip(("bid", "code"), fakes, strict=True)}))
+    composed = fill("bucketize/composed", {"assigned": temp("assigned"), "fakes": temp("fakes")})
+    holes: Holes = {"composition": composed.subquery(), "domain": temp("domain"), "sa": roles.sa_typed("d")}
+    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
+    db.drop("assigned", "fakes")
 
 
 def _write(db: Relations, roles: Roles, assigned: exp.Expr) -> None:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, table, temp
 from privsql.mechanisms.bucketize import beliefs, certain
-from privsql.mechanisms.bucketize.assigning import names, write_ranked, write_records, write_values
+from privsql.mechanisms.bucketize.assigning import names, write_counted, write_ranked, write_records, write_values
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
 from privsql.mechanisms.bucketize.fakes import law as fakes
 from privsql.mechanisms.bucketize.fakes.lists import times_listed
@@ -77,11 +77,16 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
             bids = spread(made.layout.places(noise), problem.counts, np.array(source.counts, dtype=np.int64), noise)
             write_records(db, source, bids, ordered=not key.fresh)
         listing = counted.result()
+    fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     if made.hidden is not None:
         codes, more = _admissible(db, roles, asked, (found, made.hidden, listing), noise)
         facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
         listing = _beside(listing, made.hidden, codes, found, asked.fake_values)
-        write_values(db, roles, listing.runs, values)
+        fake = made.hidden.fake_bids, codes
+        if db.keeps_order:
+            write_values(db, roles, listing.runs, values)
+    if not db.keeps_order:
+        write_counted(db, roles, fake)
     _write_channel(db, roles, listing, problem)
     facts |= directions(listing.meetings, facts)
     db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
@@ -114,7 +119,7 @@ def reserve(db: Relations, runs: Runs) -> None:
 
 def _listed(db: Relations, roles: Roles, made: Dealt, values: pa.Table) -> Listing:
     """What the buckets list without fakes, and ST, if that is all."""
-    if made.hidden is None:
+    if made.hidden is None and db.keeps_order:
         write_values(db, roles, made.runs, values)
     return Listing(made.runs, made.runs.meetings())
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.engine.database import numbered
 from privsql.engine.positions import BATCH
 from privsql.engine.sqlfiles import Holes, column, fill, named, temp
 from privsql.mechanisms.dealing import Dealing, Parts, Segments
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.database import Ordered, Relations
+    from privsql.engine.database import Relations
     from privsql.mechanisms.permute.axis import Ints
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
@@ -26,14 +27,14 @@ DEALT = pa.schema([("pos", pa.int64()), ("bid", pa.int32()), ("code", pa.int32()
 TABLE = 2**26  # numbers beyond which groups x values are not counted in one table
 
 
-def write_records(db: Ordered, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
+def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
     """QIT, from the groups (n,) of all records in canonical order, below 0: held back, and the values of the others."""
     source.sort()
     codes = np.full(len(groups), -1, dtype=np.int32)
     shown = groups >= 0
     codes[shown] = shuffled(groups[shown], ranks, noise)
     db.put("positions", dealt(groups, codes))
-    _write(db, source, db.dealt(temp("records"), temp("positions")))
+    _write(db, source, numbered(db).dealt(temp("records"), temp("positions")))
     db.drop("positions")
 
 

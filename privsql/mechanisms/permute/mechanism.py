@@ -34,7 +34,7 @@ from privsql.mechanisms.permute.tables import tables, view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Ordered, Relations
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.permute.axis import Axis, Ints
     from privsql.model.records import Records
@@ -69,7 +69,7 @@ def _static(found: Measured, source: Records, asked: Permute) -> list[int]:
     )
 
 
-def publish(db: Ordered, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     found = measured(db, source, asked.k, asked.e)
     starts = _static(found, source, asked)

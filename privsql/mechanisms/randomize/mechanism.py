@@ -26,7 +26,7 @@ from privsql.model.checks import nothing_longer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.engine.database import Ordered, Relations
+    from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
     from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
     from privsql.model.records import Records
@@ -40,7 +40,7 @@ def plan(db: Relations, source: Records, asked: Randomize) -> dict[str, Any]:  #
     return _facts(problem, found, search.checked(problem, found))
 
 
-def publish(db: Ordered, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)

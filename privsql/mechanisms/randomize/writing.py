@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.engine.database import numbered
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
 from privsql.mechanisms.dealing import Dealing, Parts
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.engine.database import Ordered, Relations
+    from privsql.engine.database import Relations
     from privsql.mechanisms.randomize.model import Ints, SubTable
     from privsql.model.records import Records
     from privsql.noise import Key, Shuffler
 
 
-def write_records(db: Ordered, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
+def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
     """``perturbed``, from the records in canonical order and what is drawn for each."""
     with ThreadPoolExecutor(1) as beside:  # numpy and the engine use different cores
         moves = beside.submit(drawn, parts, subtables, noise)
@@ -32,7 +33,7 @@ def write_records(db: Ordered, source: Records, parts: Ints, subtables: Sequence
     known = moves_table(subtables)
     source.history.groups = known["sub_table"].to_numpy()[moves.result()]
     db.put("moves", known)
-    assigned = db.matched(temp("records"), temp("positions"))
+    assigned = numbered(db).matched(temp("records"), temp("positions"))
     _write(db, source, assigned, same("x", "r", source.roles.sa_keys))
     db.drop("positions")
     source.done()

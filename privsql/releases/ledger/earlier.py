@@ -38,7 +38,7 @@ Told = dict[str, Any]
 
 
 def beside(spec: Spec) -> Path:
-    """Where version 0.1 kept the ledger of a source."""
+    """Where version 0.1 kept the ledger of a source, which was a file."""
     return spec.source.path.with_name(f"{spec.source.path.stem}.ledger.duckdb")
 
 
@@ -46,6 +46,8 @@ def take_over(db: Workshop, path: Path, spec: Spec) -> None:
     """Write down what version 0.1 knew: in a ledger of its own at ``path``, or in one beside the source."""
     if spec.ledger is not None and spec.ledger.database is not None and path.exists():
         _in_place(db, path, spec)
+    if spec.source.spark is not None:
+        return
     other = beside(spec)
     if other.exists() and other.resolve() != path.resolve():
         db.attach(other, EARLIER, read_only=True)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from privsql.engine.names import fold
-from privsql.engine.sqlfiles import Holes, fill, temp
+from privsql.engine.sqlfiles import Holes, all_rows, fill, temp
 from privsql.releases.ledger.book import Rows
 from privsql.releases.ledger.storage import SUBJECTS, among, subjects
 
@@ -52,8 +52,18 @@ class Subjects:
         """``columns`` are those that are published; ``values``: the sensitive one is kept as well."""
         self._db, self._source, self._columns = db, source, [fold(name) for name in columns]
         self.named = source.names is not None
-        db.make("traces", source.traces(values=values), title="Reading who the records are")
+        self._read("traces", source.traces(values=values))
         self.rows = Rows.of(db.rows(summary(TRACES, once=not self.named))[0])
+
+    def _read(self, name: str, traces: exp.Query) -> None:
+        """Make a relation beside the ledger, wherever the source lies."""
+        there = self._source.db
+        if there is self._db:
+            self._db.make(name, traces, title="Reading who the records are")
+            return
+        self._db.put("brought", there.arrow(traces))
+        self._db.make(name, all_rows(temp("brought")), title="Reading who the records are")
+        self._db.drop("brought")
 
     def ids(self, entries: Sequence[Entry]) -> dict[int, Known]:
         """By the number of each release with ids how many of them are here."""
@@ -96,7 +106,7 @@ class Subjects:
             return set()
         if seen is None:  # the same columns, or as many under other names
             return self._coinciding(entries, TRACES, self.rows)
-        self._db.make("other_traces", seen)
+        self._read("other_traces", seen)
         try:
             return self._coinciding(entries, OTHERS, Rows.of(self._db.rows(summary(OTHERS, once=True))[0]))
         finally:

@@ -92,7 +92,7 @@ class Wish:
 def digest(made: Path) -> str:
     """SHA-256 of a release: of its file, or of the files of its folder in order."""
     found = hashlib.sha256()
-    for path in sorted(made.rglob("*.parquet")) if made.is_dir() else [made]:
+    for path in sorted(one for one in made.rglob("*.parquet") if one.is_file()) if made.is_dir() else [made]:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
@@ -100,5 +100,5 @@ def digest(made: Path) -> str:
 
 def request(spec: dict[str, Any]) -> Any:
     """What of a specification makes a release what it is, besides the records and the key."""
-    order = spec.get("release", {}).get("order", "stream")  # as it was before there was another
+    order = spec.get("release", {}).get("order") or "stream"
     return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]

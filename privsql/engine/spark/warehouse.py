@@ -1,0 +1,106 @@
+"""A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from privsql.engine.spark.dialect import INSIDE, RELEASE
+from privsql.engine.spark.relations import SparkRelations, one_select
+from privsql.engine.spark.session import connected, given, is_local, started, translated
+from privsql.engine.sqlfiles import all_rows, temp
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from sqlglot import exp
+
+    from privsql.engine.database import Origin
+    from privsql.engine.progress import Options
+
+WRITTEN = {"compression": "zstd"}
+
+
+class SparkWarehouse(SparkRelations):
+    """Relations beside a publisher's table."""
+
+    def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
+        super().__init__(session, spill, options)
+        self._release: Path | None = None
+
+    def mount(self, name: str, origin: Origin) -> None:
+        """Make the publisher's table readable as ``name``; a query is Spark's SQL, and is stored."""
+        with translated():
+            if origin.path is not None:
+                if not origin.path.exists():
+                    raise EngineError(f"{origin.path}: no such file")
+                self._name("file", self.session.read.parquet(str(origin.path)), None)
+            if origin.query is not None:
+                text = one_select(origin.query)
+                if origin.path is not None:
+                    self.session.table(self._place("file")).createOrReplaceTempView("source")
+                self._store(name, self.session.sql(text))
+            elif origin.relation is not None:
+                self._name(name, self.session.table(origin.relation), None)
+            else:
+                self._name(name, self.session.table(self._place("file")), None)
+
+    def publish_as(self, name: str, query: exp.Expr) -> None:
+        """Make a query readable by ``ask``."""
+        with translated():
+            self._frame(query).createOrReplaceTempView(name)
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a SELECT of the publisher's own, in Spark's SQL."""
+        with translated():
+            found = self.session.sql(one_select(sql)).toArrow()
+        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    # A release ---
+
+    def released(self, folder: Path) -> None:
+        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``, which workers see."""
+        if not is_local(self.session):
+            raise EngineError("the workers of this session do not see the folders of this machine")
+        self._release = folder
+
+    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+        """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
+        if into != RELEASE or self._release is None:
+            super().make(name, query, into=into, title=title)
+            return
+        if title:
+            self._report.step(title)
+        target = self._release / f"{name}.parquet"
+        with translated():
+            frame = self._frame(query)
+            frame.write.options(**WRITTEN).parquet(str(target))
+            only_parts(target)
+            self._name(f"{INSIDE}{name}", self.session.read.schema(frame.schema).parquet(str(target)), None)
+
+    def written(self, name: str) -> list[Path]:
+        """The rows of a relation as Parquet files in the spill folder."""
+        if self._spill is None:
+            raise EngineError("the workers of this session do not see the folders of this machine")
+        with translated():
+            folder = self._written(self._frame(all_rows(temp(name))), self._spill)
+        only_parts(folder)
+        return sorted(folder.iterdir())
+
+
+def only_parts(folder: Path) -> None:
+    """Leave nothing in a written folder but its parts, under names that say their order and nothing else."""
+    parts = sorted(folder.glob("part-*.parquet"))
+    for entry in folder.iterdir():
+        if entry not in parts:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for number, part in enumerate(parts):
+        part.rename(folder / f"part-{number:05}.parquet")
+
+
+def opened(spill: Path | None, options: Options, session: object | None, remote: str | None) -> SparkWarehouse:
+    """A warehouse in a session that is given, at an address, or of this machine's own."""
+    used = given(session) if session is not None else connected(remote) if remote else started(options)
+    return SparkWarehouse(used, spill if is_local(used) else None, options)

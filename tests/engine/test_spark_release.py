@@ -1,0 +1,196 @@
+"""A release that Spark makes: the same as DuckDB's by the same key, verified where it lies, or not there at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import privsql
+from privsql.engine.progress import Options
+from privsql.errors import PrivsqlError
+from privsql.noise import seed_key
+from support import engines
+from support.commands import refused, run, specification, succeeded, write
+from support.mixed import MECHANISMS, PEOPLE, QI
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow  # Java takes seconds to start
+OFF = "[ledger]\noff = true"
+
+
+@pytest.fixture(autouse=True)
+def _java() -> None:
+    engines.java()
+
+
+def asked(folder: Path, engine: str, kind: str, to: str, source: str = "") -> Path:
+    """A specification of one mechanism, for one engine."""
+    sensitive, mechanism = MECHANISMS[kind]
+    return specification(
+        folder,
+        source=source or f'file = "people.parquet"\nengine = "{engine}"',
+        columns=f'{QI}\nsensitive = "{sensitive}"',
+        release=f'name = "r"\nto = "{to}"\nformat = "parquet"\norder = "portable"',
+        mechanism=f"{mechanism}\n{OFF}",
+        name=f"{to}.toml",
+    )
+
+
+def tables(release: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The tables of a folder but its manifest, rows in their stored order."""
+    found = {}
+    for table in sorted(release.glob("*.parquet")):
+        parts = [str(part) for part in (sorted(table.iterdir()) if table.is_dir() else [table])]
+        if table.stem != "privsql_manifest":
+            found[table.stem] = duckdb.execute(f"FROM read_parquet({parts})").fetchall()
+    return found
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_the_same_release_on_both_engines(tmp_path: Path, kind: str) -> None:
+    """NULLs, duplicates, text beyond ASCII, dates, decimals, timestamps; rows in the same order."""
+    write(tmp_path / "people.parquet", PEOPLE)
+    made = {}
+    for engine in ("duckdb", "spark"):
+        succeeded("publish", asked(tmp_path, engine, kind, engine), "--seed", 7)
+        made[engine] = tables(tmp_path / engine)
+    assert made["spark"] == made["duckdb"]
+    succeeded("verify", tmp_path / "spark")
+
+
+def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:
+    """A folder of Parquet files, a table of the session's, a query: counted, published, verified, asked, attacked."""
+    (tmp_path / "people").mkdir()
+    for part in range(3):
+        write(tmp_path / "people" / f"part-{part}.parquet", f"SELECT * FROM ({PEOPLE}) WHERE salary % 3 = {part}")
+    spec = asked(tmp_path, "spark", "multi-size", "r", 'file = "people"\nengine = "spark"')
+    planned = succeeded("plan", spec, "--json").json
+    published = succeeded("publish", spec, "--json").json
+    assert planned["setting"] == published["setting"]
+    assert published["records"] == 1200
+    release = tmp_path / "r"
+    assert succeeded("verify", release, "--source", spec, "--json").json["ok"]
+    found = succeeded("query", release, "SELECT COUNT(*) AS n FROM r WHERE disease = 'v1'", "--json").json
+    assert found["rows"][0]["n"] == pytest.approx(100, abs=20)
+    succeeded("evaluate", release, "--source", spec, "--json")
+    succeeded("attack", release, "--source", spec, "--json")
+    db = engines.session()
+    db.read.parquet(str(tmp_path / "people")).createOrReplaceTempView("people")
+    for number, there in enumerate(("table = 'people'", "query = 'SELECT * FROM people WHERE salary % 2 = 0'")):
+        spec = asked(tmp_path, "spark", "multi-size", f"t{number}", f"spark = {{ {there} }}")
+        options = Options(session=db)
+        privsql.publish(privsql.load(spec), options=options)
+        assert privsql.verify(tmp_path / f"t{number}", privsql.load(spec), options=options).ok
+
+
+def test_private_releases_of_what_lies_in_spark(tmp_path: Path) -> None:
+    """Counts are made here, from what is brought: the same checks, and the same noise by a seed."""
+    write(tmp_path / "people.parquet", PEOPLE)
+    found = []
+    for engine in ("duckdb", "spark"):
+        spec = specification(
+            tmp_path,
+            source=f'file = "people.parquet"\nengine = "{engine}"',
+            columns='categories = ["disease", "odd"]',
+            release=f'name = "r"\nto = "{engine}.duckdb"\nformat = "duckdb"',
+            mechanism=f'kind = "contingency"\nepsilon = 1\ndomains = {{ disease = "data", odd = "data" }}\n{OFF}',
+        )
+        succeeded("publish", spec, "--seed", 3)
+        succeeded("verify", tmp_path / f"{engine}.duckdb", "--source", spec)
+        found.append(succeeded("query", tmp_path / f"{engine}.duckdb", "SELECT COUNT(*) FROM r WHERE odd").out)
+    assert found[0] == found[1]
+
+
+def test_a_release_of_spark_as_one_file(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE)
+    spec = asked(tmp_path, "spark", "permute", "r")
+    succeeded("publish", spec, "--seed", 7, "--format", "duckdb", "--to", tmp_path / "r.duckdb")
+    succeeded("verify", tmp_path / "r.duckdb", "--source", spec)
+
+
+def test_the_ledger_knows_what_spark_has_published(tmp_path: Path) -> None:
+    """The same people again, from Spark and from the file by DuckDB: one source, and no guarantee for both."""
+    write(tmp_path / "people.parquet", PEOPLE)
+    for engine, code in (("spark", 0), ("duckdb", 1)):
+        spec = asked(tmp_path, engine, "multi-size", engine)
+        spec.write_text(spec.read_text().replace(OFF, '[ledger]\ndatabase = "ledger.duckdb"'))
+        done = run("publish", spec, "--key-file", tmp_path / f"key{engine}")
+        assert done.code == code, done.err
+    assert "no guarantee covers both" in done.err
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A value that overflows half way, doubles, an unknown table, a stream's order, a folder that is not there."""
+    write(tmp_path / "people.parquet", f"SELECT *, CAST(salary AS DOUBLE) AS wage FROM ({PEOPLE})")
+    spec = asked(tmp_path, "spark", "multi-size", "r")
+    for old, new, code, words in (
+        ('"odd"]', '"wage"]', 2, "column 'wage' is DOUBLE"),
+        ('order = "portable"', 'order = "stream"', 2, "release.order"),
+        ('file = "people.parquet"\nengine = "spark"', "spark = { table = 'lake.nobody' }", 2, "lake"),
+        ("people.parquet", "nothing.parquet", 4, "no such file"),
+        (
+            'engine = "spark"',
+            'engine = "spark"\nquery = "SELECT *, CAST(salary * 9999999 AS INT) AS x FROM source"',
+            2,
+            "overflow",
+        ),
+        ('engine = "spark"', 'engine = "spark"\nid = "salary"', 2, "without id"),
+    ):
+        broken = tmp_path / "broken.toml"
+        broken.write_text(spec.read_text().replace(old, new), encoding="utf-8")
+        refused(run("publish", broken), code, words)
+    assert {path.name for path in tmp_path.iterdir()} == {"people.parquet", "r.toml", "broken.toml"}
+
+
+def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of every statement, and every file that Spark leaves: neither the key nor what it hashes with."""
+    from privsql.engine.spark import relations
+
+    write(tmp_path / "people.parquet", PEOPLE)
+    key, seen, words = seed_key(7), [], []
+    real = relations.SparkRelations._frame
+
+    def frame(self: Any, *given: Any) -> Any:
+        made = real(self, *given)
+        seen.append(made._jdf.queryExecution().toString())
+        return made
+
+    monkeypatch.setattr(relations.SparkRelations, "_frame", frame)
+    told = type(key).word
+    monkeypatch.setattr(type(key), "word", lambda self, *p: words.append(table := told(self, *p)) or table)
+    spec = privsql.load(asked(tmp_path, "spark", "randomize", "r"))
+    privsql.publish(spec, key=key)
+    secrets = {key.secret.hex(), *(table["word"][0].as_py() for table in words)}
+    assert len(secrets) == 3
+    assert len(seen) > 10
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    for secret in secrets:
+        assert not any(secret in plan for plan in seen)
+        assert not any(secret.encode() in path.read_bytes() for path in files)
+
+
+def test_a_run_that_is_killed_leaves_no_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every table that Spark writes: nothing stands at the target, and the next publication sweeps the rest."""
+    from privsql.engine.spark import warehouse
+
+    write(tmp_path / "people.parquet", PEOPLE)
+    spec = privsql.load(asked(tmp_path, "spark", "permute", "r"))
+    real, left = warehouse.only_parts, [2]
+
+    def failing(folder: Path) -> None:
+        real(folder)
+        left[0] -= 1
+        if not left[0]:
+            raise PrivsqlError("stopped")
+
+    monkeypatch.setattr(warehouse, "only_parts", failing)
+    with pytest.raises(PrivsqlError, match="stopped"):
+        privsql.publish(spec)
+    assert {path.name for path in tmp_path.iterdir()} == {"people.parquet", "r.toml"}
+    monkeypatch.setattr(warehouse, "only_parts", real)
+    privsql.publish(spec)
+    assert privsql.verify(spec.target).ok
