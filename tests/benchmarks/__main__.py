@@ -4,7 +4,7 @@
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
     python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
-    python -m tests.benchmarks coverage [--questions N] [--only TEXT]      intervals by band of the truth, real tables
+    python -m tests.benchmarks coverage [--keys N] [--only TEXT]           intervals by band of the truth, real tables
     python -m tests.benchmarks expected [--conditions N]                   the error that plans expect, and answers
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
@@ -257,19 +257,17 @@ def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = 
 
 
 @app.command()
-def coverage(questions: int = 2000, key: int = 1, only: str = "") -> None:
-    """Coverage and root mean square of z by kind of question and band of the true answer."""
+def coverage(questions: int = 2000, key: int = 1, keys: int = 1, only: str = "") -> None:
+    """Coverage and root mean square of z by kind of question and band of the true answer, of releases by keys."""
     figures = ["answers", "coverage", "rms of z", "width / truth"]
     for name, sensitive, mechanism in covering.RELEASES:
         data, label = DATA / f"{name}.parquet", " ".join([name, sensitive, *map(str, mechanism.values())])
         if not data.is_file() or only not in label:
             continue
         with tempfile.TemporaryDirectory() as place:
-            names = [column for column in QI if column != sensitive]
-            source, columns = measuring.numbered(data, names, sensitive, Path(place))
-            own = columns.pop("sensitive")
-            spec = measuring.specification(Path(place), source, names, mechanism)
-            found = covering.measured(spec, columns, own, questions, key)
+            found = covering.trial(data, sensitive, mechanism, Path(place), key).measured(
+                questions, range(key, key + keys)
+            )
         show(f"{label}, {questions} questions", ["kind", "from", "to", *figures], list(found.bands()))
 
 

@@ -1,36 +1,38 @@
 """Coverage of the intervals of releases of the real tables, by kind of question and by band of the true answer.
 
-Kinds: ``single`` (1 to 3 columns and the sensitive one take one value each), ``several`` (each one of several),
-``ranges`` (BETWEEN on both sides), ``by columns`` (GROUP BY one or two quasi-identifiers, one sensitive value or
-range), ``by values`` (GROUP BY the sensitive column, or bands of it), ``sum`` and ``avg`` of a quasi-identifier and
-``share`` (100.0 * COUNT(*) FILTER (..) / COUNT(*), by a column). Exact and certain answers are left out. The band of a
-sum, a mean or a share is that of the number of records behind it.
+The kinds are those of ``asking``. Exact and certain answers are left out; what has bounds at a confidence but no
+standard error stands by itself (``bounds``), it is to cover at least as often. The band of a sum, a mean or a share is
+that of the number of records behind it. Of the band below 1, of nobody, little can be asked: whatever begins at 0
+covers.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import pyarrow.parquet as pq
 
 import privsql
 from privsql.noise import seed_key
+from tests.benchmarks import accuracy, asking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from tests.benchmarks.asking import Asker, Question
+
 BANDS = (0, 1, 10, 50, 200, 1000, 5000, np.inf)
-KINDS = ("single", "several", "ranges", "by columns", "by values", "sum", "avg", "share")
-SUMMED = "age"
-LEAST = 200  # records that a condition selects at least
-RELEASES: list[tuple[str, str, dict[str, object]]] = [
+NONE = (0.0, 0.0, 0.0, 0.0)  # an answer that is not there
+TABLE = ("age", "sex", "education", "marital", "race", "work_class", "birthplace")
+RELEASES: list[tuple[str, str, dict[str, Any]]] = [
     ("acs_occ", "occupation", {"threshold": "8*f + 0.02", "algorithm": "two-size"}),
     ("acs_occ", "occupation", {"threshold": "8*f + 0.02", "algorithm": "informative"}),
     ("acs_edu", "education", {"threshold": "8*f + 0.02", "algorithm": "two-size"}),
@@ -38,29 +40,19 @@ RELEASES: list[tuple[str, str, dict[str, object]]] = [
     ("acs_occ", "occupation", {"kind": "randomize", "algorithm": "up", "rho1": "1/10", "rho2": "1/3"}),
     ("acs_occ", "income", {"kind": "permute", "k": 5, "e": 5000}),
     ("acs_occ", "income", {"kind": "permute", "k": 10, "e": 20000}),
+    ("acs_occ", "occupation", {"kind": "contingency", "epsilon": "1"}),
+    ("acs_edu", "education_detail", {"kind": "contingency", "epsilon": "1/5"}),
+    ("msnbc", "pages", {"kind": "setvalued", "epsilon": "1"}),
+    ("msnbc", "pages", {"kind": "setvalued", "epsilon": "1/5"}),
 ]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A query; ``records``: an aggregate function that counts those behind its figure."""
-
-    kind: str
-    groups: str
-    figure: str
-    where: str
-    records: str = "COUNT(*)"
-
-    def sql(self, *more: str) -> str:
-        """As SQL; ``more`` is selected besides."""
-        groups = [self.groups] if self.groups else []
-        last = f" GROUP BY {self.groups}" if groups else ""
-        return f"SELECT {', '.join([*groups, f'{self.figure} AS x', *more])} FROM r WHERE {self.where}{last}"
 
 
 @dataclass
 class Found:
-    """By kind: number of the question, records behind the true answer, truth, estimate, error, low, high."""
+    """By kind: number of the question, records behind the true answer, truth, estimate, error, low, high.
+
+    An error of 0 is that of bounds without one.
+    """
 
     rows: dict[str, list[tuple[float, ...]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -79,74 +71,14 @@ def _figures(part: NDArray[np.float64]) -> list[float]:
     true, estimate, error, low, high = part.T[2:]
     covered = (low <= true + 1e-9) & (true <= high + 1e-9)
     z = (estimate - true)[error > 0] / error[error > 0]
-    return [float(covered.mean()), float(np.sqrt((z**2).mean())), float(np.mean((high - low) / np.maximum(true, 1)))]
-
-
-class Asker:
-    """Questions at random; ``values`` of the columns (n,) each, ``sensitive`` (n,), all whole numbers."""
-
-    def __init__(self, seed: int, columns: dict[str, NDArray[np.int64]], sensitive: NDArray[np.int64]) -> None:
-        self._rng, self._columns, self._sensitive = np.random.default_rng(seed), columns, sensitive
-        self._sorted = np.sort(sensitive)
-        self._many = len(np.unique(sensitive)) > 1000
-        self._names = list(columns)
-
-    def question(self, kind: str) -> Question:
-        """One of a kind."""
-        own = self._where(spread=kind in ("several", "ranges"))
-        if kind in ("single", "several", "ranges"):
-            asked = {"single": self._value, "several": self._values, "ranges": self._range}[kind]()
-            return Question(kind, "", "COUNT(*)", f"{own} AND {asked}")
-        asked = self._range() if self._many or self._rng.random() < 0.5 else self._value()
-        if kind == "by columns":
-            names = [name for name in self._names if name != "birthplace"]
-            chosen = self._rng.choice(names, int(self._rng.integers(1, 3)), replace=False).tolist()
-            return Question(kind, ", ".join(chosen), "COUNT(*)", asked)
-        if kind == "by values":
-            band = int(self._rng.choice([5_000, 10_000, 20_000])) if self._many else 1
-            return Question(kind, f"sensitive // {band}" if self._many else "sensitive", "COUNT(*)", own)
-        if kind == "share":
-            group = str(self._rng.choice([name for name in self._names if name not in ("birthplace", "age")]))
-            count = f"COUNT(*) FILTER (WHERE {asked})"
-            return Question(kind, group, f"100.0 * {count} / COUNT(*)", own, count)
-        return Question(kind, "", f"{kind.upper()}({SUMMED})", f"{own} AND {asked}")
-
-    def _where(self, *, spread: bool) -> str:
-        """Equality on 1 to 3 columns with the values of a random record, or several values, or runs of them."""
-        while True:
-            row = int(self._rng.integers(len(self._sensitive)))
-            number = int(self._rng.integers(1, 4))
-            chosen = self._rng.choice(self._names, number, replace=False).tolist()
-            parts, members = [], np.ones(len(self._sensitive), dtype=bool)
-            for name in chosen:
-                column = self._columns[name]
-                low = high = int(column[row])
-                if spread:
-                    low, high = sorted((low, int(column[int(self._rng.integers(len(column)))])))
-                members &= (column >= low) & (column <= high)
-                parts.append(f"{name} BETWEEN {low} AND {high}" if spread else f"{name} = {low}")
-            if members.sum() >= LEAST:
-                return " AND ".join(parts)
-
-    def _value(self) -> str:
-        return f"sensitive = {int(self._rng.choice(self._sensitive))}"
-
-    def _values(self) -> str:
-        number = int(self._rng.integers(2, 7))
-        chosen = sorted({int(value) for value in self._rng.choice(self._sensitive, number)})
-        return f"sensitive IN ({', '.join(map(str, chosen))})"
-
-    def _range(self) -> str:
-        share = float(np.exp(self._rng.uniform(math.log(0.01), math.log(0.5))))
-        first = self._rng.uniform(0, 1 - share)
-        low, high = (int(self._sorted[int(end * (len(self._sorted) - 1))]) for end in (first, first + share))
-        return f"sensitive BETWEEN {low} AND {high}"
+    spread = float(np.sqrt((z**2).mean())) if len(z) else float("nan")
+    return [float(covered.mean()), spread, float(np.mean((high - low) / np.maximum(true, 1)))]
 
 
 def answered(
     release: privsql.Release, source: duckdb.DuckDBPyConnection, question: Question
-) -> list[tuple[float, ...]]:
-    """Records, truth, estimate, error, low, high of every row that has an interval, and of those that are not there."""
+) -> list[tuple[bool, tuple[float, ...]]]:
+    """Whether it has bounds alone, and records, truth, estimate, error, low, high of every row that has an interval."""
     width = len(question.groups.split(", ")) if question.groups else 0
     true = source.execute(question.sql(f"{question.records} AS records")).fetchall()
     truth = {row[:width]: row[width:] for row in true}
@@ -161,26 +93,73 @@ def answered(
         if value is None or (question.kind in ("avg", "share") and not records and not value):
             continue  # nobody to be averaged
         if estimate is None or low is None or high is None:
-            found.append((float(records), float(value), 0.0, 0.0, 0.0, 0.0))
+            found.append((False, (float(records), float(value), *NONE)))
         elif high > low:
-            found.append((float(records), float(value), *map(float, (estimate, error or 0.0, low, high))))
-    return found
+            found.append((not error, (float(records), float(value), *map(float, (estimate, error or 0.0, low, high)))))
+    gone = [(float(records), float(value)) for value, records in truth.values() if records]
+    return [*found, *((False, (*row, *NONE)) for row in gone)]
 
 
-def measured(
-    spec: privsql.Spec,
-    columns: dict[str, NDArray[np.int64]],
-    sensitive: NDArray[np.int64],
-    questions: int,
-    key: int,
-) -> Found:
-    """Of a release, by a key, so many questions, of all kinds alike."""
-    privsql.publish(spec, key=seed_key(key), replace=True)
-    asker, found = Asker(key, columns, sensitive), Found()
-    with privsql.open(spec.target) as release, duckdb.connect() as source:
-        source.execute(f"CREATE TABLE r AS FROM '{spec.source.file}'")
-        for kind in KINDS:
-            for number in range(max(1, questions // len(KINDS))):
-                rows = answered(release, source, asker.question(kind))
-                found.rows[kind] += [(float(number), *row) for row in rows]
-    return found
+@dataclass(frozen=True)
+class Trial:
+    """A release of a real table, and what asks about it."""
+
+    spec: privsql.Spec
+    asker: Asker
+
+    def measured(self, questions: int, keys: Iterable[int]) -> Found:
+        """So many questions, of all kinds alike, to as many releases as there are keys."""
+        found, keys = Found(), list(keys)
+        each = max(1, questions // len(self.asker.kinds) // len(keys))
+        with duckdb.connect() as source:
+            source.execute(f"CREATE TABLE r AS FROM '{self.spec.source.file}'")
+            for key in keys:
+                privsql.publish(self.spec, key=seed_key(key), replace=True)
+                with privsql.open(self.spec.target) as release:
+                    for kind in self.asker.kinds:
+                        for number in range(each):
+                            for bounds, row in answered(release, source, self.asker.question(kind)):
+                                found.rows[f"{kind}, bounds" if bounds else kind].append((float(number), *row))
+        return found
+
+
+def trial(data: Path, sensitive: str, mechanism: dict[str, Any], folder: Path, key: int) -> Trial:
+    """Of a table, published in a folder."""
+    kind = mechanism.get("kind")
+    if kind == "setvalued":
+        return _of_sets(data, sensitive, mechanism, folder, key)
+    if kind == "contingency":
+        return _of_categories(data, sensitive, mechanism, folder, key)
+    names = [name for name in TABLE if name != sensitive]
+    source, columns = accuracy.numbered(data, names, sensitive, folder)
+    own = columns.pop("sensitive")
+    return Trial(accuracy.specification(folder, source, names, mechanism), asking.BesideSensitive(key, columns, own))
+
+
+def _of_categories(data: Path, last: str, mechanism: dict[str, Any], folder: Path, key: int) -> Trial:
+    """Of columns with the values that they have, which are taken to be public."""
+    source, columns = accuracy.numbered(data, [name for name in TABLE if name != last], last, folder)
+    domains = {name: np.unique(values).tolist() for name, values in columns.items()}
+    spec = _specification(folder, source, {"categories": list(columns)}, mechanism | {"domains": domains})
+    return Trial(spec, asking.Categories(key, columns))
+
+
+def _of_sets(data: Path, column: str, mechanism: dict[str, Any], folder: Path, key: int) -> Trial:
+    """Of lists of items, which are taken to be public."""
+    lists = pq.read_table(data)[column].combine_chunks()
+    items = lists.flatten().to_numpy().astype(np.int64)
+    starts = np.concatenate(([0], np.cumsum(lists.value_lengths().to_numpy())))
+    spec = _specification(folder, data, {"items": column}, mechanism | {"universe": np.unique(items).tolist()})
+    return Trial(spec, asking.ItemSets(key, column, items, starts))
+
+
+def _specification(folder: Path, source: Path, columns: dict[str, Any], mechanism: dict[str, Any]) -> privsql.Spec:
+    return privsql.build(
+        {
+            "source": {"file": str(source)},
+            "columns": columns,
+            "release": {"name": "r", "to": str(folder / "r.duckdb")},
+            "mechanism": mechanism,
+            "ledger": {"off": True},
+        }
+    )
