@@ -307,7 +307,7 @@ def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     true = patterns.transformed(found.value) / 1024
     population = model.table(found)
     assert np.abs(population - true).max() < 0.05
-    np.testing.assert_allclose(model.spectrum(found, population), found.value, atol=1)
+    np.testing.assert_allclose(model.spectrum(found, population)[0], found.value, atol=1)
 
 
 @each("epsilon", [Fraction(1, 20), Fraction(1)])
@@ -324,9 +324,37 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     true = patterns.containing(exact[-1].counts.reshape(-1))
     by = {
         name: np.abs(patterns.containing(patterns.transformed(spectrum) / 1024) - true).mean()
-        for name, spectrum in (("squares", found.value), ("model", model.spectrum(found, population)))
+        for name, spectrum in (("squares", found.value), ("model", model.spectrum(found, population)[0]))
     }
     assert by["model"] < 0.7 * by["squares"]
+
+
+@each("epsilon", [Fraction(1, 20), Fraction(1)])
+def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: Fraction) -> None:
+    """Of all patterns of five items and of seven: the errors of estimates are as large as is said, with a seed."""
+    rows = baskets(4000, 10, 4)
+    noise = SeededNoise(np.random.default_rng(7))
+    (_, exact), (_, tables) = (measuring.measure(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
+    found = squares.fitted(tables, 10)
+    value, part = model.spectrum(found, model.table(found))
+    assert part.min() >= 0
+    assert part.max() <= 1
+    true = transformed_parities(exact)
+    for chosen in ([0, 1, 2, 3, 4], [2, 3, 5, 6, 7, 8, 9]):
+        size, z = 1 << len(chosen), []
+        for asked in np.eye(size):
+            own, lean, right = (bounds.answer(one, 10, chosen, asked) for one in (found.value, value, true))
+            error = found.error(chosen, asked).deviation
+            far, stated = bounds.leaning(found, part, chosen, asked, lean - own)
+            assert abs(far) <= bounds.LIMIT * error * (1 + 1e-9)
+            assert stated <= math.hypot(error, far) * (1 + 1e-9)
+            z.append((own + far - right) / stated)
+        assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.25, z
+
+
+def transformed_parities(exact: Any) -> Any:
+    """Parities of the table of all patterns, which is the last one."""
+    return patterns.transformed(exact[-1].counts.reshape(-1).astype(np.float64))
 
 
 def test_two_factors_are_never_negative() -> None:

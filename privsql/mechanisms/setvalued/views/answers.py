@@ -39,7 +39,7 @@ BASELINE = (
 )
 FORMULA = (
     "estimate = the same sum, its parities taken between those of least squares and those of the synthetic records, by "
-    "how much is noise; error and interval are those of least squares"
+    "how much is noise, and not further off than noise explains; the interval is that of least squares"
 )
 MOST_ITEMS = 22  # of a question: each of their patterns is looked at
 TOLD = 0.95  # confidence at which an item set that is listed occurs at all
@@ -125,11 +125,15 @@ class Answers(private.Answers):
         chosen = [self._places[code] for code in codes if code in self._places]
         others, doubt = len(codes) - len(chosen), 1 - confidence
         whole = meets.reshape(1 << len(chosen), 1 << others).astype(np.float64)
-        spectrum = squares.value if estimator == "baseline" else held.spectrum
+        spectrum, part = (squares.value, None) if estimator == "baseline" else held.spectrum
         found = bounds.answer(spectrum, squares.items, chosen, whole[:, 0])
         exact = bounds.direct(squares, chosen, whole[:, 0], doubt / 2) if not others else None
         if exact is not None:
             error, low, high = exact
+            if part is not None:
+                own = bounds.answer(squares.value, squares.items, chosen, whole[:, 0])
+                far, error = bounds.leaning(squares, part, chosen, whole[:, 0], found - own)
+                found = own + far
         else:
             error, (low, high) = None, self._bounds(chosen, whole, doubt)
             found = min(max(found, low), high)
@@ -171,10 +175,10 @@ class Answers(private.Answers):
         self.known(estimator)
         squares, codes = self.published.squares, self.published.choice.codes
         counted, variance = squares.containing()
-        spectrum = self.published.spectrum
-        shown = (
-            counted if estimator == "baseline" else patterns.containing(patterns.transformed(spectrum) / len(spectrum))
-        )
+        shown, spectrum = counted, self.published.spectrum[0]
+        if estimator != "baseline":
+            leaning = patterns.containing(patterns.transformed(spectrum) / len(spectrum))
+            shown = counted + bounds.limited(leaning - counted, np.sqrt(variance))
         occurs = counted > np.sqrt(variance) * bounds.normal(TOLD)
         occurs[0] = False
         listed = np.flatnonzero(occurs & (shown > 0))

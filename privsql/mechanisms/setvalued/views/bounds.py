@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from privsql.mechanisms.setvalued.views.squares import Error, Squares
 
 
+LIMIT = 1.5  # standard errors
+
+
 def normal(confidence: float) -> float:
     """The quantile of the normal distribution that is exceeded on either side with what is left of 1.
 
@@ -59,6 +62,31 @@ def direct(squares: Squares, chosen: Sequence[int], question: Reals, doubt: floa
 def answer(spectrum: Reals, items: int, chosen: Sequence[int], question: Reals) -> float:
     """The answer to a question over the patterns of the items at ``chosen`` from a spectrum of parities (2^m,)."""
     return float(spectrum[among(chosen, items)] @ transformed(question)) / len(question)
+
+
+def limited(far: Reals | float, deviation: Reals | float) -> Reals:
+    """How far an estimate may lie from that of least squares, of which this is the standard ``deviation``.
+
+    Whoever leans on what is common to many answers may be far off in a single one that differs: no estimate is moved
+    by more than ``LIMIT`` of what noise makes of it (limited translation: Efron & Morris, JASA 1972).
+    """
+    return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
+
+
+def leaning(squares: Squares, part: Reals, chosen: Sequence[int], question: Reals, far: float) -> tuple[float, float]:
+    """How far an estimate that would lie ``far`` from that of least squares does lie from it, and its standard error.
+
+    With s^2 = sum of F_q^2 v_q / 4^k, and c the same with the ``part`` of v_q that estimates keep (``model.spectrum``),
+    far^2 is expected to be s^2 - c and the estimate's variance c; what is beyond that is added. Where it has to be
+    ``limited`` nothing but s and the limit is known of its error.
+    """
+    wanted, at = transformed(question) / len(question), among(chosen, squares.items)
+    variance = np.divide(wanted**2, squares.precision[at], out=np.zeros_like(wanted), where=squares.precision[at] > 0)
+    whole, kept = float(variance.sum()), float((variance * part[at]).sum())
+    most = float(limited(far, np.sqrt(whole)))
+    if most != far:
+        return most, float(np.hypot(np.sqrt(whole), most))
+    return far, float(np.sqrt(kept + max(far**2 - (whole - kept), 0.0)))
 
 
 def between(squares: Squares, chosen: Sequence[int], least: Reals, most: Reals, doubt: float) -> tuple[float, float]:

@@ -6,9 +6,10 @@
    V = a mu + b mu^2: what a count says that the views do not. (a, b) are the moments of (y - mu)^2 - s^2 over all
    cells, by non-negative least squares. The result is fitted to the views once more, and at the end to the numbers of
    records with each item: to have no negative cells a view adds to rare items.
-3. An estimate takes each parity between that table's and the least-squares one, by V_k/(V_k + v_q), where V_k is by how
-   much parities of k items differ beyond their noise. So what was measured well stays as it was, what was not is
-   the model's, and as every answer is a sum over one table, answers add up.
+3. An estimate takes each parity between that table's and the least-squares one, by r_q = V_k/(V_k + v_q), where V_k is
+   by how much parities of k items differ beyond their noise. So what was measured well stays as it was, what was not
+   is the model's, and as every answer is a sum over one table, answers add up, as long as each lies no further than
+   ``bounds.LIMIT`` standard errors from that of least squares.
 
 Nothing here looks at anything but the published tables. Intervals do not rest on it: they are those of least squares.
 """
@@ -34,6 +35,7 @@ ROUNDS = 4  # of proportional fitting to views
 LAST_ROUNDS = 2  # to single items
 LEAST = 0.01  # of a cell of the views' table stays, whatever its count says
 OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
+TINY = 1e-300
 Margins = list[tuple["Codes", "Reals"]]
 
 
@@ -51,17 +53,26 @@ def table(squares: Squares) -> Reals:
     return _fit_items(found, squares)
 
 
-def spectrum(squares: Squares, population: Reals) -> Reals:
-    """Parities (2^m,) between those of least squares and those of the population's table (step 3)."""
+def spectrum(squares: Squares, population: Reals) -> tuple[Reals, Reals]:
+    """Parities (2^m,) between those of least squares and those of the population's table (step 3), and what they keep.
+
+    What they keep of the variance v_q of least squares: 1 - (z - found)^2/v_q on average over the parities of k items.
+    For whatever is fitted to noisy values, by a projection or by the best shrinkage, what it is off and what it leaves
+    of them add up to their noise.
+    """
     model, order = transformed(population), sizes(squares.items)
     told = squares.precision > 0
     weights, number = squares.precision[told] ** 2, squares.items + 1
-    beyond = ((squares.value - model)[told] ** 2 - 1 / squares.precision[told]) * weights
-    sums, of_all = (np.bincount(order[told], weights=one, minlength=number) for one in (beyond, weights))
-    spread = np.maximum(np.divide(sums, of_all, out=np.zeros(number), where=of_all > 0), 0.0)
-    ratio = spread[order] * squares.precision
-    found: Reals = model + ratio / (ratio + 1) * (squares.value - model)
-    return found
+
+    def mean(parts: Reals) -> Reals:
+        sums, of_all = (np.bincount(order[told], weights=one, minlength=number) for one in (parts * weights, weights))
+        return np.divide(sums, of_all, out=np.zeros(number), where=of_all > 0)
+
+    variance, far = 1 / squares.precision[told], (squares.value - model)[told] ** 2
+    ratio = np.maximum(mean(far - variance), 0.0)[order] * squares.precision
+    part = ratio / (ratio + 1)
+    left = mean((1 - part[told]) ** 2 * far) / np.maximum(mean(variance), TINY)
+    return model + part * (squares.value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
 
 def _largest(views: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -89,8 +89,8 @@ class Published:
         return np.bincount(found, weights=weight, minlength=1 << len(self.choice.codes)).astype(np.float64)
 
     @cached_property
-    def spectrum(self) -> Reals:
-        """All parities between those of least squares and those of the synthetic records."""
+    def spectrum(self) -> tuple[Reals, Reals]:
+        """All parities between those of least squares and those of the synthetic records, and what they keep."""
         return model.spectrum(self.squares, self.population)
 
 
