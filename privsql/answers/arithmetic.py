@@ -5,8 +5,14 @@ For f(a) with slopes d_j = df/da_j at the estimates (the delta method), correlat
     Var f = sum_jk r_jk d_j d_k se_j se_k,
     low = f - (sum_jk r_jk s_j s_k l_j l_k)^(1/2),   l_j = |d_j| (a_j - low_j),  or |d_j| (high_j - a_j) where s_j < 0,
 
-and likewise above (MOVER: Zou & Donner 2008), which keeps intervals lopsided that are. What is not known of a
-correlation is taken as the worst. Where all parts have certain bounds, those of f are certain: interval arithmetic.
+and likewise above (MOVER: Zou & Donner 2008), which keeps intervals lopsided that are. Of two parts whose errors cancel
+(r s_1 s_2 < 0), a part |r| moves together, both below their estimates or both above: with l and u how far f goes below
+and above by each,
+
+    low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
+
+What is not known of a correlation is taken as the worst. Where all parts have certain bounds, those of f are certain:
+interval arithmetic. A share, whose one part counts some of the records of the other, stays among the shares.
 """
 
 from __future__ import annotations
@@ -157,12 +163,21 @@ def _joined(node: exp.Expr, left: Range, right: Range) -> Range:
     return NOWHERE if unbounded or any(map(math.isnan, ends)) else (min(ends), max(ends))
 
 
-def spread(terms: Iterable[tuple[int, float, float]], correlation: Callable[[int, int], float | None]) -> float:
-    """The root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0)."""
-    some = [term for term in terms if term[2]]
+Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope's sign, and how far it goes either way
+
+
+def spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
+    """How far f goes: the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
+    some = [term for term in terms if term[2] or term[3]]
+    if len(some) == 2:
+        (j, sign, one, back), (k, other, two, forth) = some
+        known = correlation(j, k)
+        r = 1.0 if known is None else sign * other * known
+        if r < 0:
+            return math.sqrt((1 + r) * (one**2 + two**2) - r * max(one - forth, two - back, 0.0) ** 2)
     total = 0.0
-    for j, sign, size in some:
-        for k, other, length in some:
+    for j, sign, size, _ in some:
+        for k, other, length, _ in some:
             known = 1.0 if j == k else correlation(j, k)
             total += size * length * (1.0 if known is None else sign * other * known)
     return math.sqrt(max(total, 0.0))
@@ -173,8 +188,12 @@ def figures(
     value: float,
     parts: Mapping[int, Figures],
     correlation: Callable[[int, int], float | None],
+    among: tuple[int, int] | None = None,
 ) -> tuple[float | None, float | None, float | None]:
-    """Standard error, low and high of an expression whose ``value`` at the estimates is known; None for what is not."""
+    """Standard error, low and high of an expression whose ``value`` at the estimates is known; None for what is not.
+
+    ``among``: the first of these aggregates counts some of the records that the second counts.
+    """
     if not math.isfinite(value):
         return None, None, None
     if all(one.is_exact for one in parts.values()):
@@ -184,7 +203,28 @@ def figures(
     if all(one.certain for one in parts.values()):
         low, high = ranges(expression, {j: (one.low or 0.0, one.high or 0.0) for j, one in parts.items()})
         return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
-    return _delta(expression, value, parts, correlation)
+    error, below, above = _delta(expression, value, parts, correlation)
+    limits = shares(expression, among) if among else None
+    if limits is None or below is None or above is None:
+        return error, below, above
+    return error, min(max(below, limits[0]), value), max(min(above, limits[1]), value)
+
+
+def shares(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
+    """The range of an expression that is of a share alone, of a part of the second aggregate in it; None for others.
+
+    One that names each of them once is a quotient of linear functions of either: it rises or falls with the share.
+    """
+    part, whole = among
+    named = [node.name for node in expression.find_all(exp.Column)]
+    if sorted(named) != sorted((f"a_{part}", f"a_{whole}")):
+        return None
+    (once, _), (twice, _) = (slopes(expression, {part: 0.3 * size, whole: 1.0 * size}) for size in (1, 2))
+    ends = [slopes(expression, {part: share, whole: 1.0})[0] for share in (0.0, 0.5, 1.0)]
+    if not all(map(math.isfinite, (once, twice, *ends))) or not math.isclose(once, twice, rel_tol=1e-9, abs_tol=1e-12):
+        return None
+    low, high = min(ends[0], ends[2]), max(ends[0], ends[2])
+    return (low, high) if low <= ends[1] <= high else None
 
 
 def _delta(
@@ -200,11 +240,13 @@ def _delta(
     down, up, errors = [], [], []
     for j, slope in by.items():
         sign, size = math.copysign(1.0, slope), abs(slope)
-        first, last = parts[j].sides if slope > 0 else parts[j].sides[::-1]
-        down.append((j, sign, size * first))
-        up.append((j, sign, size * last))
-        errors.append((j, sign, size * (parts[j].std_error or 0.0)))
-    error = None if any(parts[j].std_error is None for j in by) else spread(errors, correlation)
+        first, last = (size * side for side in (parts[j].sides if slope > 0 else parts[j].sides[::-1]))
+        down.append((j, sign, first, last))
+        up.append((j, sign, last, first))
+        own = size * (parts[j].std_error or 0.0)
+        errors.append((j, sign, own, own))
+    known = all(parts[j].std_error is not None for j in by)
+    error = spread(errors, correlation) if known else None
     less = sum(-slope * parts[j].missing for j, slope in by.items() if slope < 0)
     more = sum(slope * parts[j].missing for j, slope in by.items() if slope > 0)
     return error, value - spread(down, correlation) - less, value + spread(up, correlation) + more

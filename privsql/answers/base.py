@@ -9,6 +9,8 @@ from privsql.answers import parse
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from sqlglot import exp
 
@@ -67,6 +69,13 @@ class Answers(ABC):
     def holds(self, query: CountQuery) -> bool:
         """Whether the release holds the true answer."""
         return query.is_exact and bool(self._roles.quasi_identifiers)
+
+    def seen_by(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
+        """The columns by which questions under these conditions have to be seen alike, so that their errors compare.
+
+        None of them where errors of all questions do.
+        """
+        return ()
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
         """What the figures of an answer rest on."""

@@ -182,16 +182,17 @@ class GroupedBy:
     # How two of them vary together ---
 
     @cached_property
-    def _variances(self) -> dict[exp.Expr, dict[Key, float | None]]:
+    def _variances(self) -> dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]]:
         return {}
 
-    def _variance(self, among: exp.Expr, key: Key) -> float | None:
-        """Of a count under one more condition."""
-        if among not in self._variances:
-            asking, question = self.asking, self.scope.question(Measure(), among)
+    def _variance(self, among: exp.Expr | None, beside: tuple[str, ...], key: Key) -> float | None:
+        """Of a count under one more condition, seen by some columns besides."""
+        known = (among, beside)
+        if known not in self._variances:
+            asking, question = self.asking, replace(self.scope.question(Measure(), among), beside=beside)
             rows = asking.answers.answer(question, asking.estimator, asking.confidence)
-            self._variances[among] = {row.group: None if row.std_error is None else row.std_error**2 for row in rows}
-        return self._variances[among].get(key, 0.0)
+            self._variances[known] = {row.group: None if row.std_error is None else row.std_error**2 for row in rows}
+        return self._variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
         """Of two aggregate functions; None where it is not known."""
@@ -201,15 +202,27 @@ class GroupedBy:
             return 0.0 if 0 in errors else None
         if one.measure.kind != "count" or other.measure.kind != "count" or self._mixes(one) or self._mixes(other):
             return None
-        variances = [(error or 0.0) ** 2 for error in errors]
+        beside = self.asking.answers.seen_by([part.among for part in (one, other) if part.among is not None])
+        variances: list[float | None] = [(error or 0.0) ** 2 for error in errors]
+        if beside:
+            variances = [self._variance(part.among, beside, key) for part in (one, other)]
         left, right = _but(one.among, other.among), _but(other.among, one.among)
         both = some([part for part in (left, right) if part is not None])
-        parts = [0.0 if part is None else self._variance(part, key) for part in (left, right, both)]
-        if None in parts:
+        parts = [0.0 if part is None else self._variance(part, beside, key) for part in (left, right, both)]
+        if None in parts or not all(variances):
             return None
         first, last, apart = (float(part or 0.0) for part in parts)
-        found = (sum(variances) + apart) / 2 - first - last
-        return min(max(found / math.sqrt(math.prod(variances)), -1.0), 1.0)
+        own = [float(part or 0.0) for part in variances]
+        found = (sum(own) + apart) / 2 - first - last
+        return min(max(found / math.sqrt(math.prod(own)), -1.0), 1.0)
+
+    def among(self, chosen: Sequence[int]) -> tuple[int, int] | None:
+        """Of two counts of records the one that counts some of the other's first; None for any others."""
+        asked = [self.asking.statement.asked[i] for i in chosen]
+        if len(asked) != 2 or any(one.measure.kind != "count" for one in asked):
+            return None
+        whole = [i for i, one in zip(chosen, asked, strict=True) if one.among is None]
+        return (sum(chosen) - whole[0], whole[0]) if len(whole) == 1 else None
 
     def _mixes(self, one: Asked) -> bool:
         return one.among is not None and len(sides_of(one.among, self.scope.sides)) == 2

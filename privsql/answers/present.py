@@ -133,7 +133,11 @@ class Presented:
         few = len(output.aggregates) <= MOST_VARYING
         parts = {i: by.figures(i, key) for i in output.aggregates}
         ends = arithmetic.figures(
-            output.expression, float(value), parts, lambda j, k: by.correlation(j, k, key) if few else None
+            output.expression,
+            float(value),
+            parts,
+            lambda j, k: by.correlation(j, k, key) if few else None,
+            by.among(output.aggregates),
         )
         return float(value), *ends
 

@@ -110,7 +110,8 @@ class CountQuery:
     """A count query taken apart.
 
     ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
-    ``predicate``: the rest over the terms' names, None if there is none.
+    ``predicate``: the rest over the terms' names, None if there is none; ``beside``: columns that it does not ask of
+    but is to be seen by, so that its error compares with that of a question that does (``Answers.seen_by``).
     """
 
     groups: tuple[Group, ...]
@@ -119,6 +120,7 @@ class CountQuery:
     predicate: exp.Expr | None = None
     measure: Measure = Measure()
     lookups: tuple[Lookup, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:

@@ -46,7 +46,8 @@ def found(text: str, parts: dict[int, Figures], r: float | None) -> tuple[float,
         ("-a_0 / 4", None, (-10, 0.75, -11.75, -8.75)),
         ("a_0 + a_1", 0.0, (130, 5, 130 - math.hypot(5, 8), 130 + math.hypot(7, 7))),
         ("a_0 + a_1", None, (130, 7, 117, 144)),
-        ("a_1 - a_0", 1.0, (50, 1, 50 - 1, 50 + 2)),
+        ("a_1 - a_0", 1.0, (50, 1, 90 - 8 - (40 - 5), 90 + 7 - (40 + 7))),  # both below their estimates, or both above
+        ("a_0 + a_1", -1.0, (130, 1, 130 + 7 - 8, 130 + 7 - 5)),
         ("a_1 - a_0", None, (50, 7, 35, 62)),
         ("ROUND(100.0 * a_0 / 80, 1)", None, (50, 3.75, 43.75, 58.75)),
         ("a_0 - a_0", 1.0, (0, 0, 0, 0)),
@@ -76,6 +77,38 @@ def test_a_ratio_by_simulation() -> None:
     ratio = drawn[:, 0] / drawn[:, 1]
     assert error == pytest.approx(ratio.std(), rel=0.02)
     assert ((low <= ratio) & (ratio <= high)).mean() == pytest.approx(0.9545, abs=0.01)
+
+
+def test_a_share_whose_error_is_that_of_the_whole_is_known_well() -> None:
+    """A group that is lopsided and hardly known, of which a quarter is asked for: the quarter is known."""
+    parts = {0: Figures(25.0, 20.0, 0.0, 100.0), 1: Figures(100.0, 80.0, 0.0, 400.0)}
+    assert found("100.0 * a_0 / a_1", parts, 1.0) == pytest.approx((25, 0, 25, 25), abs=1e-6)
+    wide = found("100.0 * a_0 / a_1", parts, 0.9)
+    assert 0 < wide[2] < 25 < wide[3] < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("a_0 / a_1", (0, 1)),
+        ("100.0 * a_0 / NULLIF(a_1, 0)", (0, 100)),
+        ("1 - a_0 / a_1", (0, 1)),
+        ("a_1 / a_0", None),
+        ("a_0 / (a_1 + 1)", None),
+        ("a_0 - a_1", None),
+        ("a_0 / a_1 * (1 - a_0 / a_1)", None),
+        ("2 * a_0", None),
+    ],
+)
+def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, float] | None) -> None:
+    """Of a quotient that names a part and its whole once; of others the range is not known."""
+    assert arithmetic.shares(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
+    assert arithmetic.shares(tree(text), (1, 0)) is None or text == "a_1 / a_0"
+    ends = arithmetic.figures(
+        tree(text), 0.5, {0: Figures(1.0, 9.0, 0.0, 20.0), 1: Figures(2.0, 9.0, 0.0, 30.0)}, lambda *_: 0.0, (0, 1)
+    )
+    if limits is not None:
+        assert limits[0] <= (ends[1] or 0.0) <= (ends[2] or 0.0) <= limits[1]
 
 
 @pytest.mark.parametrize("text", ["a_0 * a_1", "a_0 - a_1 * 2", "a_0 / a_1", "a_1 / (a_0 - 40)", "-(a_0 + a_1) * 0.5"])

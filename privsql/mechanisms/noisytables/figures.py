@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtr
 
 from privsql.mechanisms.noisytables.model import NO_CLASSES, merged
 from privsql.noise import seed_key
@@ -69,6 +70,18 @@ def summed(sums: Sums, values: Reals) -> Reals:
     return found
 
 
+def held(mean: Reals, error: Reals) -> Reals:
+    """How far max(x, 0) lies from ``mean`` >= 0, by the root of the mean square, where x is N(mean, error^2).
+
+    With u = mean / error it is error^2 (Phi(u) - u phi(u) + u^2 Phi(-u)): half of error^2 at 0.
+    """
+    u = np.divide(mean, error, out=np.full_like(mean, np.inf), where=error > 0)
+    near = np.where(np.isfinite(u), u, 0.0)
+    density = np.exp(-(near**2) / 2) / np.sqrt(2 * np.pi)
+    square = ndtr(near) - near * density + near**2 * ndtr(-near)
+    return np.asarray(error * np.sqrt(np.where(np.isfinite(u), square, 1.0)))
+
+
 class Figures:
     """Estimates from a model. Errors are drawn once for each set of columns, from a fixed seed: answers don't vary."""
 
@@ -88,7 +101,9 @@ class Figures:
         errors = self._draws(sums.columns, sums.classes) if sums.classes else self._drawn(sums.columns)
         drawn = np.stack([sums.of(one) for one in errors])
         found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
-        return found + (self._beyond(sums, table) if len(sums.columns) > 2 else 0.0)
+        if len(sums.columns) > 2:
+            found = np.maximum(found, self._of_pairs(sums, table)) + self._beyond(sums, table)
+        return found
 
     def _exact(self, columns: Clique, weights: Reals) -> float:
         """Variance of one sum over a table of at most two columns.
@@ -117,6 +132,48 @@ class Figures:
         number = max(8, min(MANY, CELLS // max(1, first.size)))
         return np.stack([first, *(self.model.replicate(columns, noise, classes) for _ in range(number - 1))])
 
+    def _of_pairs(self, sums: Sums, table: Reals) -> Reals:
+        """What the errors of pairs of columns do to sums over tables of more, each cell in proportion to its pair's.
+
+        Tables that are drawn are few, and of a cell that a pair has next to nobody in most of them say nothing.
+        """
+        mass = sums.weight * table.reshape(-1)[sums.cell]
+        codes = np.unravel_index(sums.cell, table.shape)
+        found = np.zeros(sums.number)
+        for first, second in combinations(range(len(sums.columns)), 2):
+            pair = sums.columns[first], sums.columns[second]
+            axes = tuple(axis for axis in range(table.ndim) if axis not in (first, second))
+            within = np.ravel_multi_index((codes[first], codes[second]), (table.shape[first], table.shape[second]))
+            own = table.sum(axis=axes).reshape(-1)[within]
+            error = np.sqrt(merged(self._doubted(pair), pair, sums.classes)).reshape(-1)[within]
+            part = np.divide(mass * held(own, error), own, out=np.zeros_like(mass), where=own > 0)
+            place, at = np.unique(sums.group * (table.shape[first] * table.shape[second]) + within, return_inverse=True)
+            each = np.bincount(at, weights=part)
+            of = place // (table.shape[first] * table.shape[second])
+            alone, whole = (np.bincount(of, weights=one, minlength=sums.number) for one in (each**2, each))
+            steep = np.sqrt(alone) ** (2 - TOGETHER) * whole**TOGETHER
+            found += steep * self._left(sums, codes, (first, second))
+        return found
+
+    def _doubted(self, pair: Clique) -> Reals:
+        """Variance of every cell of a pair: noise as far as it was believed, and doubt."""
+        belief, shape = self.model.belief(pair), tuple(self.model.sizes[i] for i in pair)
+        cell = np.zeros(shape)
+        cell[0, 0] = 1.0
+        noise = self.model.squares.variance(pair, cell)
+        return np.full(shape, noise) if belief is None else belief.factor**2 * noise + belief.doubt
+
+    def _left(self, sums: Sums, codes: Sequence[Ints], axes: Sequence[int]) -> Reals:
+        """A sum over all values of a column does not deviate: the product over columns of what is left out of each."""
+        found = np.ones(sums.number)
+        for place in axes:
+            column = sums.columns[place]
+            met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
+            single = merged(self.model.singles[column], (column,), sums.classes)
+            share = single[met[1]] / max(self.model.total, 1.0)
+            found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
+        return found
+
     def _beyond(self, sums: Sums, table: Reals) -> Reals:
         """What three columns and more deviate from their pairs, whose own sums don't change by it.
 
@@ -129,9 +186,4 @@ class Figures:
         alone, whole = np.sqrt(summed(sums, mass**2)), summed(sums, mass)
         found = summed(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
         codes = np.unravel_index(sums.cell, table.shape)
-        for place, column in enumerate(sums.columns):
-            met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
-            single = merged(self.model.singles[column], (column,), sums.classes)
-            share = single[met[1]] / max(self.model.total, 1.0)
-            found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
-        return found
+        return found * self._left(sums, codes, range(len(sums.columns)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 from math import prod
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.dpnoise import noisy_max, scale, variance_of
-from privsql.mechanisms.noisytables.figures import Figures, Sums
+from privsql.mechanisms.noisytables.figures import Figures, Sums, held
 from privsql.mechanisms.noisytables.measured import Measured, divided, share
 from privsql.mechanisms.noisytables.model import Model, strongest
 from privsql.mechanisms.noisytables.nonnegative import nearest, raked
@@ -159,6 +160,31 @@ def test_cells_far_from_what_is_expected_are_believed() -> None:
     assert believed.mean[3, 4] == pytest.approx(table[3, 4], rel=0.05)
     assert np.abs(believed.mean - expected)[0].mean() < np.abs(table - expected)[0].mean() / 2
     assert believed.doubt.min() >= 0
+
+
+def test_how_far_what_is_not_negative_lies_from_its_mean() -> None:
+    """Against draws; half of the variance where the mean is 0, all of it far from there."""
+    draw, mean = np.random.default_rng(4), np.array([0.0, 1.0, 5.0, 100.0, 3.0])
+    error = np.array([10.0, 10.0, 10.0, 10.0, 0.0])
+    drawn = np.maximum(mean + error * draw.standard_normal((200_000, 5)), 0)
+    found = held(mean, error)
+    assert found == pytest.approx(np.sqrt(((drawn - mean) ** 2).mean(axis=0)), rel=0.01)
+    assert found[[0, 3, 4]] == pytest.approx([10 / np.sqrt(2), 10, 0], rel=1e-6)
+
+
+def test_a_cell_that_a_pair_has_nobody_in_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pair's count is far below 0 by chance, and no table that is drawn has anybody there."""
+    tables = measured_by(population(records=5000), PAIRS, Fraction(1, 20), 3)
+    low = [replace(one, counts=one.counts.copy()) for one in tables]
+    low[3].counts[1, 2] = -300
+    model = Model(low, (4, 4, 3))
+    cells = [int(np.ravel_multi_index((1, 2, k), (4, 4, 3))) for k in range(3)]
+    sums = Sums((0, 1, 2), np.array(cells), np.arange(3), np.ones(3), 3)
+    monkeypatch.setattr(Figures, "_draws", lambda self, columns: self.model.table(columns)[None])
+    found, variance = Figures(model).estimates(sums)
+    assert found.max() < 1
+    pair = model.squares.variance((0, 1), np.eye(1, 16).reshape(4, 4))
+    assert np.sqrt(variance).sum() > 0.3 * np.sqrt(pair)
 
 
 @pytest.mark.parametrize("columns", [(0,), (0, 1), pytest.param((0, 1, 2), marks=pytest.mark.slow)])

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from privsql.answers.interval import interval
+from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
@@ -24,9 +26,7 @@ from privsql.model.arrays import copies
 from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sqlglot import exp
+    from collections.abc import Mapping, Sequence
 
     from privsql.answers.question import CountQuery
     from privsql.mechanisms.contingency.marginals.asked import Asked
@@ -100,6 +100,12 @@ class Answers(private.Answers):
         ends = (zip(*self._told(sums.rounded(up=up), estimator), strict=True) for up in (False, True))
         bounded = zip(rows, *ends, strict=True)
         return [_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+
+    def seen_by(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
+        """Errors of different tables are drawn and bounded in ways of their own."""
+        names = {fold(field.name): field.name for field in self.columns.fields}
+        found = (names[fold(node.name)] for one in conditions for node in one.find_all(exp.Column))
+        return tuple(sorted(dict.fromkeys(found)))
 
     def synthetic(self) -> pa.Table:
         """The release's synthetic rows, each as often as it weighs."""

@@ -196,6 +196,8 @@ def taken_apart(query: CountQuery, known: Known, database: str | None) -> Asked:
         if not known.places(one) <= together:
             (place,) = known.places(one)
             others.setdefault(place, []).append(one)
+    for place in frozenset().union(*(known.places(column(name)) for name in query.beside)) - together:
+        others.setdefault(place, [])
     return Asked(known, tuple(sorted(together)), inside, groups, others, database)
 
 
