@@ -22,12 +22,16 @@ TURNS = 5  # of sums over rows and over columns
 
 @dataclass(frozen=True)
 class Bounds:
-    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie."""
+    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie.
+
+    ``judged``: the part of the variance that is itself judged by what was seen; None for all of it.
+    """
 
     mean: Floats
     variance: Floats
     least: Floats
     most: Floats
+    judged: Floats | None = None
 
 
 def counted(asked: QuestionOn, seen: Observed, functionals: Floats) -> Bounds:

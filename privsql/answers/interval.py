@@ -34,7 +34,9 @@ def interval(mean: float, std_error: float, confidence: float, degrees: float = 
     return float(low[0]), float(high[0])
 
 
-def intervals(mean: Floats, std_error: Floats, confidence: float, degrees: float = np.inf) -> tuple[Floats, Floats]:
+def intervals(
+    mean: Floats, std_error: Floats, confidence: float, degrees: float | Floats = np.inf
+) -> tuple[Floats, Floats]:
     """Bounds for counts: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
 
     t is Student's quantile with ``degrees`` of freedom: the prior's strength is itself estimated, from as many
@@ -52,6 +54,15 @@ def intervals(mean: Floats, std_error: Floats, confidence: float, degrees: float
     return np.where(std_error, low, mean), np.where(std_error, high, mean)
 
 
-def widened(tail: float, degrees: float) -> float:
+def whole(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """The least and the greatest count within bounds: each stands for all that is nearer to it than to another one.
+
+    As many are left out as were: the interval from a to b holds what a density has between a - 1/2 and b + 1/2.
+    """
+    return np.ceil(low - 1 / 2), np.floor(high + 1 / 2)
+
+
+def widened(tail: float, degrees: float | Floats) -> Floats:
     """Student's upper quantile for the probability ``tail``; the normal one for infinite ``degrees``."""
-    return -float(scipy.special.ndtri(tail)) if np.isinf(degrees) else float(scipy.special.stdtrit(degrees, 1 - tail))
+    known = np.isinf(degrees)
+    return np.where(known, -scipy.special.ndtri(tail), scipy.special.stdtrit(np.where(known, 1.0, degrees), 1 - tail))

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from privsql.answers.channel import Observation
 from privsql.answers.counts import Bounds, counted, pooled
-from privsql.answers.interval import intervals, widened
+from privsql.answers.interval import intervals, whole, widened
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.seen import Observed, QuestionOn, chosen, dotted
 from privsql.engine.sqlfiles import Holes, every, fill
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SURELY = 5  # standard errors
 ROUNDING = 1e-6  # records
+LARGE = 1e4  # beyond which a quotient of variances makes no difference
 
 
 @dataclass(frozen=True)
@@ -199,12 +200,19 @@ def _counts(counts: Bounds, cells: Cells, level: Level) -> list[Estimate]:
     error = np.where(most > least, np.sqrt(cells.summed(counts.variance)), 0.0)
     mean = np.clip(mean, least, most)
     mean[np.abs(mean) < ROUNDING] = 0.0  # next to nobody is nobody: SQL makes NULL of that
-    low, high = intervals(mean, error, level.confidence, level.degrees)
-    # whole numbers: between two of them there is no count
-    low, high = np.where(error, np.floor(low + ROUNDING), low), np.where(error, np.ceil(high - ROUNDING), high)
+    low, high = intervals(mean, error, level.confidence, _degrees(counts, cells, level))
+    low, high = (np.where(error, *ends) for ends in zip(whole(low, high), (low, high), strict=True))
     low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
     rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
     return [Estimate(*row) for row in rows]
+
+
+def _degrees(counts: Bounds, cells: Cells, level: Level) -> Floats:
+    """Of freedom behind each error: nu (V / J)^2, nu those behind the part J that is judged (Satterthwaite 1946)."""
+    whole = cells.summed(counts.variance)
+    judged = whole if counts.judged is None else cells.summed(counts.judged)
+    share = np.divide(whole, judged, out=np.full_like(whole, LARGE), where=judged * LARGE > whole)
+    return level.degrees * np.maximum(share, 1.0) ** 2
 
 
 def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: Level) -> Figures:
@@ -227,6 +235,6 @@ def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: 
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
     error = float(np.sqrt(variance))
-    width = widened((1 - level.confidence) / 2, level.degrees) * error
+    width = float(widened((1 - level.confidence) / 2, level.degrees)) * error
     mean = min(max(mean, least), most)
     return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most)

@@ -9,11 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from privsql.answers import reconstruct as algebra
 from privsql.answers.channel import Channel, Observation, counting, quality
 from privsql.answers.counts import Bounds
-from privsql.answers.interval import interval, within
+from privsql.answers.interval import interval, whole, within
 from privsql.answers.posterior import Level, collected
 from privsql.answers.question import CountQuery
 from privsql.answers.reconstruct import Prior, likelihoods, reconstruct
@@ -488,6 +489,18 @@ def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low <= shown <= found.high
+
+
+@pytest.mark.parametrize("error", [0.4, 1.0, 3.0, 40.0])
+def test_whole_numbers_leave_out_no_more_than_was(error: float) -> None:
+    """Counts that are what a normal one is nearest to: at least 95 %, and no more than the step of 1 makes of it."""
+    middle, normal = np.linspace(100, 101, 1001), stats.norm
+    low, high = whole(middle - 1.959964 * error, middle + 1.959964 * error)
+    covered = normal.cdf((high + 0.5 - middle) / error) - normal.cdf((low - 0.5 - middle) / error)
+    assert covered.min() >= 0.95 - 1e-6
+    assert covered.mean() <= 0.95 + 0.06 * min(0.8, 1 / error)
+    assert (low == np.rint(low)).all()
+    assert (high == np.rint(high)).all()
 
 
 def test_interval_widens_with_confidence() -> None:

@@ -92,7 +92,8 @@ class Answers(base.Answers):
             if not seen.keys:
                 return posterior.nothing(query)
         parts = baseline.parts(held, seen.observed, functionals)
-        parts = replace(parts, variance=sharing.variances(held, seen.observed, functionals))
+        variance, judged = sharing.variances(held, seen.observed, functionals)
+        parts = replace(parts, variance=variance, judged=judged)
         of, added = posterior.measured(asked, seen), None
         if of is not None:
             means = baseline.shared(held, of.deviations, functionals)

@@ -97,11 +97,16 @@ def _strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
     return np.asarray(INSIDE * (STRENGTHS**2 @ weights) / weights.sum(axis=0))
 
 
-def variances(held: Contents, met: Floats, functionals: Floats) -> Floats:
-    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F)."""
+def variances(held: Contents, met: Floats, functionals: Floats) -> tuple[Floats, Floats]:
+    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F), and the part
+    of it that is judged by neighbouring groups.
+    """
     sizes = held.sizes.astype(np.float64)
     choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
-    return _summed(held, functionals, choices, unlike(held, met)[:, None] * (met * (1 - met / sizes)) ** 2)
+    known = _summed(held, functionals, choices, np.zeros_like(choices))
+    apart = unlike(held, met)[:, None] * (met * (1 - met / sizes)) ** 2
+    judged = _summed(held, functionals, np.zeros_like(choices), apart)
+    return known + judged, judged
 
 
 def variances_of_amounts(held: Contents, met: Floats, functionals: Floats, added: Measured) -> Floats:
