@@ -13,6 +13,7 @@ from sqlglot import exp
 from privsql.answers.asked import Asked
 from privsql.answers.conditions import sides_of
 from privsql.answers.functions import AGGREGATES, COMPARISONS, CONNECTIVES, check, text
+from privsql.answers.orders import plain
 from privsql.answers.question import Measure
 from privsql.engine.sqlfiles import every, is_null
 from privsql.errors import UsageError
@@ -99,7 +100,7 @@ class Aggregates:
         sides = sides_of(own, self._sides)
         if len(sides) == 2:
             raise UsageError(f"{written}: quasi-identifiers and sensitive columns together are not supported")
-        known = self._types.get(own.name, "DOUBLE") if isinstance(own, exp.Column) else "DOUBLE"
+        known = self._types.get(own.name, "DOUBLE") if isinstance(plain(own), exp.Column) else "DOUBLE"
         if sides == {"sa"}:
             if not isinstance(own, exp.Column) or kind not in self._told:
                 raise UsageError(f"{written}: {_instead(kind)}")

@@ -94,7 +94,7 @@ def check(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
 def _check_details(clause: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Cast | exp.TryCast):
         plain = node.to.this in TYPES and not node.to.args.get("nested") and _is_plain(node)
-        if not plain and any(node.find_all(exp.Column)):
+        if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
             raise UsageError(f"{clause}: {short(node)}: columns can be cast to numbers, texts and points in time")
     elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
         raise UsageError(f"{clause}: {short(node)} is not supported")
@@ -105,6 +105,7 @@ def _is_plain(node: exp.Expr) -> bool:
 
 
 WRITTEN = "written"
+ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its own type (``answers.orders``)
 
 
 def keep_text(item: exp.Expr) -> None:
@@ -115,8 +116,8 @@ def keep_text(item: exp.Expr) -> None:
 def forget(root: exp.Expr) -> None:
     """Let a tree hold what ``text`` needs and nothing else beside itself: the rest is most of what a copy costs."""
     for node in root.walk():
-        written = node.meta.get(WRITTEN)
-        node._meta = {WRITTEN: written} if written else None  # noqa: SLF001 (there is no public way to forget it)
+        kept = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
+        node._meta = kept or None  # noqa: SLF001 (there is no public way to forget it)
 
 
 def text(item: exp.Expr) -> str:

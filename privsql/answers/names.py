@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from privsql.answers.conditions import conjuncts
 from privsql.answers.functions import AGGREGATES, keep_text, text
+from privsql.answers.orders import in_order
 from privsql.answers.sources import Source, lookup, release
 from privsql.answers.statement import aggregates, grouped, position
 from privsql.engine.names import fold
@@ -44,8 +45,14 @@ class Names:
     ``sides``: of every column, under its name inside.
     """
 
-    def __init__(self, own: Source, sides: Mapping[str, Side], lookups: Sequence[tuple[exp.Join, Source]] = ()) -> None:
-        self.sides = dict(sides)
+    def __init__(
+        self,
+        own: Source,
+        sides: Mapping[str, Side],
+        lookups: Sequence[tuple[exp.Join, Source]] = (),
+        orders: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.sides, self._orders = dict(sides), orders or {}
         self._release, self._sources = own, [own]
         self._shared: dict[str, Source] = {}  # the first of the tables whose columns USING makes one
         self.joined = tuple(self._join(*one) for one in lookups)
@@ -56,7 +63,8 @@ class Names:
         sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
         sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
         own = Source(release(select, name), {fold(column): column for column in sides})
-        return cls(own, sides, [(join, lookup(join, lookups)) for join in select.args.get("joins") or ()])
+        joined = [(join, lookup(join, lookups)) for join in select.args.get("joins") or ()]
+        return cls(own, sides, joined, roles.orders)
 
     # Tables ---
 
@@ -124,7 +132,7 @@ class Names:
         for item in order.expressions if order else ():
             alone = isinstance(item.this, exp.Column) and not item.this.table and fold(item.this.name) in named
             self._bind_items(item, outputs, Aliased(named, frozenset(named) if alone else frozenset()))
-        return tree
+        return in_order(tree, self._orders)
 
     def _bind_having(self, tree: exp.Select, named: Mapping[str, exp.Expr], written: set[str]) -> None:
         """HAVING; ``written``: the names that stand in GROUP BY, which are columns there."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
+from privsql.answers.orders import plain
 from privsql.engine.sqlfiles import column, every, fill, named, table
 from privsql.model.estimate import Estimate, nearest
 
@@ -36,7 +37,8 @@ class Group:
     @property
     def column(self) -> str:
         """The name of the column that it is; empty for any other expression."""
-        return self.own.name if isinstance(self.own, exp.Column) else ""
+        own = plain(self.own)
+        return own.name if isinstance(own, exp.Column) else ""
 
     @property
     def expression(self) -> exp.Expr:
@@ -63,7 +65,8 @@ class Measure:
     @property
     def column(self) -> str | None:
         """The name of the column that is measured, if it is one."""
-        return self.of.name if isinstance(self.of, exp.Column) else None
+        of = plain(self.of)
+        return of.name if isinstance(of, exp.Column) else None
 
     @property
     def amount(self) -> exp.Expr | None:

@@ -135,6 +135,9 @@ class Warehouse(Relations, Protocol):
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``."""
 
+    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+        """By column of a relation the collation that it has; columns without one are not among them."""
+
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Make a query readable by ``ask`` under a name of the publisher's."""
 

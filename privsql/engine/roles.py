@@ -7,11 +7,15 @@ Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no na
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import DIALECT, column, named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
@@ -50,10 +54,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Roles:
-    """Quasi-identifiers and sensitive columns, in the order of the specification."""
+    """Quasi-identifiers and sensitive columns, in the order of the specification.
+
+    ``orders``: by column the labels of a type that has an order of its own, in that order.
+    """
 
     quasi_identifiers: tuple[Field, ...]
     sensitive: tuple[Field, ...]
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
 
     @property
     def hold_sets(self) -> bool:

@@ -44,6 +44,7 @@ class Manifest(BaseModel):
     randomness: Origin
     composition: list[str] = Field(default_factory=list)
     learning_risk: dict[str, float] | None = None
+    orders: dict[str, list[str]] = Field(default_factory=dict)
     facts: dict[str, Any]
     sql: dict[str, str]
 
@@ -55,7 +56,8 @@ class Manifest(BaseModel):
     @property
     def roles(self) -> Roles:
         """The published columns."""
-        return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive))
+        orders = {name: tuple(labels) for name, labels in self.orders.items()}
+        return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive), orders)
 
     def as_table(self) -> pa.Table:
         """(key, value): one row per entry, values as JSON."""
@@ -75,8 +77,13 @@ class Manifest(BaseModel):
                 raise ValueError("an entry stands twice")
             found = Manifest.model_validate(dict(entries))
             found.model_dump_json()  # whatever it says is text of Unicode
-            if not all(column.is_published for column in (*found.quasi_identifiers, *found.sensitive)):
+            columns = (*found.quasi_identifiers, *found.sensitive)
+            if not all(column.is_published for column in columns):
                 raise ValueError("a column has no type that is published")
+            if not found.orders.keys() <= {column.name for column in columns if column.type == "VARCHAR"}:
+                raise ValueError("an order is of no column that is text")
+            if any(len(set(labels)) < len(labels) for labels in found.orders.values()):
+                raise ValueError("an order names a label twice")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise EngineError("its manifest is damaged or of another version of privsql") from error
         return found

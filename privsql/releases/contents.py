@@ -13,7 +13,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN, Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import statements
+from privsql.releases import orders, statements
 from privsql.releases.stored import ENDING
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and nothing else"
 FOLDER_HOLDS = "the folder holds the stated tables and nothing else"
+ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
 READABLE = "its tables can be checked"
 ITEM = "item"  # a column of items, which are the publisher's
@@ -106,7 +107,12 @@ def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
 
 def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]) -> list[Result]:
     holds = run(db, [Check(HOLDS, wrong)])
-    return holds + (run(db, [Check(WITHIN, lambda: _beyond(db, manifest, database))]) if holds[0].ok else [])
+    if not holds[0].ok:
+        return holds
+    more = [Check(WITHIN, lambda: _beyond(db, manifest, database))]
+    if manifest.orders:
+        more.append(Check(ORDERS, lambda: orders.wrong(db, manifest, database)))
+    return holds + run(db, more)
 
 
 def _manifest(db: Container, found: Stored, database: str) -> Manifest:

@@ -21,6 +21,7 @@ from privsql.mechanisms.registry import of
 from privsql.model.checks import Check
 from privsql.model.manifest import Manifest
 from privsql.noise import seed_key
+from privsql.releases import orders
 
 if TYPE_CHECKING:
     from privsql.attacks.risk import Risk
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
+LATER = {"orders"}  # entries that earlier versions did not have
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
@@ -91,6 +93,7 @@ def source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check
     return [
         Check("suppressed records are as stated", partial(_suppressed, manifest, source)),
         Check("policies for NULL are those of the specification", partial(_policies, manifest, spec)),
+        Check("labels are in the order of the source", lambda: orders.otherwise(manifest, source.roles.orders)),
     ]
 
 
@@ -105,7 +108,8 @@ def _digests(manifest: Manifest) -> list[str]:
 
 def _incomplete(manifest: Manifest) -> list[str]:
     """Entries that are missing, columns without a policy, and parameters that are not written out as they are meant."""
-    wrong = [f"{name} is missing" for name in Manifest.model_fields if name not in manifest.model_fields_set]
+    needed = set(Manifest.model_fields) - (set() if made_here(manifest) else LATER)
+    wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
     asked = of(manifest.mechanism).read(manifest).model_dump(mode="json", exclude_none=True)

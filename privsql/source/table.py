@@ -11,7 +11,7 @@ from sqlglot import exp
 from privsql.engine.database import numbered
 from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
-from privsql.engine.sqlfiles import Holes, column, every, fill, is_null, named, same, some, temp
+from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, same, some, temp
 from privsql.errors import UsageError
 from privsql.model.records import History, changed
 from privsql.source.binding import fingerprinted, hashed
@@ -234,7 +234,19 @@ def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]
         return Field(field.name, kind)
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
-    return Roles(quasi, tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))), reading
+    sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
+    own = {one.name: available[fold(one.name)].type for one in (*quasi, *sensitive)}
+    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(")}
+    return Roles(quasi, sensitive, orders), reading
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """The labels of an ENUM, in its order.
+
+    >>> labels_of("ENUM('low', 'it''s high')")
+    ('low', "it's high")
+    """
+    return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
 
 
 def publishable(field: Field) -> bool:

@@ -17,6 +17,7 @@ from privsql.engine.sqlfiles import table, temp
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
+from privsql.releases import orders
 from privsql.releases.contents import contents, examine
 from privsql.releases.draft import Draft, aside, sweep
 from privsql.releases.ledger.keeping import publication, ready
@@ -107,6 +108,8 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     bound = kept.source.bound(key) if kept.binds else key
     facts = _dealt(kept, draft, bound)
     manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
+    named = orders.kept(db, manifest, kept.source.roles.orders, "release")
+    manifest = manifest.model_copy(update={"orders": named})
     risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
     db.view(manifest.name, mechanism.view(manifest), into="release")
@@ -127,6 +130,7 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
+    warnings += _collated(cast("Warehouse", kept.source.db), kept.source.roles)
     return facts, results, made, [*warnings, *mechanism.warnings(manifest.described()), *absence.told(manifest)]
 
 
@@ -142,6 +146,17 @@ def _dealt(kept: Publication, draft: Draft, key: Key) -> dict[str, Any]:
     for folder in sorted(parts.iterdir()):
         keep(folder.stem, db.scanned(sorted(folder.iterdir()), "parquet"), into="release")
     return facts
+
+
+def _collated(db: Warehouse, roles: Roles) -> list[str]:
+    """What the publisher should know of columns whose values are compared by a collation in the source."""
+    texts = [field.name for field in (*roles.quasi_identifiers, *roles.sensitive) if field.type == "VARCHAR"]
+    found = db.collated(temp("source"), texts) if texts else {}
+    return [
+        f"column {name!r} is compared by the collation {collation} in the source and as plain text in the release, "
+        "where values that are equal by it are different ones; write them alike in source.query if that is not meant"
+        for name, collation in found.items()
+    ]
 
 
 def _kept(db: Workshop, there: Warehouse, wish: Wish) -> Publication:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql.engine.duck.connection import about, one_select
 from privsql.engine.duck.container import DuckContainer, reader
-from privsql.engine.sqlfiles import DIALECT, render, table, temp
+from privsql.engine.sqlfiles import DIALECT, column, render, table, temp
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from privsql.engine.database import Origin
     from privsql.engine.duck.connection import Connection
@@ -53,6 +54,17 @@ class DuckWorkshop(DuckContainer):
         with about(path):
             inner = render(exp.select("*").from_(_relation(origin.relation if kind == "duckdb" else None)))
             self.connection.run(f"CREATE TEMP VIEW {render(temp(name))} AS {inner}")
+
+    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+        """By column of a relation the collation that it has: no type names it, but the text of a table does."""
+        probe = temp("collated")
+        empty = exp.select(*map(column, columns)).from_(source).where(exp.false())
+        self.connection.run(f"CREATE TEMP TABLE {render(probe)} AS {render(empty)}")
+        text = next(sql for _, _, name, sql in self.listed("temp") if name == probe.name)
+        self.drop("collated")
+        made = sqlglot.parse_one(text, dialect=DIALECT).find_all(exp.ColumnDef)
+        found = {one.name: one.find(exp.CollateColumnConstraint) for one in made}
+        return {name: one.this.sql(dialect=DIALECT) for name, one in found.items() if one is not None}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Create a temporary view under a name of the publisher's."""

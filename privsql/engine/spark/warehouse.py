@@ -12,6 +12,7 @@ from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Origin
     from privsql.engine.progress import Options
 
+PLAIN = "UTF8_BINARY"  # the collation of bytes
 WRITTEN = {"compression": "zstd"}
 
 
@@ -46,6 +48,13 @@ class SparkWarehouse(SparkRelations):
                 self._name(name, self.session.table(origin.relation), None)
             else:
                 self._name(name, self.session.table(self._place("file")), None)
+
+    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+        """By column of a relation the collation that it has, if that is not the bytes' own."""
+        with translated():
+            schema = self._frame(all_rows(source)).schema
+        found = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
+        return {name: found[name] for name in columns if found.get(name, PLAIN) != PLAIN}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Make a query readable by ``ask``."""
