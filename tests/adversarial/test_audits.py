@@ -114,5 +114,5 @@ def test_membership_attacks_on_the_program_stay_below_epsilon(program: Program) 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [baskets, views, people, marginals])
 def test_the_audit_would_find_a_leak(program: Program) -> None:
-    """Where six times the budget is spent; half of the runs prove it."""
-    assert proven(program, Careless(), RUNS // 2) > 1
+    """Where six times the budget is spent; a quarter of the runs prove it."""
+    assert proven(program, Careless(), RUNS // 4) > 1

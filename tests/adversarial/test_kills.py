@@ -20,7 +20,7 @@ from support.statements import command, counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = 11  # of each mechanism and format
+KILLS = 10  # of each mechanism and format
 SECONDS = 0.1  # after a statement has begun, at most
 SEED = 4
 SPECS = {"ward": "spec.toml", "hospital": "pp.toml", "firm": "spec.toml", "shop": "spec.toml", "town": "spec.toml"}

@@ -99,10 +99,10 @@ def test_a_signal_during_the_imports_of_a_query(ward: Path, number: signal.Signa
 
 
 @pytest.mark.slow
-def test_a_signal_at_every_tenth_import_of_a_query(ward: Path) -> None:
+def test_a_signal_at_every_25th_import_of_a_query(ward: Path) -> None:
     query = ["query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu'", "--json"]
     ended = 0
-    for place in range(1, imports(*query), 10):
+    for place in range(1, imports(*query), 25):
         process = started(AT_IMPORT.format(number=place, signal=int(signal.SIGINT)), *query)
         if process.wait(timeout=60) == 0:  # the import was a library's, which makes do without the module
             assert json.load(process.stdout)["rows"]
