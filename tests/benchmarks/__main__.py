@@ -11,6 +11,7 @@
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
+    python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
     python -m tests.benchmarks start [--runs N]                            how long the command line takes to start
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
@@ -52,6 +53,7 @@ from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing
 from tests.benchmarks import private as beside_peers
+from tests.benchmarks import scale as scaling
 from tests.benchmarks import start as starting
 
 if TYPE_CHECKING:
@@ -155,6 +157,24 @@ def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int =
             found.append([name, f"{rows:,}", plain, whole, whole / plain, memory])
         columns = ["mechanism", "rows", "copy s", "publish s", "ratio", "peak memory of the process so far GiB"]
         show(f"publish, memory limit {memory_limit}", columns, found)
+
+
+@app.command()
+def scale(rows: int = 1_000_000, skewed: bool = False, only: str = "", memory_limit: str | None = None) -> None:
+    """The same release in DuckDB's own order, in the portable one, and by Spark."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        source, copy = scaling.copied(warehouse(folder, rows), folder, rows, skewed)
+        found: list[list[object]] = []
+        times: dict[str, float] = {}
+        for way in [way for way in scaling.WAYS if only in way]:
+            made = scaling.run(source, way, list(QI), skewed=skewed, memory_limit=memory_limit)
+            times[way] = made["seconds"]
+            against = [times[way] / times[other] if other in times else "-" for other in ("stream", "portable")]
+            found.append([way, f"{rows:,}", copy, made["start"], times[way], *against, made["memory"]])
+            out.print(made.get("error", ""))
+    columns = ["way", "rows", "copy s", "start s", "publish s", "of stream", "of portable", "memory GiB"]
+    show(f"scale{', one value with 60 %' if skewed else ''}, memory limit {memory_limit}", columns, found)
 
 
 def counts_of(name: str, sensitive: str) -> np.ndarray:

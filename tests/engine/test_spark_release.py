@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 import privsql
+from privsql.engine.folders import ROOM
 from privsql.engine.progress import Options
-from privsql.errors import PrivsqlError
+from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
 from support import engines
 from support.commands import refused, run, specification, succeeded, write
 from support.mixed import MECHANISMS, PEOPLE, QI
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow  # Java takes seconds to start
 OFF = "[ledger]\noff = true"
@@ -85,6 +84,14 @@ def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:
         options = Options(session=db)
         privsql.publish(privsql.load(spec), options=options)
         assert privsql.verify(tmp_path / f"t{number}", privsql.load(spec), options=options).ok
+    spec = asked(
+        tmp_path, "spark", "multi-size", "q", 'file = "people"\nengine = "spark"\nquery = "SELECT * FROM source"'
+    )
+    assert privsql.plan(privsql.load(spec), options=options).facts["records"] == 1200
+    db.range(1).createTempView("source")
+    with pytest.raises(UsageError, match="a table 'source' of its own"):
+        privsql.plan(privsql.load(spec), options=options)
+    assert {view.name for view in db.catalog.listTables() if view.isTemporary} == {"people", "source"}
 
 
 def test_private_releases_of_what_lies_in_spark(tmp_path: Path) -> None:
@@ -121,6 +128,15 @@ def test_the_ledger_knows_what_spark_has_published(tmp_path: Path) -> None:
         done = run("publish", spec, "--key-file", tmp_path / f"key{engine}")
         assert done.code == code, done.err
     assert "no guarantee covers both" in done.err
+
+
+def test_what_java_shuffles_is_private() -> None:
+    """Blocks of the records lie in a folder that nobody else can enter, and that is swept after a kill."""
+    place = engines.session().sparkContext.getConf().get("spark.local.dir")
+    assert place is not None
+    assert Path(place).stat().st_mode & 0o777 == 0o700
+    assert Path(place).name.startswith(ROOM)
+    assert any(path.name.startswith("blockmgr") for path in Path(place).iterdir())
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:

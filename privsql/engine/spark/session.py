@@ -7,9 +7,13 @@ tried out in both cases.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import tempfile
 import warnings
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +27,7 @@ from pyspark.errors import (
 )
 from pyspark.sql import SparkSession
 
+from privsql.engine.folders import ROOM, Folder
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ STARTED = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
 }
+PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
 TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
 
 
@@ -49,15 +55,32 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
     ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
     Raises ``EngineError`` where Java 17 is missing.
     """
-    chosen = STARTED | DEMANDED | (settings or {})
+    cores = options.threads or os.cpu_count() or 1
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    chosen = STARTED | DEMANDED
+    chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores)}
+    chosen |= {"spark.driver.memory": f"{physical // 2**21}m"}  # half of the machine's, where nobody says how much
     if options.memory_limit:
         chosen["spark.driver.memory"] = options.memory_limit.upper().removesuffix("IB").removesuffix("B")
+    chosen |= settings or {}
     with translated():
         first = SparkSession.getActiveSession()
         if first is None:
+            chosen["spark.local.dir"] = str(_room())
             builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
             first = builder.config(map=dict(chosen)).getOrCreate()
         return _own(first.newSession())
+
+
+@cache
+def _room() -> Path:
+    """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
+
+    It lies where other temporary folders of privsql's do, and is swept with them.
+    """
+    made = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
+    atexit.register(made.remove)
+    return made.path
 
 
 def connected(address: str) -> SparkSession:

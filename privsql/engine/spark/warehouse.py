@@ -9,7 +9,7 @@ from privsql.engine.spark.dialect import INSIDE, RELEASE
 from privsql.engine.spark.relations import SparkRelations, one_select
 from privsql.engine.spark.session import connected, given, is_local, started, translated
 from privsql.engine.sqlfiles import all_rows, temp
-from privsql.errors import EngineError
+from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ class SparkWarehouse(SparkRelations):
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         super().__init__(session, spill, options)
         self._release: Path | None = None
+        self._shown: list[str] = []  # names that stand in the session itself
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``; a query is Spark's SQL, and is stored."""
@@ -42,12 +43,27 @@ class SparkWarehouse(SparkRelations):
             if origin.query is not None:
                 text = one_select(origin.query)
                 if origin.path is not None:
-                    self.session.table(self._place("file")).createOrReplaceTempView("source")
+                    self._called_source()
                 self._store(name, self.session.sql(text))
             elif origin.relation is not None:
                 self._name(name, self.session.table(origin.relation), None)
             else:
                 self._name(name, self.session.table(self._place("file")), None)
+
+    def _called_source(self) -> None:
+        """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
+        if self.session.catalog.tableExists("source"):
+            raise UsageError("the session of Spark has a table 'source' of its own, which the query could mean")
+        self.session.table(self._place("file")).createTempView("source")
+        self._shown.append("source")
+
+    def close(self) -> None:
+        """Forget all that was made, and all names that were given."""
+        for name in self._shown:
+            with translated():
+                self.session.catalog.dropTempView(name)
+        self._shown.clear()
+        super().close()
 
     def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """By column of a relation the collation that it has, if that is not the bytes' own."""
@@ -59,7 +75,8 @@ class SparkWarehouse(SparkRelations):
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Make a query readable by ``ask``."""
         with translated():
-            self._frame(query).createOrReplaceTempView(name)
+            self._frame(query).createTempView(name)
+            self._shown.append(name)
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, in Spark's SQL."""
