@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import tempfile
 import warnings
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ STARTED = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
 }
+CALLED = re.compile(r'<_\w*RpcError.*?details = "([^"]*)"', re.DOTALL)
 PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
 TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
 
@@ -92,9 +94,7 @@ def connected(address: str) -> SparkSession:
             with translated():
                 return _own(SparkSession.builder.remote(address).create())
         except (ImportError, PrivsqlError) as error:
-            why = (
-                "pyspark[connect] is not installed" if isinstance(error, ImportError) else "no session can be had there"
-            )
+            why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
             raise EngineError(f"{place}: {why}") from error
 
 
@@ -152,5 +152,7 @@ def translated() -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
-    first = str(error).strip().split("\n")[0]
+    text = str(error).strip()
+    called = CALLED.search(text)  # by another process
+    first = called[1] if called else text.split("\n")[0]
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
