@@ -21,7 +21,7 @@ import support.office
 import support.shop
 import support.town
 from privsql.answers.learnt import store
-from support import effort, ledgers, sqllogic
+from support import effort, engines, ledgers, sqllogic
 from support import shelf as shelves
 
 if TYPE_CHECKING:
@@ -32,8 +32,17 @@ if TYPE_CHECKING:
 SQL_TESTS = Path(__file__).parent / "sql"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/sql --engine spark``."""
+    parser.addoption(
+        "--engine", choices=engines.ENGINES, default="duckdb", help="what makes the relations of tests/sql"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Say how much is wanted before the test files are imported."""
+    """Say how much is wanted before the test files are imported; one Java, or server, does for all of them."""
+    if config.getoption("engine") != "duckdb":
+        config.option.dist, config.option.tx = "no", []
     effort.configure(config)
     config.pluginmanager.register(ledgers.Ledgers())
     os.environ[store.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
@@ -43,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.File | None:
     """Collect the ``.test`` files."""
-    if file_path.suffix == sqllogic.ENDING and file_path.is_relative_to(SQL_TESTS):
+    others = parent.config.getoption("engine") != "duckdb" and file_path.is_relative_to(SQL_TESTS / "duckdb")
+    if file_path.suffix == sqllogic.ENDING and file_path.is_relative_to(SQL_TESTS) and not others:
         return sqllogic.File.from_parent(parent, path=file_path)
     return None
 

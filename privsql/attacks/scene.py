@@ -126,6 +126,7 @@ class Scene(ABC):
         self.db.view("a_values", values)
         holes: Holes = {
             "records": temp("a_records"),
+            "stored": [],
             "qi": roles.qi(),
             "more": [column(key) for key in more],
             "filter": self._filter(),

@@ -20,6 +20,8 @@ _NODES = """
     Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
 """
 PORTABLE = frozenset(_NODES.split())
+WITHIN = PORTABLE | {"Filter", "Interval", "Values"}  # what a scalar expression is made of that is none itself
+BEYOND = (exp.Rand, exp.Uuid, exp.ReadCSV, exp.ReadParquet, exp.UDTF, exp.GenerateSeries)
 BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where no order is named
 
 
@@ -35,6 +37,21 @@ def alien(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
         kind = type(node).__name__
         name = node.name.lower() if isinstance(node, exp.Anonymous) else kind
         if kind not in PORTABLE and name not in known:
+            found.add(kind)
+        found.update(_foreign(node))
+    return found
+
+
+def unfit(filling: exp.Expr) -> set[str]:
+    """What may not even fill a hole of a portable file: all that says which rows there are, and is outside the subset.
+
+    Scalar expressions may: those of an analyst, and what an engine has for texts and digests. They mean what the engine
+    at hand takes them for; another one is given the whole tree to look at again.
+    """
+    found = set()
+    for node in filling.walk():
+        kind = type(node).__name__
+        if kind not in WITHIN and (isinstance(node, BEYOND) or not isinstance(node, exp.Condition)):
             found.add(kind)
         found.update(_foreign(node))
     return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import sqlglot
 from sqlglot import exp
 
-from privsql.engine.portable import alien
+from privsql.engine.portable import alien, unfit, unordered
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -73,7 +73,7 @@ def _parsed(name: str, content: str) -> exp.Select | exp.Query:
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
-    foreign = set() if name.startswith(f"{DIALECT}/") else alien(statements[0])
+    foreign = set() if _is_duckdbs(name) else alien(statements[0]) | unordered(statements[0])
     if foreign:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
     for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
@@ -81,12 +81,19 @@ def _parsed(name: str, content: str) -> exp.Select | exp.Query:
     return statements[0]
 
 
+def _is_duckdbs(name: str) -> bool:
+    return name.startswith(f"{DIALECT}/")
+
+
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     """The tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
 
-    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty.
+    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. What fills a hole of a
+    portable file is looked at as well: ``privsql.engine.portable.unfit``.
     """
     tree = parse(name).copy()
+    if not _is_duckdbs(name):
+        _fits(name, holes)
     unused = set(holes)
     for node in list(tree.find_all(exp.Table, exp.Column)):
         hole = node.name
@@ -103,6 +110,14 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     if unused:
         raise ValueError(f"sql/{name}.sql has no holes {sorted(unused)}")
     return tree
+
+
+def _fits(name: str, holes: Mapping[str, Hole]) -> None:
+    for key, filling in holes.items():
+        foreign = set().union(*map(unfit, [filling] if isinstance(filling, exp.Expr) else filling))
+        if foreign:
+            wrong = ", ".join(sorted(foreign))
+            raise ValueError(f"sql/{name}.sql: hole {key} is filled with what is outside the portable subset: {wrong}")
 
 
 def _replace(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:

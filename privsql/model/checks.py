@@ -133,6 +133,7 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
         "table": relation,
         "columns": [named(column(name), f"c_{k}") for k, name in zip(numbers, columns, strict=True)],
         "previous": [named(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
+        "stored": [],
         "keys": [one for pair in keys for one in pair],
         "behind": behind,
     }

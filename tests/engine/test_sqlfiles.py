@@ -15,7 +15,9 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from privsql.answers.functions import ASKED
 from privsql.engine import sqlfiles
+from privsql.engine.portable import unfit
 from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp
 from support import sqllogic
 from support.loops import each
@@ -110,6 +112,8 @@ def test_digests_are_those_of_the_files_asked_for() -> None:
         ("SELECT a FROM read_csv('x.csv')", "ReadCSV"),
         ("SELECT a // 2 FROM t", "IntDiv"),
         ("WITH x AS (INSERT INTO t SELECT 1) SELECT a FROM x", "Insert"),
+        ("SELECT row_number() OVER () FROM t", "RowNumber without ORDER BY"),
+        ("SELECT lag(a) OVER (PARTITION BY b) FROM t", "Lag without ORDER BY"),
     ],
 )
 def test_a_file_with_a_foreign_node_is_rejected(sql: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +136,30 @@ def test_what_a_known_node_hides_is_rejected(sql: str, monkeypatch: pytest.Monke
     text_is(monkeypatch, sql)
     with pytest.raises(ValueError, match="outside the portable subset"):
         sqlfiles.parse("core/domain")
+
+
+@each(
+    ("filling", "kind"),
+    [
+        ("(SELECT * FROM t POSITIONAL JOIN u)", "POSITIONAL JOIN"),
+        ("(SELECT * FROM range(3))", "GenerateSeries"),
+        ("(SELECT * FROM read_csv('x.csv'))", "ReadCSV"),
+        ("(SELECT random() AS code)", "Rand"),
+        ("(SELECT unnest(a) AS code FROM t)", "(Explode|Unnest)"),
+        ("(SELECT a FROM t USING SAMPLE 3)", "TableSample"),
+        ("(SELECT DISTINCT ON (a) b FROM t)", "DISTINCT ON"),
+    ],
+)
+def test_what_fills_a_hole_is_looked_at_as_well(filling: str, kind: str) -> None:
+    source = sqlglot.parse_one(f"SELECT * FROM {filling}", dialect="duckdb").args["from_"].this
+    with pytest.raises(ValueError, match=rf"hole domain is filled with .*portable subset: (.+, )?{kind}"):
+        fill("core/domain_labels", {"domain": source, "labels": [column("s0")]})
+    assert fill("duckdb/records", {"baskets": source})
+
+
+@each("kind", sorted(ASKED, key=lambda kind: kind.__name__))
+def test_what_an_analyst_may_write_may_fill_a_hole(kind: type[exp.Expr]) -> None:
+    assert unfit(kind()) == set()
 
 
 @each(
@@ -316,6 +344,7 @@ def test_builders() -> None:
         ("relation found verify/bucket_sizes", [1]),
         ("relation found verify/bucket_sizes\nfakes = 0\nst = t\nx = 1", [1]),
         ("relation found verify/nothing\nst = t", [1]),
+        ("gap spark some reason\n\nquery I\nSELECT 1\n----\n1", []),
     ],
 )
 def test_the_runner_tells_what_fails(records: str, failing: list[int], tmp_path: Path) -> None:

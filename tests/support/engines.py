@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from privsql.engine.spark.relations import SparkRelations
+    from support.elsewhere import Elsewhere
 
+ENGINES = ("duckdb", "spark")
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a few rows do
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.legacy.bucketedTableScan.outputOrdering": "false",
     "spark.driver.memory": "1g",
-    "spark.rdd.compress": "false",
     "spark.shuffle.compress": "false",
 }
 
@@ -44,7 +45,17 @@ def java() -> None:
     started(Options(threads=2), SMALL)
 
 
-def spark(spill: Path) -> SparkRelations:
+@functools.cache
+def elsewhere(engine: str) -> Elsewhere | None:
+    """What makes relations of SQL tests in an engine beside DuckDB, one for the whole run."""
+    if engine == "duckdb":
+        return None
+    from support.elsewhere import Elsewhere
+
+    return Elsewhere(spark(None))
+
+
+def spark(spill: Path | None) -> SparkRelations:
     """Relations of Spark's, which the test closes; skipped with a word where there is none."""
     if reason := without_spark():
         pytest.skip(reason)

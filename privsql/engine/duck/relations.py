@@ -103,11 +103,13 @@ class DuckRelations:
 
     def dealt(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
-        return fill("duckdb/dealt", {"records": records, "positions": positions})
+        self.view("dealt", fill("duckdb/dealt", {"records": records, "positions": positions}))
+        return all_rows(temp("dealt"))
 
     def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
-        return fill("duckdb/matched", {"records": records, "positions": positions})
+        self.view("matched", fill("duckdb/matched", {"records": records, "positions": positions}))
+        return all_rows(temp("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """63 bits of the MD5 of texts, side by side: the same in every version, unlike the engine's own hash."""

@@ -110,6 +110,7 @@ def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
         )
     holes: Holes = {
         "qit": qit,
+        "stored": [],
         "first": case,
         "size": size_of_bucket(dict(setting), bid),
         "records": _number(place),

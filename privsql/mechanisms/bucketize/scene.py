@@ -103,6 +103,7 @@ class Buckets(Scene):
         holes: Holes = {
             "st": temp("a_st"),
             "values": temp("a_values"),
+            "stored": [],
             "sa": self.roles.sa(),
             "same_value": same("s", "v", names),
             "filter": self._filter().transform(_renamed),

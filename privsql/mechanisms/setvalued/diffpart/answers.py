@@ -161,7 +161,7 @@ class Answers(noisytree.Answers):
     def _met(self, query: CountQuery) -> exp.Query:
         sets = table("privsql_sets", self._database)
         return fill(
-            "setvalued/met",
+            "duckdb/met",
             {
                 "sets": sets,
                 "items": [column("items")],
