@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, named, same
+from privsql.engine.sqlfiles import Holes, column, fill, named
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
     for own, before in reversed(keys):
         larger = before.is_(exp.null()).and_(exp.not_(own.is_(exp.null())))
         equal = exp.NullSafeEQ(this=own, expression=before)
-        behind = exp.paren(exp.or_(exp.LT(this=own, expression=before), larger, exp.and_(equal, behind)))
+        less = exp.and_(
+            exp.not_(own.is_(exp.null())), exp.LT(this=own, expression=before)
+        )  # or larger, where it is NULL
+        behind = exp.paren(exp.or_(less, larger, exp.and_(equal, behind)))
     lagged = [exp.Window(this=exp.Lag(this=column(name))) for name in columns]
     holes: Holes = {
         "table": relation,
@@ -158,12 +161,4 @@ def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Qu
 
 def values_true(st: exp.Table | exp.Subquery, values: exp.Table, roles: Roles) -> exp.Query:
     """Listed values whose rank or records are not those of ST."""
-    holes: Holes = {
-        "st": st,
-        "values": values,
-        "sa": roles.sa(),
-        "sa_order": roles.sa("v"),
-        "sa_found": [named(exp.func("coalesce", column(k, "f"), column(k, "v")), k) for k in roles.sa_keys],
-        "same_value": same("f", "v", roles.sa_keys),
-    }
-    return fill("verify/values_true", holes)
+    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa()})

@@ -10,5 +10,5 @@ WITH cells AS (
 SELECT cells.records, cells."values", cells.low, cells.high, t.id
 FROM cells
 JOIN __atoms__ AS t ON cells.atom = t.atom
-WHERE "values" < __k__ OR __narrow__
+WHERE coalesce("values" < __k__ OR __narrow__, TRUE)
 ORDER BY cells.atom, t.id

@@ -12,9 +12,9 @@ WITH held AS (
   ) AS sides
   GROUP BY a, b, value
 ), pieces AS (
-  SELECT 'earlier minus later' AS kind, a, b, value, own - other AS n FROM held WHERE own > other
+  SELECT 'earlier minus later' AS kind, a, b, value, own - other AS n FROM held WHERE coalesce(own > other, TRUE)
   UNION ALL
-  SELECT 'later minus earlier' AS kind, a, b, value, other - own AS n FROM held WHERE other > own
+  SELECT 'later minus earlier' AS kind, a, b, value, other - own AS n FROM held WHERE coalesce(other > own, TRUE)
   UNION ALL
   SELECT 'intersection' AS kind, a, b, value, least(own, other) AS n FROM held WHERE least(own, other) > 0
 )
@@ -24,5 +24,5 @@ FROM (
   FROM pieces
   GROUP BY kind, a, b
 ) AS summed
-WHERE "values" < __k__ OR __narrow__
+WHERE coalesce("values" < __k__ OR __narrow__, TRUE)
 ORDER BY kind, a, b

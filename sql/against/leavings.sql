@@ -15,5 +15,5 @@ WITH pairs AS (
 SELECT lefts.own, lefts.other, lefts.records, lefts."values", lefts.low, lefts.high, m.id
 FROM lefts
 JOIN members AS m ON lefts.own = m.own AND lefts.other IS DISTINCT FROM m.other
-WHERE "values" < __k__ OR __narrow__
+WHERE coalesce("values" < __k__ OR __narrow__, TRUE)
 ORDER BY lefts.own, lefts.other, m.id

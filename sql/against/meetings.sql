@@ -10,5 +10,5 @@ WITH met AS (
 SELECT met.a, met.b, met.records, met."values", met.low, met.high, j.id
 FROM met
 JOIN __joined__ AS j ON met.a = j.a AND met.b = j.b
-WHERE "values" < __k__ OR __narrow__
+WHERE coalesce("values" < __k__ OR __narrow__, TRUE)
 ORDER BY met.a, met.b, j.id

@@ -17,9 +17,9 @@ SELECT left_over.b, t.taken, left_over.records, left_over."values", left_over.lo
 FROM (
   SELECT b, sum(n) AS records, count(*) AS "values", min(value) AS low, max(value) AS high
   FROM held
-  WHERE n > 0
+  WHERE coalesce(n > 0, TRUE)
   GROUP BY b
 ) AS left_over
 JOIN (SELECT b, count(*) AS taken FROM inside GROUP BY b) AS t ON left_over.b = t.b
-WHERE left_over."values" < __k__ OR __narrow__
+WHERE coalesce(left_over."values" < __k__ OR __narrow__, TRUE)
 ORDER BY left_over.b

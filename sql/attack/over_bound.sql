@@ -6,5 +6,5 @@ SELECT c.bid, c.code, c.records, g.listed
 FROM __composition__ AS c
 JOIN (SELECT bid, CAST(sum(records) AS BIGINT) AS listed FROM __composition__ GROUP BY bid) AS g ON c.bid = g.bid
 JOIN __values__ AS v ON c.code = v.code
-WHERE CAST(c.records AS HUGEINT) * CAST(v.denominator AS HUGEINT) > CAST(v.numerator AS HUGEINT) * g.listed
+WHERE coalesce(CAST(c.records AS HUGEINT) * CAST(v.denominator AS HUGEINT) > CAST(v.numerator AS HUGEINT) * g.listed, TRUE)
 ORDER BY c.bid, c.code

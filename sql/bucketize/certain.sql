@@ -5,5 +5,5 @@
 SELECT __label__ AS value, sum(h.held) AS records
 FROM __held__ AS h
 LEFT JOIN __filled__ AS f ON h.bid = f.bid
-WHERE h.held >= __size__ AND f.bid IS NULL
+WHERE coalesce(h.held >= __size__, TRUE) AND f.bid IS NULL
 GROUP BY __key__

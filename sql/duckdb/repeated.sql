@@ -4,4 +4,4 @@
 --   why       lists are DuckDB's own, outside the portable subset
 SELECT part, items
 FROM __sets__
-WHERE len(list_distinct(items)) < len(items) OR items IS NULL
+WHERE coalesce(len(list_distinct(items)) < len(items), TRUE)

@@ -10,5 +10,5 @@ FROM (
 ) AS r
 JOIN __table__ AS l ON __met__
 GROUP BY __columns__
-HAVING count(*) > 1
+HAVING coalesce(count(*) > 1, TRUE)
 LIMIT 1

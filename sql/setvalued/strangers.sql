@@ -8,4 +8,4 @@ FULL JOIN (
   FROM __sets__
   GROUP BY part
 ) AS s ON t.part = s.part
-WHERE (t.part IS NULL AND (s.part <> -1 OR s.sets > 1)) OR (t.node IS NULL AND t.part IS NOT NULL AND s.sets IS DISTINCT FROM 1)
+WHERE (t.part IS NULL AND coalesce(s.part <> -1 OR s.sets > 1, TRUE)) OR (t.node IS NULL AND t.part IS NOT NULL AND s.sets IS DISTINCT FROM 1)

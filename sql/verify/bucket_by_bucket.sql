@@ -6,8 +6,8 @@
 --   why       a bucket follows from the place of a row, so that rows need not be counted by buckets
 SELECT r.bid, r.place
 FROM (SELECT bid, row_number() OVER (ORDER BY __stored__) - 1 AS place FROM __qit__) AS r
-WHERE r.bid IS NULL OR r.place < __first__ OR r.place >= __first__ + __size__
+WHERE r.bid IS NULL OR coalesce(r.place < __first__ OR r.place >= __first__ + __size__, TRUE)
 UNION ALL
 SELECT NULL AS bid, count(*) AS place
 FROM __qit__
-HAVING count(*) <> __records__
+HAVING coalesce(count(*) <> __records__, TRUE)

@@ -5,4 +5,4 @@ SELECT c.size, c.first, c.second, c.pairs
 FROM __channel__ AS c
 LEFT JOIN __values__ AS a ON c.first = a.code
 LEFT JOIN __values__ AS b ON c.second = b.code
-WHERE a.code IS NULL OR b.code IS NULL OR c.first > c.second OR c.size IS NULL OR c.pairs IS NULL OR c.pairs < 1
+WHERE a.code IS NULL OR b.code IS NULL OR c.size IS NULL OR coalesce(c.first > c.second OR c.pairs < 1, TRUE)

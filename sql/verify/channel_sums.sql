@@ -20,4 +20,4 @@ FROM (
   JOIN __values__ AS v ON __same_value__
 ) AS sides
 GROUP BY size, code
-HAVING sum(stated) <> sum(found)
+HAVING coalesce(sum(stated) <> sum(found), TRUE)

@@ -18,4 +18,4 @@ FROM (
   GROUP BY a.size, a.code, b.code
 ) AS sides
 GROUP BY size, first, second
-HAVING sum(pairs) <> 0
+HAVING coalesce(sum(pairs) <> 0, TRUE)

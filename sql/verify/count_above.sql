@@ -3,4 +3,4 @@
 --   reads     __st__(bid, s0.., count);  holes __sa__: s0..
 SELECT bid, __sa__, "count"
 FROM __st__
-WHERE "count" > 1
+WHERE coalesce("count" > 1, TRUE)

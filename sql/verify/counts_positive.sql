@@ -3,4 +3,4 @@
 --   reads     __st__;  holes __sa__: s0..
 SELECT bid, __sa__, "count"
 FROM __st__
-WHERE bid IS NULL OR "count" IS NULL OR "count" < 1
+WHERE bid IS NULL OR coalesce("count" < 1, TRUE)

@@ -10,4 +10,4 @@ FROM (
   LEFT JOIN __values__ AS v ON __same_value__
 ) AS sides
 GROUP BY bid, code
-HAVING sum(n) <> 0 OR code IS NULL OR bid IS NULL
+HAVING coalesce(sum(n) <> 0, TRUE) OR code IS NULL OR bid IS NULL

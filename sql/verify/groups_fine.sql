@@ -9,4 +9,4 @@ FROM (
   FROM __st__
   GROUP BY bid
 ) AS g
-WHERE "values" < __k__ OR __narrow__ OR low IS NULL
+WHERE coalesce("values" < __k__ OR __narrow__, TRUE) OR low IS NULL

@@ -12,4 +12,4 @@ FROM (
 ) AS expected
 LEFT JOIN (SELECT __qi__, bid, count(*) AS n FROM __qit__ GROUP BY __qi__, bid) AS found
   ON expected.bid = found.bid AND __same_qi__
-WHERE expected.n > coalesce(found.n, 0)
+WHERE coalesce(expected.n > coalesce(found.n, 0), TRUE)

@@ -3,5 +3,5 @@
 --   reads     __table__;  holes __empty__: one of the columns is NULL
 SELECT 1 AS found
 FROM __table__
-WHERE __empty__
+WHERE coalesce(__empty__, TRUE)
 LIMIT 1

@@ -9,4 +9,4 @@ FROM (
   SELECT __columns__, -n AS n FROM __second__
 ) AS sides
 GROUP BY __columns__
-HAVING sum(n) < 0
+HAVING coalesce(sum(n) < 0, TRUE)

@@ -4,4 +4,4 @@
 --   holes     __number__: the column with the number;  __order__: the canonical order
 SELECT stated, rank
 FROM (SELECT __number__ AS stated, row_number() OVER (ORDER BY __order__ NULLS LAST) - 1 AS rank FROM __table__) AS numbered
-WHERE stated IS NULL OR stated <> rank
+WHERE coalesce(stated <> rank, TRUE)

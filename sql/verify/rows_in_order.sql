@@ -9,4 +9,4 @@ FROM (
   SELECT __columns__, __previous__, lag(1) OVER (ORDER BY __stored__) AS follows
   FROM __table__
 ) AS steps
-WHERE follows = 1 AND __behind__
+WHERE follows IS NOT NULL AND coalesce(__behind__, TRUE)

@@ -4,4 +4,4 @@
 SELECT coalesce(f.size, c.size) AS size, f.buckets, f.first, f.last, c.buckets AS claimed_buckets, c.first AS claimed_first
 FROM (SELECT size, count(*) AS buckets, min(bid) AS first, max(bid) AS last FROM __sizes__ GROUP BY size) AS f
 FULL JOIN __claimed__ AS c ON f.size = c.size
-WHERE f.size IS NULL OR c.size IS NULL OR f.buckets <> c.buckets OR f.first IS DISTINCT FROM c.first OR f.last IS DISTINCT FROM c.first + c.buckets - 1
+WHERE f.size IS NULL OR c.size IS NULL OR f.buckets IS DISTINCT FROM c.buckets OR f.first IS DISTINCT FROM c.first OR f.last IS DISTINCT FROM c.first + c.buckets - 1

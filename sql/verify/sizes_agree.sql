@@ -8,4 +8,4 @@ FROM (
   SELECT bid, -size AS n FROM __sizes__
 ) AS sides
 GROUP BY bid
-HAVING sum(n) <> 0 OR bid IS NULL
+HAVING coalesce(sum(n) <> 0, TRUE) OR bid IS NULL

@@ -17,4 +17,4 @@ SELECT coalesce(t.sub_table, h.sub_table, l.sub_table) AS sub_table, t.records, 
 FROM __subtables__ AS t
 FULL JOIN held AS h ON t.sub_table = h.sub_table
 FULL JOIN listed AS l ON t.sub_table = l.sub_table
-WHERE t.records IS DISTINCT FROM h.held OR t.size IS DISTINCT FROM l.listed OR t.size < 2 OR coalesce(l.guarded, 0) < 1
+WHERE t.records IS DISTINCT FROM h.held OR t.size IS DISTINCT FROM l.listed OR coalesce(t.size < 2 OR l.guarded < 1, TRUE)

@@ -4,4 +4,4 @@
 SELECT __sa__, min(numerator) AS numerator, max(denominator) AS denominator, count(*) AS times
 FROM __thresholds__
 GROUP BY __sa__
-HAVING count(*) > 1 OR min(numerator) <= 0 OR max(numerator) > min(denominator) OR count(numerator) < 1 OR count(denominator) < 1
+HAVING coalesce(count(*) > 1 OR min(numerator) <= 0 OR max(numerator) > min(denominator), TRUE)

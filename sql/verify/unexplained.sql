@@ -16,4 +16,4 @@ FROM __st__ AS st
 LEFT JOIN known AS k ON st.bid = k.bid AND __same_value__
 WHERE k.bid IS NULL
 GROUP BY st.bid
-HAVING count(*) > __fakes__
+HAVING coalesce(count(*) > __fakes__, TRUE)

@@ -94,6 +94,62 @@ def test_digests_are_those_of_the_files_asked_for() -> None:
         assert digest == hashlib.sha256((SQL / f"{name}.sql").read_bytes()).hexdigest()
 
 
+# Checks: rows are violations, so a comparison that is NULL must be one ------------------------------------------------
+
+CHECKS = [name for name in FILES if sqlfiles.text(name).startswith("-- check:")]
+EITHER_WAY = {"verify/numbered": "a table without rows has no numbers, and none that is wrong"}
+
+
+def told(condition: exp.Expr, *, unknown: bool = True) -> bool:
+    """Whether a condition is TRUE or FALSE for every row, and where a comparison is NULL what ``unknown`` says."""
+    match condition:
+        case exp.Paren():
+            return told(condition.this, unknown=unknown)
+        case exp.Not():
+            return told(condition.this, unknown=not unknown)
+        case exp.And() | exp.Or():
+            return told(condition.left, unknown=unknown) and told(condition.right, unknown=unknown)
+        case exp.Coalesce():
+            (otherwise,) = condition.expressions
+            return isinstance(otherwise, exp.Boolean) and bool(otherwise.this) is unknown
+        case exp.Is():
+            return isinstance(condition.expression, exp.Null)
+    return isinstance(condition, exp.NullSafeEQ | exp.NullSafeNEQ)
+
+
+def untold(query: exp.Query) -> list[str]:
+    """What the SELECTs that make a query's rows leave out where they compare with NULL."""
+    if isinstance(query, exp.SetOperation):
+        return untold(query.left) + untold(query.right)
+    clauses = [query.args[name].this for name in ("where", "having") if query.args.get(name)]
+    return [clause.sql(sqlfiles.DIALECT) for clause in clauses if not told(clause)] if clauses else ["no condition"]
+
+
+@each("name", CHECKS)
+def test_a_comparison_that_is_null_is_a_violation(name: str) -> None:
+    assert bool(untold(sqlfiles.parse(name))) is (name in EITHER_WAY)
+
+
+@each(
+    ("condition", "expected"),
+    [
+        ("a > 1", False),
+        ("coalesce(a > 1, TRUE)", True),
+        ("coalesce(a > 1, FALSE)", False),
+        ("NOT coalesce(a <= 1, FALSE)", True),
+        ("NOT coalesce(a <= 1, TRUE)", False),
+        ("a IS NULL OR a > 1", False),
+        ("a IS NULL OR coalesce(a > b, TRUE)", True),
+        ("NOT (a IS NULL AND NOT coalesce(a > b, TRUE))", True),
+        ("a IS DISTINCT FROM b", True),
+        ("coalesce(a, 0) > b", False),
+        ("__hole__", False),
+    ],
+)
+def test_conditions_that_tell(condition: str, expected: bool) -> None:
+    assert told(sqlglot.parse_one(condition, dialect="duckdb")) is expected
+
+
 # The portable subset --------------------------------------------------------------------------------------------------
 
 
