@@ -253,6 +253,6 @@ def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPa
 def test_without_pyspark_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "privsql.engine.spark.relations", None)
+    monkeypatch.setitem(sys.modules, "privsql.engine.spark.warehouse", None)
     with pytest.raises(EngineError, match=r"install privsql\[spark\]"), opened(None, Options()):
         pass

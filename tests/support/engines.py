@@ -23,7 +23,6 @@ ENGINES = ("duckdb", "spark")
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a few rows do
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.shuffle.compress": "false",
