@@ -130,6 +130,11 @@ def test_the_ledger_knows_what_spark_has_published(tmp_path: Path) -> None:
     assert "no guarantee covers both" in done.err
 
 
+def contents(folder: Path) -> list[bytes]:
+    """What the files in a folder hold, however deep."""
+    return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+
+
 def test_what_java_shuffles_is_private() -> None:
     """Blocks of the records lie in a folder that nobody else can enter, and that is swept after a kill."""
     place = engines.session().sparkContext.getConf().get("spark.local.dir")
@@ -163,12 +168,21 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of every statement, and every file that Spark leaves: neither the key nor what it hashes with."""
+    """Plans of every statement, event logs, blocks and spilled tables hold neither the key nor what it hashes with.
+
+    They do hold the records: nothing of them is compressed here.
+    """
     from privsql.engine.spark import relations
 
     write(tmp_path / "people.parquet", PEOPLE)
     key, seen, words = seed_key(7), [], []
-    real = relations.SparkRelations._frame
+    real, forget = relations.SparkRelations._frame, relations.SparkRelations._forget
+    blocks = Path(engines.session().sparkContext.getConf().get("spark.local.dir") or "")
+    spilled: list[bytes] = []
+
+    def kept(self: Any, folder: Path | None) -> None:
+        spilled.extend(contents(folder) if folder else [])
+        forget(self, folder)
 
     def frame(self: Any, *given: Any) -> Any:
         made = real(self, *given)
@@ -176,6 +190,7 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
         return made
 
     monkeypatch.setattr(relations.SparkRelations, "_frame", frame)
+    monkeypatch.setattr(relations.SparkRelations, "_forget", kept)
     told = type(key).word
     monkeypatch.setattr(type(key), "word", lambda self, *p: words.append(table := told(self, *p)) or table)
     spec = privsql.load(asked(tmp_path, "spark", "randomize", "r"))
@@ -183,10 +198,18 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
     secrets = {key.secret.hex(), *(table["word"][0].as_py() for table in words)}
     assert len(secrets) == 3
     assert len(seen) > 10
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    files = {
+        "events": contents(Path(engines.EVENTS.name)),
+        "blocks": contents(blocks),
+        "spilled": spilled,
+        "release": contents(tmp_path),
+    }
+    assert any(b"SparkListenerSQLExecutionStart" in text for text in files["events"])
+    for name in ("blocks", "spilled"):
+        assert any("é".encode() in text for text in files[name]), name
     for secret in secrets:
         assert not any(secret in plan for plan in seen)
-        assert not any(secret.encode() in path.read_bytes() for path in files)
+        assert [name for name, texts in files.items() if any(secret.encode() in text for text in texts)] == []
 
 
 def test_a_run_that_is_killed_leaves_no_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

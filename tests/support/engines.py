@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import shutil
+import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +14,6 @@ import pytest
 from privsql.engine.progress import Options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from privsql.engine.spark.relations import SparkRelations
@@ -26,7 +26,15 @@ SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.sql.parquet.compression.codec": "uncompressed",
+    "spark.cleaner.referenceTracking": "false",  # what is shuffled stays, for a test to look into
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "false",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
 }
+EVENTS = tempfile.TemporaryDirectory(prefix="privsql-events-")
 
 
 def without_spark() -> str:
@@ -41,7 +49,7 @@ def java() -> None:
     """Start Java, small."""
     from privsql.engine.spark.session import started
 
-    started(Options(threads=2), SMALL)
+    started(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
 
 
 @functools.cache
