@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privsql.answers.workload import Question, Workload
     from privsql.engine.database import Ordered
     from privsql.engine.progress import Reporter
+    from privsql.model.estimate import Number
     from privsql.model.records import Records
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
@@ -38,13 +39,13 @@ class Score:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
 
-    def add(self, truth: float, figures: tuple[float | None, float | None, float | None]) -> None:
+    def add(self, truth: float, figures: tuple[Number | None, Number | None, Number | None]) -> None:
         """One answer: estimate, low, high; None where there is no such bound."""
         estimate, low, high = figures
         self.truth.append(truth)
-        self.estimate.append(0.0 if estimate is None else estimate)
-        self.low.append(np.nan if low is None else low)
-        self.high.append(np.nan if high is None else high)
+        self.estimate.append(0.0 if estimate is None else float(estimate))
+        self.low.append(np.nan if low is None else float(low))
+        self.high.append(np.nan if high is None else float(high))
 
     def extend(self, other: Score) -> None:
         """All answers of another one."""

@@ -24,7 +24,7 @@ from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import COUNTS, Measure, as_text, exact_statement
 from privsql.engine.sqlfiles import named, some, table
 from privsql.errors import UsageError
-from privsql.model.estimate import Estimate, exactly, nearest, same_nan
+from privsql.model.estimate import Estimate, exactly, number, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,8 +149,8 @@ class GroupedBy:
         ]
 
     def _column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> Column:
-        number = is_number(kind)
-        found = [(nearest if number else exactly)(key, value) for key, value in values.items()]
+        shown = number if is_number(kind) else lambda value: value
+        found = [exactly(key, None if value is None else shown(value)) for key, value in values.items()]
         return self._bounded(question, found, values, kind)
 
     def _estimated(self, question: CountQuery) -> Column:
@@ -177,7 +177,8 @@ class GroupedBy:
         counted = self.asking.statement.asked[number].measure.kind in COUNTS
         certain = column.rests_on in ("exact", "certain")
         left = column.touching if counted and one.high is not None and key in column.found else 0
-        return Figures(float(one.estimate or 0), one.std_error, one.low, one.high, certain, left)
+        low, high = (None if end is None else float(end) for end in (one.low, one.high))
+        return Figures(float(one.estimate or 0), one.std_error, low, high, certain, left)
 
     # How two of them vary together ---
 

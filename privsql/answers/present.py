@@ -21,7 +21,7 @@ from privsql.answers.question import as_text
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, column, named, temp
 from privsql.errors import UsageError
-from privsql.model.estimate import FIGURES
+from privsql.model.estimate import FIGURES, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ class Presented:
         if value is None:
             return None, None, None, None
         if all(by.columns[i].rests_on == "exact" for i in output.aggregates):
-            known = float(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
+            known = number(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
             sure = not isinstance(known, float) or math.isfinite(known)
             return (known, 0.0, known, known) if sure else (known, None, None, None)
         if arithmetic.reason(output.expression) is not None:

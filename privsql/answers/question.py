@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from privsql.answers.orders import plain
 from privsql.engine.sqlfiles import column, every, fill, named, table
-from privsql.model.estimate import Estimate, nearest
+from privsql.model.estimate import Estimate, exactly, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,4 +192,4 @@ def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[e
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
     """Its rows."""
     rows = db.rows(exact_statement(query, records))
-    return [nearest(tuple(row[:-1]), row[-1]) for row in rows]
+    return [exactly(tuple(row[:-1]), None if row[-1] is None else number(row[-1])) for row in rows]

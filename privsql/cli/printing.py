@@ -142,8 +142,9 @@ def answered(answer: Answer, *, explain: bool) -> None:
         say(answer.sql)
         say(answer.formula)
     made = table(right=answer.columns)
+    places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
     for row in answer.rows:
-        add(made, *row)
+        add(made, *(_figure(value) if at in places else value for at, value in enumerate(row)))
     (wide() if len(answer.figures) > 1 else out()).print(made)
     say(answer.interval)
     for note in answer.notes:
@@ -226,6 +227,11 @@ def inspected(manifest: Manifest) -> None:
 
 def _fields(fields: Iterable[Field]) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in fields)
+
+
+def _figure(value: object) -> object:
+    """A whole number as one is read; whatever else a figure is as any cell."""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _cell(value: object) -> str:

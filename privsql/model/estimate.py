@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Literal
 
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
-WHOLE = 2**53  # up to which doubles are all whole numbers
+Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 
@@ -23,25 +22,27 @@ class Estimate:
     """
 
     group: tuple[Any, ...]
-    estimate: float | None
+    estimate: Number | None
     std_error: float | None
-    low: float | None
-    high: float | None
+    low: Number | None
+    high: Number | None
 
 
-def exactly(group: tuple[Any, ...], value: float | None) -> Estimate:
+def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
     """An estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
 
 
-def nearest(group: tuple[Any, ...], value: Any) -> Estimate:
-    """The true answer, or where no double is that number the nearest one between its neighbours."""
-    if value is None:
-        return exactly(group, None)
+def number(value: Any) -> Number:
+    """A number of the engine's as it is: whole ones as such, however large, decimals where no double is written alike.
+
+    >>> number(2**80 + 1), number(Decimal("0.10")), number(Decimal("12345678901234567890.1"))
+    (1208925819614629174706177, 0.1, Decimal('12345678901234567890.1'))
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     found = float(value)
-    if not isinstance(value, int | Decimal) or abs(found) <= WHOLE or Fraction(value) == Fraction(found):
-        return exactly(group, found)
-    return Estimate(group, found, None, math.nextafter(found, -math.inf), math.nextafter(found, math.inf))
+    return value if isinstance(value, Decimal) and Decimal(repr(found)) != value else found
 
 
 def same_nan(value: Any) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import privsql as api
+from privsql.cli.printing import csv_rows
 from support.unhidden import Beside, unhidden
 
 if TYPE_CHECKING:
@@ -92,18 +95,27 @@ def test_dates_sort_as_dates(both: Beside, way: str) -> None:
     assert [row[0] for row in found] != sorted((row[0] for row in found), reverse=way == "DESC")
 
 
-def test_a_sum_that_no_double_holds_is_not_exact(both: Beside) -> None:
-    """It lies between the neighbours of what is printed."""
+def test_a_sum_that_no_double_holds_is_exact(both: Beside) -> None:
+    """Whole numbers stay such, whatever is printed; of decimals no digit is lost."""
     release, engine = both
     sql = "SELECT SUM(big) FROM t WHERE age = 1"
     ((true,),) = engine.execute(sql).fetchall()
+    assert float(true) != true
     answer = release.query(sql)
-    ((estimate, error, low, high),) = answer.rows
-    assert int(estimate) != true
-    assert (answer.rests_on, error) == ("certain", None)
-    assert low <= true <= high
-    assert high - low < 1e-15 * true
-    assert release.query("SELECT SUM(age) FROM t WHERE age = 1").rests_on == "exact"
+    assert answer.rows == [(true, 0.0, true, true)]
+    assert isinstance(answer.rows[0][0], int)
+    assert answer.rests_on == "exact"
+    assert json.loads(json.dumps(answer.as_json()))["rows"][0]["estimate"] == true
+    assert answer.frame()["estimate"].tolist() == [true]
+    shown = io.StringIO()
+    csv_rows(shown, answer)
+    assert shown.getvalue().splitlines()[1] == f"{true},0.0,{true},{true}"
+    for expression in ("SUM(big) + 1", "SUM(big) - SUM(age)", "SUM(CAST(big AS DECIMAL(30, 1)) + 0.1)", "MAX(big)"):
+        sql = f"SELECT {expression} AS x FROM t WHERE age = 1"
+        answer = release.query(sql)
+        ((known,),) = engine.execute(sql).fetchall()
+        assert answer.rows == [(known, 0.0, known, known)], expression
+        assert answer.rests_on == "exact"
 
 
 @pytest.mark.parametrize("condition", ["age < 1e300", "age = 1e300", "big > -1e300", "age > " + "- " * 400 + "1"])
