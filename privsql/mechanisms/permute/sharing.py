@@ -10,16 +10,21 @@ log-odds of being asked about differ by d between the records with these values 
 
 No release tells anything of d. Between neighbouring groups g, h of the axis it tells the differences of s/|g|, about
 
-    N(0, t^2 (q (1 - q))^2 + q (1 - q) (1/|g| + 1/|h|)),     q = (s_g + s_h) / (|g| + |h|),
+    N(0, v (q (1 - q))^2 + q (1 - q) (1/|g| + 1/|h|)),     q = (s_g + s_h) / (|g| + |h|),
 
-and E[d^2] is taken as ``INSIDE`` times the posterior mean of t^2 over all neighbours. Incomes and working hours of the
-American Community Survey, in narrow groups, ask for 1 to 2; where groups are so wide that all there is is a trend over
-many of them, for less. What is added up, less its mean over all who are asked about, is treated alike: its means in
-groups differ by N(0, t^2 v + v (1/s_g + 1/s_h)) between neighbours, v its variance, and by N(0, E[d^2] v) inside.
+v_1, and v_2 between those that are two apart, being the posterior means over all pairs. Where each value is what it
+is by itself, v_2 = v_1, and d is of variance v_1 / (2 f (1 - f)). Where all there is is a trend that wanders along the
+axis, v_1 and v_2 are 2/3 and 5/3 of what it wanders over a group, and d of a third of it. So
+
+    E[d^2] = n / (f (1 - f)) + b/3,     b = v_2 - v_1,     n = (v_1 - 2/3 b)/2,     none below 0.
+
+What is added up, less its mean over all who are asked about, is treated alike: its means in groups differ by
+N(0, t^2 v + v (1/s_g + 1/s_h)) between neighbours, v its variance, and by N(0, E[d^2] v) inside.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,9 +37,9 @@ if TYPE_CHECKING:
     from privsql.mechanisms.permute.axis import Ints
     from privsql.mechanisms.permute.contents import Contents
 
+    Sizes = tuple[Ints, Ints]
     Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
 
-INSIDE = 2.0
 DEGREES = 8  # of freedom behind a standard error: groups differ in how much their values do
 STRENGTHS = np.geomspace(0.02, 5.0, 24)  # t
 USUAL, SPREAD = 0.2, 1.0  # median of t before anything is seen, and standard deviation of its logarithm
@@ -53,11 +58,25 @@ def neighbours(held: Contents) -> tuple[Ints, Ints]:
     return some, order[place[some]]
 
 
-def unlike(held: Contents, met: Floats) -> Floats:
-    """E[d^2] (R,) of sets that have ``met`` (R, B) records in every group."""
-    one, other = (held.sizes[part] for part in neighbours(held))
+@dataclass(frozen=True)
+class Apart:
+    """E[d^2] = ``rough`` / (f (1 - f)) + ``smooth``, each (R,), of R sets of records."""
 
-    def told(here: Floats, there: Floats) -> Differences:
+    rough: Floats
+    smooth: Floats
+
+    @staticmethod
+    def of(near: Floats, far: Floats) -> Apart:
+        """By v_1 and v_2."""
+        wandered = np.maximum(far - near, 0)
+        return Apart(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
+
+
+def unlike(held: Contents, met: Floats) -> Apart:
+    """How unlike the values of a group are, of sets that have ``met`` (R, B) records in every group."""
+
+    def told(sizes: Sizes, here: Floats, there: Floats) -> Differences:
+        one, other = sizes
         q = (here + there) / (one + other)
         spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
         return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
@@ -65,10 +84,12 @@ def unlike(held: Contents, met: Floats) -> Floats:
     return _judged(held, told, met)
 
 
-def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> Floats:
+def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> Apart:
     """The same of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
 
-    def told(here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, _: Floats) -> Differences:
+    def told(
+        _: Sizes, here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, __: Floats
+    ) -> Differences:
         v = np.where((here > 0) & (there > 0), v, 0.0)
         here, there = np.maximum(here, 1), np.maximum(there, 1)
         return (sum_here / here - sum_there / there) ** 2, v, v * (1 / here + 1 / there)
@@ -76,25 +97,31 @@ def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Fl
     return _judged(held, told, met, deviations, np.broadcast_to(variance[:, None], met.shape))
 
 
-def _judged(held: Contents, told: Callable[..., Differences], *parts: Floats) -> Floats:
-    """By the differences that ``told`` makes of ``parts`` (R, B), each of both neighbours, of some sets at a time."""
+def _judged(held: Contents, told: Callable[..., Differences], *parts: Floats) -> Apart:
+    """By the differences that ``told`` makes of ``parts`` (R, B), each of both groups, of some sets at a time."""
     one, other = neighbours(held)
-    step = max(1, CHUNK // max(len(one), 1))
-    found = [np.zeros(0)]
-    for start in range(0, len(parts[0]), step):
-        some = [part[start : start + step] for part in parts]
-        found.append(_strength(*told(*(side for part in some for side in (part[:, one], part[:, other])))))
-    return np.concatenate(found)
+    following = np.full(held.groups, -1)
+    following[one] = other
+    beyond = following[other]
+    found = []
+    for pairs in ((one, other), (one[beyond >= 0], beyond[beyond >= 0])):
+        step, strengths = max(1, CHUNK // max(len(pairs[0]), 1)), [np.zeros(0)]
+        sizes = tuple(held.sizes[side] for side in pairs)
+        for start in range(0, len(parts[0]), step):
+            some = [part[start : start + step] for part in parts]
+            strengths.append(_strength(*told(sizes, *(part[:, side] for part in some for side in pairs))))
+        found.append(np.concatenate(strengths))
+    return Apart.of(*found)
 
 
 def _strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
-    """``INSIDE`` E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
+    """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
     logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
     for i, strength in enumerate(STRENGTHS):
         variance = np.where(spread > 0, strength**2 * spread + noise, 1.0)
         logs[i] -= (np.log(variance) + np.where(spread > 0, squares, 0) / variance).sum(axis=1)
     weights = np.exp((logs - logs.max(axis=0)) / 2)
-    return np.asarray(INSIDE * (STRENGTHS**2 @ weights) / weights.sum(axis=0))
+    return np.asarray((STRENGTHS**2 @ weights) / weights.sum(axis=0))
 
 
 def variances(held: Contents, met: Floats, functionals: Floats) -> tuple[Floats, Floats]:
@@ -104,16 +131,17 @@ def variances(held: Contents, met: Floats, functionals: Floats) -> tuple[Floats,
     sizes = held.sizes.astype(np.float64)
     choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
     known = _summed(held, functionals, choices, np.zeros_like(choices))
-    apart = unlike(held, met)[:, None] * (met * (1 - met / sizes)) ** 2
-    judged = _summed(held, functionals, np.zeros_like(choices), apart)
+    apart, moved = unlike(held, met), (met * (1 - met / sizes)) ** 2
+    judged = _summed(held, functionals, apart.rough[:, None] * moved, apart.smooth[:, None] * moved)
     return known + judged, judged
 
 
 def variances_of_amounts(held: Contents, met: Floats, functionals: Floats, added: Measured) -> Floats:
     """Of the sums of what is ``added`` up, less its mean, over these records (R, F)."""
     variance = added.second / np.maximum(met.sum(axis=1), 1)
-    apart = unlike_amounts(held, met, added.deviations, variance)
-    return _summed(held, functionals, variance[:, None] * met, (apart * variance)[:, None] * met**2)
+    apart, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
+    rough, smooth = (part[:, None] * v * met**2 for part in (apart.rough, apart.smooth))
+    return _summed(held, functionals, v * met + rough, smooth)
 
 
 def _summed(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
