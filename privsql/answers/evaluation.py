@@ -24,7 +24,7 @@ from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import COUNTS, Measure, as_text, exact_statement
 from privsql.engine.sqlfiles import named, some, table
 from privsql.errors import UsageError
-from privsql.model.estimate import Estimate, exactly, number, same_nan
+from privsql.model.estimate import Estimate, counted, exactly, number, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +157,8 @@ class GroupedBy:
         """Of one that has to be estimated."""
         asking = self.asking
         found = asking.answers.answer(question, asking.estimator, asking.confidence)
+        if question.measure.kind in COUNTS:
+            found = [counted(row) for row in found]
         return self._bounded(question, found, {row.group: row.estimate for row in found})
 
     def _bounded(self, question: CountQuery, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:

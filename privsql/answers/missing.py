@@ -80,5 +80,7 @@ def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
     given = [one for one in found if one.estimate is not None]
     if given and all(one.low is None and one.high is None for one in given):
         return "point"
+    if given and before == "interval" and all(one.std_error == 0 and one.low == one.high for one in given):
+        before = "exact"  # whatever else it was asked with, the release holds it
     rounded = any(one.std_error is None for one in given)
     return "certain" if before == "exact" and (missing or rounded) else before

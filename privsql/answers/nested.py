@@ -44,6 +44,7 @@ def resolved(select: exp.Select, own: Own, known: Queries | None = None) -> tupl
         inner = queries.get(fold(source.name))
     if inner is None or source is None or not isinstance(inner[0], exp.Select):
         return own(select)
+    _refuse_groups(select)
     statement.refuse_others(select, {"expressions", "from_", "where", "order", *LATER})
     statement.refuse_others(source, {"this", "alias"})
     if source.alias_column_names:
@@ -58,6 +59,14 @@ def _named(one: exp.CTE) -> exp.Select:
     if recursive or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
         raise UsageError("WITH: count queries can stand there, neither recursive nor with other names of columns")
     return one.this
+
+
+def _refuse_groups(select: exp.Select) -> None:
+    """``UsageError`` for what adds up rows of a result, which is no count query."""
+    asked = [node for item in select.expressions for node in statement.aggregates(item)]
+    if select.args.get("group") or asked:
+        what = "GROUP BY" if select.args.get("group") else short(asked[0])
+        raise UsageError(f"{what} over a result is not supported; ask for COUNT(*) by fewer columns in place of it")
 
 
 def _joined(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select:

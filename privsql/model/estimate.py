@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
+ROUNDING = 1e-6  # records
 Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
@@ -31,6 +32,14 @@ class Estimate:
 def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
     """An estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
+
+
+def counted(one: Estimate) -> Estimate:
+    """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
+    if one.estimate is None or one.std_error != 0 or one.low != one.high:
+        return one
+    value = float(one.estimate)
+    return exactly(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
 
 
 def number(value: Any) -> Number:

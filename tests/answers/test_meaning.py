@@ -118,6 +118,20 @@ def test_a_sum_that_no_double_holds_is_exact(both: Beside) -> None:
         assert answer.rests_on == "exact"
 
 
+def test_what_is_known_of_a_count_is_exact_however_it_was_asked(both: Beside) -> None:
+    """Of all records the values' numbers are known."""
+    release, engine = both
+    sql = "SELECT COUNT(*) AS n FROM t WHERE job IN ('d1', 'd2')"
+    ((true,),) = engine.execute(sql).fetchall()
+    for estimator in ("baseline", "reconstructed"):
+        answer = release.query(sql, estimator=estimator)
+        assert answer.rows == [(true, 0.0, true, true)]
+        assert isinstance(answer.rows[0][0], int)
+        assert answer.rests_on in ("exact", "certain")
+        assert answer.as_json()["figures"][0]["confidence"] == 1.0
+    assert answer.rests_on == "exact"
+
+
 @pytest.mark.parametrize("condition", ["age < 1e300", "age = 1e300", "big > -1e300", "age > " + "- " * 400 + "1"])
 def test_absurd_numbers_are_answered_or_refused_in_one_line(both: Beside, condition: str) -> None:
     """No traceback."""
