@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr
 
-from privsql.mechanisms.noisytables.model import NO_CLASSES, merged
+from privsql.mechanisms.noisytables.model import NO_CLASSES, POSSIBLE, merged
 from privsql.noise import seed_key
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Figures:
         drawn = np.stack([sums.of(one) for one in errors])
         found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
         if len(sums.columns) > 2:
-            found = np.maximum(found, self._of_pairs(sums, table)) + self._beyond(sums, table)
+            found = np.maximum(found, self._of_pairs(sums, table)) + self._of_nobody(sums, table)
+            found += self._beyond(sums, table)
         return found
 
     def _exact(self, columns: Clique, weights: Reals) -> float:
@@ -153,6 +154,21 @@ class Figures:
             alone, whole = (np.bincount(of, weights=one, minlength=sums.number) for one in (each**2, each))
             steep = np.sqrt(alone) ** (2 - TOGETHER) * whole**TOGETHER
             found += steep * self._left(sums, codes, (first, second))
+        return found
+
+    def _of_nobody(self, sums: Sums, table: Reals) -> Reals:
+        """What values that are estimated to be nobody's may hold after all, shared out by the other columns alone."""
+        codes, found = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
+        total = max(self.model.total, 1.0)
+        singles = [merged(self.model.singles[column], (column,), sums.classes) for column in sums.columns]
+        shares = np.array([single[code] / total for single, code in zip(singles, codes, strict=True)])
+        for place, column in enumerate(sums.columns):
+            size = self.model.sizes[column]
+            noise = self.model.squares.variance((column,), np.eye(1, size)[0])
+            error = np.sqrt(merged(np.full(size, noise), (column,), sums.classes))
+            nobody = np.where(singles[place] <= POSSIBLE, held(np.zeros_like(error), error), 0.0)[codes[place]]
+            part = summed(sums, sums.weight * nobody * np.delete(shares, place, axis=0).prod(axis=0))
+            found += part**2
         return found
 
     def _doubted(self, pair: Clique) -> Reals:

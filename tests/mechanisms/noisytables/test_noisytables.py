@@ -187,6 +187,23 @@ def test_a_cell_that_a_pair_has_nobody_in_is_in_doubt(monkeypatch: pytest.Monkey
     assert np.sqrt(variance).sum() > 0.3 * np.sqrt(pair)
 
 
+def test_a_value_that_seems_to_be_nobodys_is_in_doubt() -> None:
+    """A third of each table says that nobody has it: a cell of three columns with it may hold some all the same."""
+    tables = measured_by(population(records=5000), PAIRS, Fraction(1, 20), 3)
+    low = [replace(one, counts=one.counts.copy()) for one in tables]
+    for one in low:
+        if 2 in one.columns:
+            one.counts[..., 1] = -500
+    model = Model(low, (4, 4, 3))
+    assert model.singles[2][1] == 0
+    cell = np.array([int(np.ravel_multi_index((1, 1, 1), (4, 4, 3)))])
+    found, variance = Figures(model).estimates(Sums((0, 1, 2), cell, np.zeros(1, dtype=np.int64), np.ones(1), 1))
+    assert found[0] < 1e-3
+    alone = model.squares.variance((2,), np.array([0.0, 1.0, 0.0])) / 2
+    shares = [model.singles[column][1] / model.total for column in (0, 1)]
+    assert variance[0] >= alone * (shares[0] * shares[1]) ** 2 * (1 - 1e-9)
+
+
 @pytest.mark.parametrize("columns", [(0,), (0, 1), pytest.param((0, 1, 2), marks=pytest.mark.slow)])
 def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
     """Of 40 releases (10 of three columns) 90 to 100 % within two standard errors: at 95 % a false alarm in 10^6."""
