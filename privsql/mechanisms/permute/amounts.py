@@ -20,6 +20,7 @@ from privsql.answers.channel import Floats
 if TYPE_CHECKING:
     from privsql.mechanisms.permute.axis import Ints
 
+EXACT = 2.0**53  # below which doubles add up whole numbers without rounding
 STEPS = 60  # at most, of the search for an extreme average; it halts far earlier
 Figures = tuple[Floats, Floats, Floats, Floats]  # estimate, standard error (NaN: none), low, high, each (S,)
 
@@ -117,7 +118,20 @@ def total(held: Held, met: Met) -> Figures:
     low, _ = _extreme(held, met, zero)
     other = held.mirrored
     high, _ = _extreme(other, met, np.full(met.sets, np.searchsorted(other.values, 0.0)))
-    return met.total(share * sums[met.group]), _error(held, met), low, -high
+    slack = rounding(held)
+    return met.total(share * sums[met.group]), _error(held, met), low - slack, slack - high
+
+
+def rounding(held: Held) -> float:
+    """How far a sum of doubles may lie from that of the values that they stand for; 0 where all of them are whole.
+
+    Each value is rounded once, and each of its additions by as much at most as the sum of all magnitudes (Higham 2002,
+    section 4.2).
+    """
+    whole = float(np.abs(held.values[held.rank]) @ held.records)
+    if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
+        return 0.0
+    return whole * (len(held.records) + 2) * float(np.finfo(float).eps)
 
 
 def _error(held: Held, met: Met, centre: Floats | None = None) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +352,20 @@ def test_evaluate_covers(firm: Path) -> None:
 # Amounts against every choice -----------------------------------------------------------------------------------------
 
 groups = st.lists(st.lists(st.integers(-3, 4), min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("values", [["0.1", "0.2", "0.7"], ["9007199254740993", "9007199254740995", "3"]])
+def test_certain_sums_hold_what_doubles_round(values: list[str]) -> None:
+    """Tenths, and whole numbers beyond 2^53, of which all records are asked for: the bounds are not the rounded sum."""
+    records = np.array([1000, 77, 3])
+    of = np.array(sorted(map(float, values)))
+    held = Held(np.zeros(3, dtype=np.int64), np.arange(3), records, of, np.array([records.sum()]))
+    met = Met(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([records.sum()]))
+    true = sum(Fraction(value) * int(number) for value, number in zip(sorted(values, key=float), records, strict=True))
+    _, _, low, high = (part[0] for part in amounts.total(held, met))
+    assert Fraction(low) <= true <= Fraction(high)
+    assert 0 < high - low < 1e-12 * high
+    assert amounts.rounding(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
 
 
 @settings(max_examples=150, deadline=None)
