@@ -67,7 +67,7 @@ def locked(
 
 @contextmanager
 def spark(
-    spill: Path | None, options: Options, *, session: object | None = None, remote: str | None = None
+    spill: Path, options: Options, *, session: object | None = None, remote: str | None = None
 ) -> Iterator[Elsewhere]:
     """A publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
 

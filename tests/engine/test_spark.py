@@ -236,7 +236,7 @@ def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_pa
         assert given.rows(all_rows(temp("own"))) == [(3,)]
         assert len(session.catalog.listTables()) == 2
     assert [one.name for one in session.catalog.listTables()] == ["mine"]
-    with pytest.raises(UsageError, match="str is not a session"), opened(None, Options(), session="x"):
+    with pytest.raises(UsageError, match="str is not a session"), opened(tmp_path, Options(), session="x"):
         pass
 
 
@@ -250,9 +250,9 @@ def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPa
         sessions.asserted(lax)
 
 
-def test_without_pyspark_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "privsql.engine.spark.warehouse", None)
-    with pytest.raises(EngineError, match=r"install privsql\[spark\]"), opened(None, Options()):
+    with pytest.raises(EngineError, match=r"install privsql\[spark\]"), opened(tmp_path, Options()):
         pass

@@ -46,6 +46,9 @@ class SparkRelations:
         self._report = self._options.report or Silent()
         self._number, self._folders = next(NUMBERS), itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
+        self._frames: dict[
+            str, DataFrame
+        ] = {}  # with Spark Connect a checkpoint goes with the last frame that knows it
 
     def close(self) -> None:
         """Forget all that was made; the session goes on."""
@@ -147,6 +150,7 @@ class SparkRelations:
             if name in self._made:
                 with translated(), suppress(UsageError):
                     self.session.catalog.dropTempView(self._place(name))
+                del self._frames[name]
                 self._forget(self._made.pop(name))
 
     def _store(self, name: str, frame: DataFrame) -> None:
@@ -165,7 +169,7 @@ class SparkRelations:
     def _name(self, name: str, frame: DataFrame, folder: Path | None) -> None:
         before = self._made.get(name)
         frame.createOrReplaceTempView(self._place(name))
-        self._made[name] = folder
+        self._made[name], self._frames[name] = folder, frame
         self._forget(before)
 
     def _forget(self, folder: Path | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from privsql.engine.spark.dialect import INSIDE, RELEASE
 from privsql.engine.spark.relations import SparkRelations, one_select
 from privsql.engine.spark.session import connected, given, is_local, started, translated
@@ -15,21 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from sqlglot import exp
 
     from privsql.engine.database import Origin
     from privsql.engine.progress import Options
 
 PLAIN = "UTF8_BINARY"  # the collation of bytes
+FIRST = "part-00000.parquet"
 WRITTEN = {"compression": "zstd"}
 
 
 class SparkWarehouse(SparkRelations):
     """Relations beside a publisher's table."""
 
-    def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
-        super().__init__(session, spill, options)
+    def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
+        """``here``: a folder for what is brought to this machine, and what is stored where workers see it."""
+        super().__init__(session, here if is_local(session) else None, options)
+        self._here = here
         self._release: Path | None = None
         self._shown: list[str] = []  # names that stand in the session itself
 
@@ -87,9 +92,7 @@ class SparkWarehouse(SparkRelations):
     # A release ---
 
     def released(self, folder: Path) -> None:
-        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``, which workers see."""
-        if not is_local(self.session):
-            raise EngineError("the workers of this session do not see the folders of this machine")
+        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``."""
         self._release = folder
 
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
@@ -102,18 +105,31 @@ class SparkWarehouse(SparkRelations):
         target = self._release / f"{name}.parquet"
         with translated():
             frame = self._frame(query)
-            frame.write.options(**WRITTEN).parquet(str(target))
-            only_parts(target)
-            self._name(f"{INSIDE}{name}", self.session.read.schema(frame.schema).parquet(str(target)), None)
+            if self._spill is None:
+                frame = frame.localCheckpoint()
+            self._parts(frame, target)
+            if self._spill is not None:
+                frame = self.session.read.schema(frame.schema).parquet(str(target))
+            self._name(f"{INSIDE}{name}", frame, None)
 
     def written(self, name: str) -> list[Path]:
-        """The rows of a relation as Parquet files in the spill folder."""
-        if self._spill is None:
-            raise EngineError("the workers of this session do not see the folders of this machine")
+        """The rows of a relation as Parquet files in the folder of this machine's."""
+        folder = self._here / f"brought-{name}"
         with translated():
-            folder = self._written(self._frame(all_rows(temp(name))), self._spill)
-        only_parts(folder)
+            self._parts(self._frame(all_rows(temp(name))), folder)
         return sorted(folder.iterdir())
+
+    def _parts(self, frame: DataFrame, folder: Path) -> None:
+        """Write rows, in their order, as a folder of Parquet files of this machine's.
+
+        Where workers do not see it, the rows come over as Arrow, all at once.
+        """
+        if self._spill is not None:
+            frame.write.options(**WRITTEN).parquet(str(folder))
+            only_parts(folder)
+            return
+        folder.mkdir()
+        pq.write_table(frame.toArrow(), folder / FIRST, **WRITTEN)
 
 
 def only_parts(folder: Path) -> None:
@@ -126,7 +142,7 @@ def only_parts(folder: Path) -> None:
         part.rename(folder / f"part-{number:05}.parquet")
 
 
-def opened(spill: Path | None, options: Options, session: object | None, remote: str | None) -> SparkWarehouse:
+def opened(spill: Path, options: Options, session: object | None, remote: str | None) -> SparkWarehouse:
     """A warehouse in a session that is given, at an address, or of this machine's own."""
     used = given(session) if session is not None else connected(remote) if remote else started(options)
-    return SparkWarehouse(used, spill if is_local(used) else None, options)
+    return SparkWarehouse(used, spill, options)
