@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import privsql
@@ -16,6 +15,7 @@ from privsql.noise import seed_key
 from support import engines
 from support.commands import refused, run, specification, succeeded, write
 from support.mixed import MECHANISMS, PEOPLE, QI
+from support.parts import tables
 
 pytestmark = pytest.mark.slow  # Java takes seconds to start
 OFF = "[ledger]\noff = true"
@@ -37,16 +37,6 @@ def asked(folder: Path, engine: str, kind: str, to: str, source: str = "") -> Pa
         mechanism=f"{mechanism}\n{OFF}",
         name=f"{to}.toml",
     )
-
-
-def tables(release: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """The tables of a folder but its manifest, rows in their stored order."""
-    found = {}
-    for table in sorted(release.glob("*.parquet")):
-        parts = [str(part) for part in (sorted(table.iterdir()) if table.is_dir() else [table])]
-        if table.stem != "privsql_manifest":
-            found[table.stem] = duckdb.execute(f"FROM read_parquet({parts})").fetchall()
-    return found
 
 
 @pytest.mark.parametrize("kind", MECHANISMS)

@@ -78,3 +78,11 @@ def session() -> SparkSession:
 
     java()
     return started(Options(threads=2))
+
+
+def home() -> Path:
+    """Where Spark is installed, as pyspark brings it."""
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent

@@ -1,8 +1,8 @@
 """``Relations`` of ``privsql.engine.database`` over a session of Spark.
 
-What is made is stored: a folder of Parquet in the spill folder where the workers see it, else a checkpoint in their
-own storage. A plan that is read twice would be computed twice. Rows of a stored table have no order; whoever wants one
-asks for it.
+What is made is stored: a folder of Parquet in the spill folder where the workers see it, else in their own memory and
+on their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order; whoever wants
+one asks for it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,10 @@ class SparkRelations:
         self._report = self._options.report or Silent()
         self._number, self._folders = next(NUMBERS), itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
-        self._frames: dict[
-            str, DataFrame
-        ] = {}  # with Spark Connect a checkpoint goes with the last frame that knows it
 
     def close(self) -> None:
         """Forget all that was made; the session goes on."""
-        self.drop(*self._made)
+        self.drop(*reversed(self._made))
 
     def __enter__(self) -> Self:
         return self
@@ -148,14 +145,15 @@ class SparkRelations:
         """Forget temporary relations."""
         for name in names:
             if name in self._made:
-                with translated(), suppress(UsageError):
+                with suppress(UsageError), translated():
+                    if self._spill is None:
+                        self.session.table(self._place(name)).unpersist()
                     self.session.catalog.dropTempView(self._place(name))
-                del self._frames[name]
                 self._forget(self._made.pop(name))
 
     def _store(self, name: str, frame: DataFrame) -> None:
         if self._spill is None:
-            self._name(name, frame.localCheckpoint(), None)
+            self._name(name, frame.persist(), None)  # what is made is the same however often: contents decide
             return
         folder = self._written(frame, self._spill)
         self._name(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
@@ -169,7 +167,7 @@ class SparkRelations:
     def _name(self, name: str, frame: DataFrame, folder: Path | None) -> None:
         before = self._made.get(name)
         frame.createOrReplaceTempView(self._place(name))
-        self._made[name], self._frames[name] = folder, frame
+        self._made[name] = folder
         self._forget(before)
 
     def _forget(self, folder: Path | None) -> None:

@@ -106,7 +106,7 @@ class SparkWarehouse(SparkRelations):
         with translated():
             frame = self._frame(query)
             if self._spill is None:
-                frame = frame.localCheckpoint()
+                frame = frame.persist()
             self._parts(frame, target)
             if self._spill is not None:
                 frame = self.session.read.schema(frame.schema).parquet(str(target))
