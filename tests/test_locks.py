@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import pairwise
 
 import pytest
 from packaging.requirements import Requirement
@@ -11,9 +12,12 @@ from packaging.requirements import Requirement
 from support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+TESTS = [*PROJECT["dependencies"], *EXTRAS["test"]]
 LOCKS = {
     "requirements.lock": PROJECT["dependencies"],
-    "tests/requirements.lock": [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]],
+    "tests/requirements.lock": TESTS,
+    "tests/engines.lock": [*TESTS, *EXTRAS["spark"], *EXTRAS["postgres"]],
 }
 
 
@@ -43,6 +47,6 @@ def test_locks_fit_the_project(name: str) -> None:
     assert "hatchling" in held  # what builds the package, without an isolated environment of its own
 
 
-def test_both_locks_agree() -> None:
-    first, second = (pinned(name) for name in LOCKS)
-    assert {name: second.get(name) for name in first} == first
+def test_each_lock_agrees_with_the_next() -> None:
+    for first, second in pairwise(map(pinned, LOCKS)):
+        assert {name: second.get(name) for name in first} == first

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -15,7 +16,11 @@ import privsql.source.spec
 from support.loops import each
 from support.places import ROOT
 
-FOUND = [module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.")]
+EXTRAS = {"privsql.engine.spark.": "pyspark", "privsql.engine.postgres.": "adbc_driver_postgresql"}
+LACKING = tuple(package for package, extra in EXTRAS.items() if find_spec(extra) is None)
+FOUND = [
+    module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.") if not module.name.startswith(LACKING)
+]
 TOOLS = [["ruff", "check", "."], ["ruff", "format", "--check", "."], pytest.param(["mypy"], marks=pytest.mark.slow)]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.container import log_of
+from privsql.engine.duck.far import FarWorkshop
 from privsql.engine.duck.locked import session
 from privsql.engine.duck.warehouse import DuckWorkshop
 from privsql.engine.folders import temporary
@@ -40,7 +41,7 @@ def workshop(spill: Path, options: Options) -> Workshop:
             there.mount("source", origin)
             return there.written("source")
 
-    return DuckWorkshop(Connection(settings, options.report), brought)
+    return FarWorkshop(Connection(settings, options.report), brought)
 
 
 def scratch() -> Workshop:

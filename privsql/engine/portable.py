@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +68,17 @@ def unordered(tree: exp.Expr) -> set[str]:
         for node in tree.find_all(exp.Window)
         if isinstance(node.this, BY_PLACE) and not node.args.get("order")
     }
+
+
+def one_select(query: str, dialect: str) -> str:
+    """The text of a publisher's query, if it is exactly one SELECT of a dialect; ``UsageError`` for anything else."""
+    try:
+        statements = sqlglot.parse(query, dialect=dialect)
+    except SqlglotError as error:
+        raise UsageError(f"query: {str(error).splitlines()[0]}") from error
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        raise UsageError("query: must be one SELECT")
+    return query.strip().rstrip(";")
 
 
 def _foreign(node: exp.Expr) -> Iterator[str]:

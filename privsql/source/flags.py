@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
-BY_ARGUMENT = {("source", "database"), ("source", "file")}  # where the records are: no flag, but what is published
+BY_ARGUMENT = {("source", "database"), ("source", "file"), ("source", "postgres")}  # no flags: what is published
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Source
 
 WITHIN = ":"  # between a database and its table
+OWN_SCHEMA = {"duckdb": "main", "spark": "default", "postgres": "public"}  # of tables that name none
 
 
 def known_as(source: Source) -> tuple[str, ...]:
@@ -26,6 +27,8 @@ def known_as(source: Source) -> tuple[str, ...]:
     path = str(source.path.resolve())
     if source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
+    elif source.postgres is not None:
+        path = source.kind  # its address may hold secrets
     elif source.kind != "duckdb":
         return (path,)
     return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
@@ -41,22 +44,26 @@ def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
 
 
 def _tables(source: Source) -> list[str]:
-    """The tables of a database that are read: names as the engine compares them, without the schema ``main``."""
+    """The tables of a database that are read: names as the engine compares them, without a schema that need not be."""
     import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
 
-    dialect = "duckdb" if source.spark is None else "spark"
+    dialect = "duckdb" if source.elsewhere is None else source.kind
     try:
         if source.relation is not None:
-            return [_name(exp.to_table(source.relation, dialect=dialect))]
+            return [_name(exp.to_table(source.relation, dialect=dialect), dialect)]
         query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
     except SqlglotError:
         return []
     own = {fold(one.alias) for one in query.find_all(exp.CTE)}
-    return [_name(one) for one in query.find_all(exp.Table) if one.name and not (fold(one.name) in own and not one.db)]
+    return [
+        _name(one, dialect)
+        for one in query.find_all(exp.Table)
+        if one.name and not (fold(one.name) in own and not one.db)
+    ]
 
 
-def _name(table: exp.Table) -> str:
+def _name(table: exp.Table, dialect: str) -> str:
     schema = fold(table.db)
-    return fold(table.name) if schema in ("", "main") else f"{schema}.{fold(table.name)}"
+    return fold(table.name) if schema in ("", OWN_SCHEMA[dialect]) else f"{schema}.{fold(table.name)}"

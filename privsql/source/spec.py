@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SecretStr,
     SerializeAsAny,
     ValidationError,
     create_model,
@@ -58,8 +59,22 @@ class Spark(_Part):
         return self
 
 
+class Postgres(_Part):
+    """A table, view or query of a Postgres server."""
+
+    uri: SecretStr = Field(description="Address for libpq, postgresql://user@host/database; never written anywhere.")
+    table: str | None = Field(default=None, description="Table or view there.")
+    query: str | None = Field(default=None, description="A SELECT in Postgres' SQL in place of a table.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Postgres:
+        if (self.table is None) == (self.query is None):
+            raise ValueError("give either table or query")
+        return self
+
+
 class Source(_Part):
-    """Where the records are: a table, view or query of a DuckDB file, or a Parquet or CSV file; or Spark's.
+    """Where the records are: a table, view or query of a DuckDB file, or a Parquet or CSV file; Spark's or Postgres'.
 
     A ``query`` over a file calls the file ``source``.
     """
@@ -67,6 +82,7 @@ class Source(_Part):
     database: Path | None = None
     file: Path | None = None
     spark: Spark | None = Field(default=None, description="A table of Spark's in place of a file.")
+    postgres: Postgres | None = Field(default=None, description="A table of a Postgres server in place of a file.")
     engine: Literal["duckdb", "spark"] = Field(
         default="duckdb", description="What reads a Parquet file; spark reads a folder of such files too."
     )
@@ -81,12 +97,17 @@ class Source(_Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
-        if sum(given is not None for given in (self.database, self.file, self.spark)) != 1:
-            raise ValueError("give either database (a DuckDB file) or file (Parquet or CSV), or spark")
-        if self.spark is not None:
-            if self.table or self.query or self.id:
-                raise ValueError("spark has its own table and query, and its records have no id")
-            return self
+        if sum(given is not None for given in (self.database, self.file, self.spark, self.postgres)) != 1:
+            raise ValueError("give either database (a DuckDB file) or file (Parquet or CSV), or spark, or postgres")
+        if self.elsewhere is None:
+            return self._one_file()
+        if self.table or self.query or self.engine != "duckdb":
+            raise ValueError(f"{self.kind} has its own table and query, and no engine")
+        if self.spark is not None and self.id:
+            raise ValueError("records of spark have no id")
+        return self
+
+    def _one_file(self) -> Source:
         if self.engine == "spark":
             if self.file is None or self.suffix not in ("", ".parquet", ".pq") or self.id:
                 raise ValueError("engine = 'spark' reads a Parquet file or a folder of them, without id")
@@ -114,12 +135,19 @@ class Source(_Part):
         """``duckdb``, ``parquet`` or ``csv``, or the engine that holds the records or reads them."""
         if self.spark is not None or self.engine == "spark":
             return "spark"
+        if self.postgres is not None:
+            return "postgres"
         return "duckdb" if self.database else FILE_KINDS[self.suffix]
 
     @property
     def relation(self) -> str | None:
         """The table or view, wherever it lies."""
-        return self.spark.table if self.spark is not None else self.table
+        return (self.elsewhere or self).table
+
+    @property
+    def elsewhere(self) -> Spark | Postgres | None:
+        """What is no file."""
+        return self.spark or self.postgres
 
     @property
     def origin(self) -> Origin:
@@ -127,6 +155,9 @@ class Source(_Part):
         there = self.spark
         if there is not None:
             return Origin(self.kind, None, there.table, there.query, there.remote)
+        if self.postgres is not None:
+            address = self.postgres.uri.get_secret_value()
+            return Origin(self.kind, None, self.postgres.table, self.postgres.query, address)
         return Origin(self.kind, self.path, self.table, self.query)
 
 

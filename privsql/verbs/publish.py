@@ -184,7 +184,7 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
     target = spec.target
     if not target.exists():
         return
-    if spec.source.spark is None and target.resolve() == spec.source.path.resolve():
+    if spec.source.elsewhere is None and target.resolve() == spec.source.path.resolve():
         raise UsageError(f"{target} is the source, not a release; give another target")
     if not replace:
         raise UsageError(f"{target} exists; give --replace to publish over it")

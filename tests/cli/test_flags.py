@@ -92,7 +92,13 @@ def spelled(command: str) -> set[str]:
 
 @pytest.mark.parametrize("command", CONTRACT)
 def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
-    keys = {*(Source.model_fields | Columns.model_fields)} - {"database", "file", "quasi_identifiers", "name"}
+    keys = {*(Source.model_fields | Columns.model_fields)} - {
+        "database",
+        "file",
+        "postgres",
+        "quasi_identifiers",
+        "name",
+    }
     keys |= {"source_name"} | {f"ledger_{key}" for key in Ledger.model_fields}
     keys |= {key for kind in registry.PACKAGES for key in registry.parameters(kind).model_fields}
     if command == "publish":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAVY = {"pandas", "scipy", "pyarrow", "matplotlib", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
-OTHERS = {"psycopg", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
+OTHERS = {"adbc_driver_manager", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
 VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
 RELEASES = ROOT / "tests" / "fixtures" / "format1"
 PROGRAM = """

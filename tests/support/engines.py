@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import tempfile
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from privsql.engine.progress import Options
+from support import postgres as server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from privsql.engine.postgres.relations import PostgresRelations
     from privsql.engine.spark.relations import SparkRelations
     from support.elsewhere import Elsewhere
 
-ENGINES = ("duckdb", "spark")
+ENGINES = ("duckdb", "spark", "postgres")
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a few rows do
@@ -59,7 +62,18 @@ def elsewhere(engine: str) -> Elsewhere | None:
         return None
     from support.elsewhere import Elsewhere
 
-    return Elsewhere(spark(None))
+    made = spark(None) if engine == "spark" else postgres()
+    atexit.register(made.close)  # before the server ends
+    return Elsewhere(made)
+
+
+def postgres() -> PostgresRelations:
+    """Relations in a server of the tests' own, which the test closes; skipped with a word where there is none."""
+    place = server.address()
+    from privsql.engine.postgres.relations import PostgresRelations
+    from privsql.engine.postgres.server import Server
+
+    return PostgresRelations(Server(place))
 
 
 def spark(spill: Path | None) -> SparkRelations:

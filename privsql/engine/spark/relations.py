@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import sqlglot
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from privsql.engine.portable import one_select
 from privsql.engine.progress import Options, Silent
 from privsql.engine.roles import Field
 from privsql.engine.spark import dialect
@@ -125,7 +124,7 @@ class SparkRelations:
     def own(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, in Spark's SQL, as a temporary table."""
         with translated():
-            self._store(name, self.session.sql(one_select(query)))
+            self._store(name, self.session.sql(one_select(query, dialect.SPARK)))
 
     def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a temporary view."""
@@ -180,17 +179,6 @@ class SparkRelations:
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
         return self.session.sql(dialect.render(query, self._place), args=dict(values) if values else None)
-
-
-def one_select(query: str) -> str:
-    """The text of a query if it is exactly one SELECT; ``UsageError`` for anything else."""
-    try:
-        statements = sqlglot.parse(query, dialect=dialect.SPARK)
-    except SqlglotError as error:
-        raise UsageError(f"query: {str(error).splitlines()[0]}") from error
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise UsageError("query: must be one SELECT")
-    return query.strip().rstrip(";")
 
 
 def _read(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from privsql.engine.spark.dialect import INSIDE, RELEASE
-from privsql.engine.spark.relations import SparkRelations, one_select
+from privsql.engine.portable import one_select
+from privsql.engine.spark.dialect import INSIDE, RELEASE, SPARK
+from privsql.engine.spark.relations import SparkRelations
 from privsql.engine.spark.session import connected, given, is_local, started, translated
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, UsageError
@@ -46,7 +47,7 @@ class SparkWarehouse(SparkRelations):
                     raise EngineError(f"{origin.path}: no such file")
                 self._name("file", self.session.read.parquet(str(origin.path)), None)
             if origin.query is not None:
-                text = one_select(origin.query)
+                text = one_select(origin.query, SPARK)
                 if origin.path is not None:
                     self._called_source()
                 self._store(name, self.session.sql(text))
@@ -86,7 +87,7 @@ class SparkWarehouse(SparkRelations):
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, in Spark's SQL."""
         with translated():
-            found = self.session.sql(one_select(sql)).toArrow()
+            found = self.session.sql(one_select(sql, SPARK)).toArrow()
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     # A release ---

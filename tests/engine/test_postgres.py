@@ -1,0 +1,105 @@
+"""Postgres' relations give what DuckDB's do, or say in a line why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from privsql.engine.open import scratch
+from privsql.engine.roles import Field
+from privsql.engine.sqlfiles import DIALECT, all_rows, temp
+from privsql.engine.texts import injective
+from privsql.errors import EngineError, PrivsqlError, UsageError
+from support import engines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.engine.postgres.relations import PostgresRelations
+
+pytestmark = pytest.mark.slow  # a server starts
+MIXED = """
+    SELECT -7 AS i, TIMESTAMP '2020-02-29 12:34:56.789' AS t, TIMESTAMPTZ '2020-02-29 12:34:56+02' AS z,
+      1.50::DECIMAL(10, 3) AS d, [1, 2] AS l, 'it''s \\ "ä"' AS s, DATE '0999-12-31' AS y, TRUE AS b, 0.1::DOUBLE AS f,
+      12345678901234567890123456789::HUGEINT AS h, TIME '01:02:03' AS c
+    UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+"""
+KINDS = [
+    "INTEGER", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "DECIMAL(10,3)", "INTEGER[]", "VARCHAR", "DATE", "BOOLEAN",
+    "DOUBLE", "DECIMAL(38,0)", "TIME",
+]  # fmt: skip
+
+
+def tree(sql: str) -> exp.Query:
+    """A query as a tree."""
+    found = sqlglot.parse_one(sql, dialect=DIALECT)
+    assert isinstance(found, exp.Query)
+    return found
+
+
+@pytest.fixture
+def db() -> Iterator[PostgresRelations]:
+    with engines.postgres() as made:
+        yield made
+
+
+def test_what_is_put_or_made_is_what_comes_back(db: PostgresRelations) -> None:
+    with scratch() as duck:
+        given = duck.arrow(tree(MIXED))
+    db.put("given", given)
+    db.make("made", all_rows(temp("given")))
+    db.view("seen", all_rows(temp("made")))
+    assert db.fields(temp("seen")) == [Field(*pair) for pair in zip(given.column_names, KINDS, strict=True)]
+    expected = [tuple(row.values()) for row in given.to_pylist()]
+    for name in ("given", "made", "seen"):
+        assert sorted(db.rows(all_rows(temp(name))), key=str) == sorted(expected, key=str)
+    with db.streamed(tree('SELECT i, d FROM temp."privsql_seen" ORDER BY i'), 1) as rows:
+        assert [batch.to_pylist() for batch in rows] == [[{"i": -7, "d": "1.500"}], [{"i": None, "d": None}]]
+    with db.beside() as other, pytest.raises(UsageError, match="does not exist"):
+        other.rows(all_rows(temp("made")))
+    db.drop("seen", "made", "never")
+    with pytest.raises(UsageError, match="does not exist"):
+        db.rows(all_rows(temp("made")))
+
+
+@pytest.mark.parametrize("kind", ["digest", "hashed"])
+def test_hashes_are_those_of_duckdb(db: PostgresRelations, kind: str) -> None:
+    texts = [["", ""], ["a", "b"], ["ab", ""], ["ä\\' \n", "\x1f"], ["1.5", "2020-01-01"]]
+    constants = [[exp.Literal.string(part) for part in text] for text in texts]
+    with scratch() as duck:
+        expected = duck.rows(exp.select(*map(getattr(duck, kind), constants)))
+    made = [exp.alias_(one, f"d{i}") for i, one in enumerate(map(getattr(db, kind), constants))]
+    assert db.rows(exp.select(*made)) == expected
+
+
+def test_texts_of_records_are_those_of_duckdb(db: PostgresRelations) -> None:
+    """So that one key hashes a record alike on both."""
+    with scratch() as duck:
+        duck.put("given", duck.arrow(tree(MIXED)).drop_columns(["l", "f"]))
+        fields = {field.name: field for field in duck.fields(temp("given"))}
+        named = [exp.alias_(one, f"t{i}") for i, one in enumerate(injective(fields, "g", everywhere=True))]
+        query = exp.select(*named).from_(temp("given").as_("g"))
+        expected = duck.rows(query)
+        db.put("given", duck.arrow(all_rows(temp("given"))))
+    assert sorted(db.rows(query)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "said"),
+    [
+        ("SELECT hash(1)", EngineError, "portable subset: Anonymous"),
+        ("SELECT row_number() OVER () FROM (SELECT 1) AS t", EngineError, "RowNumber without ORDER BY"),
+        ("SELECT nothing", UsageError, "nothing"),
+        ("SELECT CAST('x' AS INTEGER)", UsageError, "invalid input"),
+        ("SELECT CAST(2147483647 AS INTEGER) + CAST(1 AS INTEGER)", UsageError, "out of range"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(db: PostgresRelations, sql: str, error: type[PrivsqlError], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        db.rows(tree(sql))
+    assert len(str(caught.value).splitlines()) == 1
+    assert "SELECT" not in str(caught.value)
+    assert db.rows(tree("SELECT 1")) == [(1,)]

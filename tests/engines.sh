@@ -1,0 +1,14 @@
+#!/bin/sh
+# Run what needs Spark (with Java 17) or a Postgres server, in an environment of its own, made here. What this machine
+# lacks is skipped. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+python="${PYTHON:-python3}"
+[ -x .venv-engines/bin/pytest ] || "$python" -m venv .venv-engines
+pip=".venv-engines/bin/pip --quiet --disable-pip-version-check"
+$pip install --require-hashes --requirement tests/engines.lock
+$pip install --no-deps --no-build-isolation --editable .
+for engine in spark postgres; do
+  .venv-engines/bin/pytest tests/sql --engine "$engine" "$@"
+done
+.venv-engines/bin/pytest -n 0 -m "slow or not slow" tests/engine tests/verbs/test_postgres_source.py "$@"

@@ -1,0 +1,119 @@
+"""A publisher's table in a Postgres server: counted and read there, the same release as of the same table in DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import postgres
+from support.commands import refused, rows, run, specification, succeeded, tables, write
+from support.mixed import MECHANISMS, PEOPLE, QI
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow  # a server starts
+SECRET = "sesame"  # noqa: S105
+
+
+@pytest.fixture(autouse=True)
+def _people(tmp_path: Path) -> None:
+    """The same table in the server, whose rows lie in another order, and in a file."""
+    postgres.stored("people", f"SELECT * FROM ({PEOPLE}) ORDER BY hash(salary, age), seen")
+    write(tmp_path / "people.parquet", PEOPLE)
+
+
+def there(relation: str = 'table = "public.people"') -> str:
+    """``[source]`` for the server; the password is not asked for."""
+    uri = postgres.address().replace("privsql@", f"privsql:{SECRET}@")
+    return f"postgres = {{ uri = '{uri}', {relation} }}"
+
+
+def asked(
+    folder: Path, kind: str, to: str, source: str = "", order: str = "stream", ledger: str = "off = true"
+) -> Path:
+    """A specification of one mechanism, for the server or the file."""
+    sensitive, mechanism = MECHANISMS[kind]
+    return specification(
+        folder,
+        source=source or 'file = "people.parquet"',
+        columns=f'{QI}\nsensitive = "{sensitive}"',
+        release=f'name = "r"\nto = "{to}.duckdb"\norder = "{order}"',
+        mechanism=f"{mechanism}\n[ledger]\n{ledger}",
+        name=f"{to}.toml",
+    )
+
+
+@pytest.mark.parametrize("order", ["stream", "portable"])
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_the_same_release_as_of_a_file(tmp_path: Path, kind: str, order: str) -> None:
+    """NULLs, duplicates, text beyond ASCII, dates, decimals, timestamps, by a key that is kept."""
+    found = []
+    for to, source in (("here", ""), ("there", there())):
+        spec = asked(tmp_path, kind, to, source, order)
+        planned = succeeded("plan", spec, "--json").json
+        assert succeeded("publish", spec, "--seed", 7, "--json").json["records"] == planned["records"]
+        succeeded("verify", tmp_path / f"{to}.duckdb", "--source", spec)
+        found.append(tables(tmp_path / f"{to}.duckdb"))
+    assert found[0] == found[1]
+
+
+def test_a_query_of_the_publishers_and_a_ledger(tmp_path: Path) -> None:
+    """In the server's SQL; the second release of these people is refused, wherever the first one's were."""
+    query = there(
+        "query = 'SELECT *, salary::numeric(9, 2) AS pay, md5(disease)::uuid AS mark FROM people WHERE age > 20'"
+    )
+    spec = asked(tmp_path, "multi-size", "first", query, ledger='database = "l.duckdb"')
+    spec.write_text(spec.read_text("utf-8").replace('"odd"]', '"odd", "pay", "mark"]'), "utf-8")
+    succeeded("publish", spec)
+    assert [row[1] for row in rows(tmp_path / "first.duckdb", "DESCRIBE qit")][-3:-1] == ["DECIMAL(9,2)", "UUID"]
+    again = asked(tmp_path, "multi-size", "second", there(), ledger='database = "l.duckdb"')
+    refused(run("publish", again), 1, "release 1")
+
+
+def test_what_is_secret_stays_so(tmp_path: Path) -> None:
+    """Neither a release, nor a ledger, nor what a command says holds the password."""
+    spec = asked(tmp_path, "multi-size", "r", there(), ledger='database = "l.duckdb"')
+    done = [succeeded("publish", spec, "--json"), run("inspect", tmp_path / "r.duckdb", "--json")]
+    assert all(SECRET not in one.out + one.err for one in done)
+    for file in ("r.duckdb", "l.duckdb"):
+        assert SECRET.encode() not in (tmp_path / file).read_bytes()
+    for uri in (
+        f"postgresql://x:{SECRET}@localhost:1/db",
+        f"host=localhost password={SECRET} bogus=1",
+        f"{SECRET} {SECRET}",
+        f"postgresql://x:{SECRET}%zz@/db",
+        postgres.address().replace("privsql@", f"nobody:{SECRET}@"),
+    ):
+        wrong = asked(tmp_path, "multi-size", "w", f"postgres = {{ uri = '{uri}', table = 'people' }}")
+        done = run("publish", wrong)
+        refused(done, 4, "privsql: Postgres: ")
+        assert SECRET not in done.err
+    for text in (
+        f"postgres = '{SECRET}'",
+        f"postgres = {{ uri = '{SECRET}' }}",
+        f"postgres = {{ uri = ['{SECRET}'] }}",
+    ):
+        done = run("publish", asked(tmp_path, "multi-size", "w", text))
+        refused(done, 2, "source.postgres")
+        assert SECRET not in done.err
+
+
+def test_nothing_is_written_there_and_what_is_wrong_is_said(tmp_path: Path) -> None:
+    for relation, said in (
+        ("table = 'nowhere'", "nowhere"),
+        ("query = 'SELECT 1; SELECT 2'", "one SELECT"),
+        ("query = 'WITH x AS (DELETE FROM people RETURNING *) SELECT * FROM x'", ""),
+        ("query = 'SELECT *, 1::numeric AS part2 FROM people'", "numeric, which can't be published; cast it"),
+        ("table = 'people', query = 'SELECT 1'", "either table or query"),
+    ):
+        spec = asked(tmp_path, "multi-size", "r", there(relation))
+        if "part2" in relation:
+            spec.write_text(spec.read_text("utf-8").replace('"odd"]', '"odd", "part2"]'), "utf-8")
+        done = run("publish", spec)
+        assert (done.crash, done.code in (2, 4)) == (None, True), done
+        assert said in done.err
+        assert len(done.err.strip().splitlines()) == 1
+    kept = succeeded("plan", asked(tmp_path, "multi-size", "r", there()), "--json").json
+    assert kept["records"] == 1200
