@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
 
@@ -31,15 +32,21 @@ def _wider(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_null(kind) else WIDER.get(kind, kind)
 
 
-def plain(batches: pa.RecordBatchReader, rows: int) -> pa.RecordBatchReader:
-    """The same rows, so many at a time at most; values of types that Arrow does not know as what they are stored as."""
+def plain(
+    batches: pa.RecordBatchReader, rows: int, reading: Callable[[], AbstractContextManager[None]]
+) -> pa.RecordBatchReader:
+    """The same rows, so many at a time at most; values of types that Arrow does not know as what they are stored as.
+
+    ``reading``: what says an engine's errors as privsql's, while rows come over.
+    """
     schema = pa.schema([(field.name, _storage(field.type)) for field in batches.schema])
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
-            whole = pa.RecordBatch.from_arrays(columns, schema=schema)
-            yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
+        with reading():
+            for batch in batches:
+                columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
+                whole = pa.RecordBatch.from_arrays(columns, schema=schema)
+                yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
 
     return pa.RecordBatchReader.from_batches(schema, pieces())
 

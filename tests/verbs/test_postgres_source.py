@@ -106,11 +106,14 @@ def test_nothing_is_written_there_and_what_is_wrong_is_said(tmp_path: Path) -> N
         ("query = 'SELECT 1; SELECT 2'", "one SELECT"),
         ("query = 'WITH x AS (DELETE FROM people RETURNING *) SELECT * FROM x'", ""),
         ("query = 'SELECT *, 1::numeric AS part2 FROM people'", "numeric, which can't be published; cast it"),
+        ("query = 'SELECT *, 1 / (salary - salary) AS broken FROM people'", "division by zero"),
         ("table = 'people', query = 'SELECT 1'", "either table or query"),
     ):
         spec = asked(tmp_path, "multi-size", "r", there(relation))
         if "part2" in relation:
             spec.write_text(spec.read_text("utf-8").replace('"odd"]', '"odd", "part2"]'), "utf-8")
+        elif "broken" in relation:  # while records come over
+            spec.write_text(spec.read_text("utf-8").replace('"odd"]', '"odd", "broken"]'), "utf-8")
         done = run("publish", spec)
         assert (done.crash, done.code in (2, 4)) == (None, True), done
         assert said in done.err

@@ -12,7 +12,7 @@ from sqlglot import exp
 from privsql.engine.arrows import numbers, plain, widened
 from privsql.engine.portable import one_select
 from privsql.engine.postgres import dialect
-from privsql.engine.postgres.server import Server
+from privsql.engine.postgres.server import Server, translated
 from privsql.engine.rendering import temporary
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import EngineError
@@ -63,7 +63,7 @@ class PostgresRelations:
     def streamed(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
         """The rows of a query, so many at a time at most and in its order, decimals as text."""
         with self._server.batches(self._sql(query)) as batches:
-            yield plain(batches, rows)
+            yield plain(batches, rows, translated)
 
     def beside(self) -> AbstractContextManager[PostgresRelations]:
         """Relations of their own in the same session, as long as that."""

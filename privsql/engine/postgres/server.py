@@ -82,7 +82,7 @@ def translated() -> Iterator[None]:
         yield
     except MISTAKES as error:
         raise UsageError(_line(error)) from error
-    except adbc_driver_manager.Error as error:
+    except (adbc_driver_manager.Error, OSError) as error:  # of a stream that has begun it is the latter
         raise EngineError(_line(error)) from error
 
 
