@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
     from privsql.engine.spark.relations import SparkRelations
 
-pytestmark = pytest.mark.slow  # Java takes seconds to start
+pytestmark = [
+    pytest.mark.slow,  # Java takes seconds to start
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets that pyspark leaves open
+]
 MIXED = """
     SELECT 12345678901234567890123456789::HUGEINT AS h, 200::UTINYINT AS u, 18446744073709551615::UBIGINT AS w, -7 AS i,
       TIMESTAMP '2020-02-29 12:34:56.789' AS t, TIMESTAMPTZ '2020-02-29 12:34:56+02' AS z, 1.50::DECIMAL(10, 3) AS d,

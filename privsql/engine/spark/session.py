@@ -42,6 +42,7 @@ LOG = Path(__file__).with_name("log4j2.properties")
 STARTED = {
     "spark.ui.enabled": "false",  # it would show plans to whoever can reach the port
     "spark.ui.showConsoleProgress": "false",
+    "spark.io.encryption.enabled": "true",  # what is shuffled or spilled, and what is broadcast where memory is short
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
