@@ -20,7 +20,8 @@ from privsql.engine.database import FILE_KINDS
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Categories, Sets, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
-from privsql.source.spec import Columns, Ledger, Release, Source, build, load, redirected
+from privsql.source.places import Source
+from privsql.source.spec import Columns, Ledger, Release, build, load, redirected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.source.spec import Source
+    from privsql.source.places import Source
 
 WITHIN = ":"  # between a database and its table
 OWN_SCHEMA = {"duckdb": "main", "spark": "default", "postgres": "public"}  # of tables that name none

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from privsql.model.parameters import Order
     from privsql.model.universe import Universe
     from privsql.noise import Key
-    from privsql.source.spec import Columns, Source
+    from privsql.source.places import Source
+    from privsql.source.spec import Columns
 
 SHOWN = 3  # unknown items that a message names
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
     from privsql.noise import Key
-    from privsql.source.spec import Columns, Source
+    from privsql.source.places import Source
+    from privsql.source.spec import Columns
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 

@@ -13,8 +13,9 @@ from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Profiled
 from privsql.mechanisms.registry import DEFAULT, of
+from privsql.source.places import Source
 from privsql.source.profile import choose
-from privsql.source.spec import Columns, Source
+from privsql.source.spec import Columns
 from privsql.source.table import mount, prepare
 from privsql.verbs.room import workshop_in
 
