@@ -103,6 +103,8 @@ def test_what_is_dropped_leaves_nothing(db: SparkRelations, tmp_path: Path) -> N
 
 
 def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
+    if reason := engines.without_spark():
+        pytest.skip(reason)
     from privsql.engine.spark.relations import SparkRelations
 
     with engines.spark(tmp_path) as local, SparkRelations(local.session, None) as db:

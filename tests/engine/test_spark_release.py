@@ -26,6 +26,8 @@ OFF = "[ledger]\noff = true"
 
 @pytest.fixture(autouse=True)
 def _java() -> None:
+    if reason := engines.without_spark():
+        pytest.skip(reason)
     engines.java()
 
 

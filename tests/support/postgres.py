@@ -34,10 +34,11 @@ def _programs() -> Path | None:
 
 def stored(name: str, sql: str) -> None:
     """Keep what a SELECT of DuckDB's yields as a table of the server."""
+    place = address()  # first: it skips the test where there is no driver to import
     from privsql.engine.postgres.relations import PostgresRelations
     from privsql.engine.postgres.server import Server
 
-    own = Server(address())
+    own = Server(place)
     with PostgresRelations(own) as made, duckdb.connect() as duck:
         made.put("given", duck.sql(sql).to_arrow_table())
         own.run(f"DROP TABLE IF EXISTS {name}")
