@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
+from privsql.engine.open import spark as opened
+from privsql.engine.progress import Options
+from privsql.errors import EngineError
 from privsql.noise import seed_key
 from support import engines
 from support.commands import write
@@ -79,3 +82,14 @@ def test_a_release_from_an_address(tmp_path: Path, address: str) -> None:
         assert privsql.verify(tmp_path / name, spec).ok
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
     assert address not in str((tmp_path / "there" / "privsql_manifest.parquet").read_bytes())
+
+
+def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := engines.without_spark():
+        pytest.skip(reason)
+    from privsql.engine.spark import session
+
+    monkeypatch.setattr(session, "CALLS", 0)
+    dead = opened(tmp_path, Options(), remote="sc://127.0.0.1:9/;token=secret")
+    with pytest.raises(EngineError, match=r"^sc://127.0.0.1:9: failed to connect"), dead:
+        pass

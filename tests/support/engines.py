@@ -80,10 +80,9 @@ def spark(spill: Path | None) -> SparkRelations:
     """Relations of Spark's, which the test closes; skipped with a word where there is none."""
     if reason := without_spark():
         pytest.skip(reason)
-    from privsql.engine.spark.warehouse import opened
+    from privsql.engine.spark.warehouse import SparkWarehouse
 
-    java()
-    return opened(spill, Options(), None, None)
+    return SparkWarehouse(session(), spill, Options())
 
 
 def session() -> SparkSession:

@@ -48,6 +48,7 @@ STARTED = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
 }
 CALLED = re.compile(r'<_\w*RpcError.*?details = "([^"]*)"', re.DOTALL)
+CALLS = 5  # until an address is taken to be dead: waits of 50 ms to 13 s, 17 s in all
 PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
 TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
 
@@ -86,17 +87,37 @@ def _room() -> Path:
     return made.path
 
 
-def connected(address: str) -> SparkSession:
-    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret."""
+@contextmanager
+def connected(address: str) -> Iterator[SparkSession]:
+    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
+
+    It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
+    Raises ``EngineError`` where nobody answers for a quarter of a minute.
+    """
     place = address.partition("/;")[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # pyspark has not seen this pandas yet; nothing goes through it
-        try:
-            with translated():
-                return _own(SparkSession.builder.remote(address).create())
-        except (ImportError, PrivsqlError) as error:
-            why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
-            raise EngineError(f"{place}: {why}") from error
+    try:
+        with warnings.catch_warnings(), translated():
+            warnings.simplefilter("ignore")  # of a pandas that pyspark has not seen; and of what is raised as well
+            made = _called(address)
+    except (ImportError, PrivsqlError) as error:
+        why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
+        raise EngineError(f"{place}: {why}") from error
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _called(address: str) -> SparkSession:
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
+
+    made = SparkSession.builder.remote(address).create()
+    made.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
+    try:
+        return _own(made)
+    except BaseException:
+        made.client.close()
+        raise
 
 
 def given(session: object) -> SparkSession:

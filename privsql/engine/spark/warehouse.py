@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -143,7 +144,11 @@ def only_parts(folder: Path) -> None:
         part.rename(folder / f"part-{number:05}.parquet")
 
 
-def opened(spill: Path, options: Options, session: object | None, remote: str | None) -> SparkWarehouse:
+@contextmanager
+def opened(spill: Path, options: Options, session: object | None, remote: str | None) -> Iterator[SparkWarehouse]:
     """A warehouse in a session that is given, at an address, or of this machine's own."""
-    used = given(session) if session is not None else connected(remote) if remote else started(options)
-    return SparkWarehouse(used, spill, options)
+    with (
+        connected(remote) if remote and session is None else nullcontext(session) as there,
+        SparkWarehouse(started(options) if there is None else given(there), spill, options) as made,
+    ):
+        yield made
