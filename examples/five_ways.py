@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from matplotlib.figure import Figure
+import altair as alt
 from rich.console import Console
 from rich.table import Table
 
@@ -50,17 +50,13 @@ def release(folder: Path, name: str) -> dict[str, float | None]:
 
 def picture(rows: dict[str, dict[str, float | None]], to: Path) -> None:
     """Accuracy against what the learning adversary believes."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for name, row in rows.items():
-        if row["learning"] is not None and row["error"] is not None:
-            axes.scatter(row["error"], row["learning"])
-            axes.annotate(name, (row["error"], row["learning"]), textcoords="offset points", xytext=(6, 4))
-    axes.set(
-        xlabel="mean relative error of answers of 50 and more", ylabel="mean belief of who learns from the release"
+    shown = [{"way": name, **row} for name, row in rows.items() if None not in (row["learning"], row["error"])]
+    base = alt.Chart(alt.InlineData(values=shown), title="Privacy against accuracy", width=560, height=360).encode(
+        alt.X("error:Q", title="mean relative error of answers of 50 and more"),
+        alt.Y("learning:Q", title="mean belief of who learns from the release"),
     )
-    axes.set(xlim=(0, None), ylim=(0, None), title="Privacy against accuracy")
-    figure.savefig(to, dpi=150)
+    named = base.mark_text(align="left", dx=8, dy=-6).encode(text="way:N")
+    (base.mark_circle(size=60).encode(alt.Color("way:N", legend=None)) + named).save(to, ppi=150)
 
 
 def main() -> None:

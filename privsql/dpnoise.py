@@ -6,11 +6,12 @@ import math
 import secrets
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from privsql.errors import UsageError
+from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     Bits = NDArray[np.uint64]
 
 LARGEST_MEAN = 100  # of one binomial draw by inversion
+NEWEST = "0.16"  # the version of OpenDP whose releases this version of privsql knows, and those before it
+MISSING = "differentially private noise is drawn by OpenDP, which is not installed; run: pip install 'privsql[dp]'"
 DOUBT = 1e-9  # nearer to a step of the distribution function than this, doubles do not decide
 
 
@@ -144,8 +147,9 @@ class SeededNoise:
 def noise_for(key: Key) -> SelectionNoise:
     """OpenDP's noise, which no key repeats and which must not be repeated; a seed's, for tests, which is not private.
 
-    Raises ``UsageError`` for a key file.
+    Raises ``UsageError`` for a key file, ``EngineError`` where OpenDP is not installed: before a record is read.
     """
+    made_with()
     if key.origin == "key-file":
         raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
     return SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
@@ -161,9 +165,19 @@ def laplace(scale: float, draws: int) -> NDArray[np.float64]:
     return np.asarray(dp.m.make_laplace(*space, scale=scale)([0.0] * draws), dtype=np.float64)
 
 
-def _opendp() -> Any:
-    import opendp.prelude as dp  # noqa: PLC0415 (takes long to import)
+def made_with() -> str:
+    """The version of OpenDP that draws; ``EngineError`` if there is none."""
+    try:
+        return version("opendp")
+    except PackageNotFoundError as error:
+        raise EngineError(MISSING) from error
 
+
+def _opendp() -> Any:
+    try:
+        import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and is an extra)
+    except ImportError as error:
+        raise EngineError(MISSING) from error
     dp.enable_features("contrib")
     return dp
 

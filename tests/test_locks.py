@@ -13,7 +13,7 @@ from support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-TESTS = [*PROJECT["dependencies"], *EXTRAS["test"]]
+TESTS = [*PROJECT["dependencies"], *EXTRAS["dp"], *EXTRAS["plot"], *EXTRAS["test"]]
 LOCKS = {
     "requirements.lock": PROJECT["dependencies"],
     "tests/requirements.lock": TESTS,

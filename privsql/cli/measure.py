@@ -22,6 +22,8 @@ def _picture(to: Path | None) -> Path | None:
     """The file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
     if to is not None and to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
+    if to is not None:
+        pictures.ready()
     return to
 
 

@@ -1,142 +1,215 @@
-"""Pictures of an evaluation: error by band, and estimated against true answers."""
+"""Pictures of what was measured, drawn by altair and written by vl-convert: the extra ``privsql[plot]``."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from altair import Chart, HConcatChart, LayerChart
 
     from privsql.answers.accuracy import Score
     from privsql.verbs.attack import Attacked
     from privsql.verbs.infer import Inferred
 
 Found = TypeVar("Found")
-COLOURS = {"baseline": "#b0b0b0", "reconstructed": "#1f6f8b"}
+NEEDED = ("altair", "vl_convert")
+BLUE, ORANGE, GREY, BLACK = "#1f6f8b", "#d98c5f", "#b0b0b0", "black"
+COLOURS = {"baseline": GREY, "reconstructed": BLUE}
+PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
+RESOLUTION = 150  # dots per inch
+LINEAR = 10  # up to here an axis that shows 0 is about linear, and logarithmic beyond
+HALF, WHOLE, HEIGHT = 400, 560, 300  # pixels
 
 
-def drawn(draw: Callable[[Found, Path], None], found: Found, to: Path | None) -> None:
-    """Draw with a function of this module, if a picture is wanted; ``EngineError`` if it can't be written."""
+def ready() -> None:
+    """``EngineError`` where pictures can't be drawn: better known before an hour of measuring than after."""
+    if any(find_spec(name) is None for name in NEEDED):
+        raise EngineError("pictures are drawn by altair, which is not installed; run: pip install 'privsql[plot]'")
+
+
+def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
+    """Draw with a function of this module, if a picture is wanted: a PNG or an SVG, by the ending of ``to``.
+
+    Raises ``EngineError`` if it can't be written.
+    """
     if to is None:
         return
+    picture = draw(found).configure_view(stroke=None).configure_axis(grid=False)
     try:
-        draw(found, to)
+        picture.save(str(to), format=to.suffix[1:].lower(), ppi=RESOLUTION)
     except OSError as error:
         raise EngineError(f"{to}: {error.strerror}") from error
 
 
-def evaluation(scores: dict[str, Score], to: Path) -> None:
-    """Write a PNG or SVG, by the ending of ``to``."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 (takes long to import, and is seldom needed)
+def evaluation(scores: dict[str, Score]) -> HConcatChart:
+    """Errors by size of the true answer, and estimated against true answers, of each estimator."""
+    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    bars, points = figure.subplots(1, 2)
-    for place, (name, found) in enumerate(scores.items()):
-        bands = [band for band in found.summary()["bands"] if band["mean_relative_error"] is not None]
-        positions = [i + 0.4 * place for i in range(len(bands))]
-        bars.bar(positions, [b["mean_relative_error"] for b in bands], 0.4, label=name, color=COLOURS.get(name))
-        bars.set_xticks([i + 0.2 for i in range(len(bands))], [band_label(band) for band in bands])
-        points.scatter(found.truth, found.estimate, s=6, alpha=0.5, label=name, color=COLOURS.get(name))
-    bars.set(xlabel="true answer", ylabel="mean relative error", title="Error by size of the true answer")
-    bars.set_yscale("log")
-    largest = max((max(found.truth, default=1) for found in scores.values()), default=1)
-    points.plot([1, largest], [1, largest], color="black", linewidth=0.8)
-    points.set(xlabel="true answer", ylabel="estimate", title="Estimated against true")
-    points.set_xscale("symlog", linthresh=10)
-    points.set_yscale("symlog", linthresh=10)
-    for axes in (bars, points):
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(to, dpi=150)
+    colour = alt.Color("estimator:N").scale(**_palette({name: COLOURS.get(name, BLACK) for name in scores}))
+    errors = [
+        {"estimator": name, "answer": band_label(band), "error": band["mean_relative_error"]}
+        for name, score in scores.items()
+        for band in _measured(score)
+    ]
+    bars = _chart(errors, HALF, "Error by size of the true answer").mark_bar()
+    bars = bars.encode(_bands(errors), _errors().stack(None), colour.title(None), xOffset="estimator:N")
+    pairs: list[dict[str, Any]] = [
+        {"estimator": name, "true": float(true), "estimate": float(estimate)}
+        for name, score in scores.items()
+        for true, estimate in zip(score.truth, score.estimate, strict=True)
+    ]
+    wide = {"type": "symlog", "constant": LINEAR}
+    sides = alt.X("true:Q", title="true answer").scale(**wide), alt.Y("estimate:Q").scale(**wide)
+    points = _chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
+    largest = max((pair["true"] for pair in pairs), default=1.0)
+    ends = [{"true": end, "estimate": end} for end in (0.0, largest)]
+    return bars | (points + _chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
 
 
-def comparison(found: dict[str, dict[str, Score]], to: Path) -> None:
+def comparison(found: dict[str, dict[str, Score]]) -> Chart:
     """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
-    from matplotlib import colormaps  # noqa: PLC0415 (takes long to import, and is seldom needed)
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    from privsql.answers.accuracy import BANDS  # noqa: PLC0415
-
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    axes = figure.subplots()
-    colours = colormaps["tab10"]
-    labels: dict[int, str] = {}
-    for place, (name, scores) in enumerate(found.items()):
-        for estimator, score in scores.items():
-            bands = [band for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
-            labels |= {band["low"]: band_label(band) for band in bands}
-            style = "-" if estimator == "reconstructed" else "--"
-            known = f"{name}, {estimator}"
-            lows, errors = [b["low"] for b in bands], [b["mean_relative_error"] for b in bands]
-            places = [BANDS.index(low) for low in lows]
-            axes.plot(places, errors, style, marker="o", label=known, color=colours(place))
-    ticks = sorted(labels)
-    axes.set_xticks([BANDS.index(low) for low in ticks], [labels[low] for low in ticks])
-    axes.set(xlabel="true answer", ylabel="mean relative error", title="Error by size of the true answer")
-    axes.set_yscale("log")
-    axes.legend(frameon=False, fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(to, dpi=150)
+    rows = [
+        {
+            "release": name,
+            "estimator": estimator,
+            "low": band["low"],
+            "answer": band_label(band),
+            "error": band["mean_relative_error"],
+        }
+        for name, scores in found.items()
+        for estimator, score in scores.items()
+        for band in _measured(score)
+    ]
+    rows.sort(key=lambda row: row["low"])
+    dashes = alt.StrokeDash("estimator:N").scale(domain=["reconstructed", "baseline"], range=[[1, 0], [5, 4]])
+    colour = alt.Color("release:N").scale(scheme="tableau10", domain=list(found))
+    lines = _chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
+    return lines.encode(_bands(rows), _errors(), colour, dashes, detail="estimator:N")
 
 
-def attacks(found: Attacked, to: Path) -> None:
+def attacks(found: Attacked) -> HConcatChart:
     """Certainty of every adversary's best guess, and certainty by known records: theory and measurement."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 (takes long to import, and is seldom needed)
+    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
-    bars, curve = figure.subplots(1, 2, width_ratios=(3, 2))
-    rows = [one for one in found.findings if one.mean is not None and one.unit != "columns"][::-1]
-    for place, one in enumerate(rows):
-        bars.barh(place, one.mean or 0, color="#1f6f8b" if one.promised else "#d98c5f")
-        bars.plot([one.highest or 0], [place], "|", color="black")
-        if one.right is not None:
-            bars.plot([one.right], [place], "o", color="white", markeredgecolor="black", markersize=5)
-    bars.set_yticks(range(len(rows)), [one.adversary for one in rows])
-    baseline = next((one.baseline for one in rows if one.baseline), None)
-    if baseline is not None:
-        bars.axvline(baseline, color="black", linewidth=0.8, linestyle=":")
-    bars.set(xlabel="probability of the best guess", xlim=(0, 1.02))
-    bars.set_title("blue: resistance promised; orange: not; | highest; o right; .. guessing", fontsize="small")
+    shown = [one for one in found.findings if one.mean is not None and one.unit != "columns"]
+    rows = [
+        {
+            "adversary": one.adversary,
+            "promise": "promised to resist" if one.promised else "not promised",
+            "mean": one.mean,
+            "highest": one.highest or 0,
+            "right": one.right,
+        }
+        for one in shown
+    ]
+    title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dotted: guessing")
+    base = _chart(rows, HALF, title)
+    place = alt.Y("adversary:N", sort=[row["adversary"] for row in rows], title=None).axis(labelLimit=0)
+
+    def along(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title="probability of the best guess").scale(domain=[0, 1])
+
+    colour = alt.Color("promise:N", title=None).scale(**_palette(PROMISES)).legend(orient="bottom")
+    bars = base.mark_bar().encode(along("mean"), place, colour)
+    bars += base.mark_tick(color=BLACK).encode(along("highest"), place)
+    bars += (
+        base.mark_point(color=BLACK, fill="white")
+        .encode(along("right"), place)
+        .transform_filter("isValid(datum.right)")
+    )
+    baseline = [{"guessing": one.baseline} for one in shown if one.baseline][:1]
+    bars += _chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
     points = next((one.curve for one in found.findings if one.curve), ())
-    for name, style in (("theory", "-"), ("measured", "o")):
-        curve.plot([p["known"] for p in points], [p[name] for p in points], style, label=name, markersize=4)
-    curve.set(xlabel="records known in a bucket", ylabel="probability of the best guess", title="Corruption")
-    curve.legend(frameon=False)
-    _save(figure, (bars, curve), to)
+    return alt.hconcat(bars, _corruption(points)).resolve_scale(color="independent")
 
 
-def inference(found: Inferred, to: Path) -> None:
+def _corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
+    """What knowing others in a bucket tells, in theory and as it was measured."""
+    import altair as alt  # noqa: PLC0415
+
+    base = _chart(points, HALF * 2 // 3, "Corruption")
+    base = base.encode(alt.X("known:Q", title="records known in a bucket").axis(tickMinStep=1))
+    side = "probability of the best guess"
+    colour = (
+        alt.Color("name:N", title=None).scale(**_palette({"theory": ORANGE, "measured": BLUE})).legend(orient="bottom")
+    )
+    line = base.mark_line().encode(alt.Y("theory:Q", title=side), colour).transform_calculate(name="'theory'")
+    dots = base.mark_circle().encode(alt.Y("measured:Q", title=side), colour).transform_calculate(name="'measured'")
+    return line + dots
+
+
+def inference(found: Inferred) -> LayerChart:
     """Noisy ratios over the size of the query: the mean and two standard deviations, simulated, and in theory."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 (takes long to import, and is seldom needed)
+    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
-    axes = figure.subplots()
-    sizes, ratio = [row.x for row in found.rows], found.asked.ratio
-    means, spread = [row.simulated_mean for row in found.rows], [2 * row.simulated_deviation for row in found.rows]
-    axes.errorbar(sizes, means, spread, fmt="o", markersize=4, color="#1f6f8b", label="simulated, two deviations")
-    for sign, label in ((1, "theory, two deviations"), (-1, None)):
-        axes.plot(
-            sizes, [row.mean + sign * 2 * row.deviation for row in found.rows], "--", color="#d98c5f", label=label
-        )
-    axes.axhline(ratio, color="black", linewidth=0.8, label="y/x")
-    axes.axvline(found.asked.x, color="#b0b0b0", linewidth=0.8, linestyle=":", label="asked")
-    axes.set_xscale("log")
-    axes.set(xlabel="records that meet the condition, x", ylabel="Y/X", ylim=(ratio - 1, ratio + 1))
-    axes.set_title(f"What noisy counts tell, epsilon = {found.epsilon:g}")
-    axes.legend(frameon=False, fontsize="small")
-    _save(figure, (axes,), to)
+    ratio = found.asked.ratio
+    rows = [
+        {
+            "x": row.x,
+            "mean": row.simulated_mean,
+            "low": row.simulated_mean - 2 * row.simulated_deviation,
+            "high": row.simulated_mean + 2 * row.simulated_deviation,
+            "from": row.mean - 2 * row.deviation,
+            "to": row.mean + 2 * row.deviation,
+        }
+        for row in found.rows
+    ]
+    title = alt.Title(
+        f"What noisy counts tell, epsilon = {found.epsilon:g}",
+        subtitle="blue: simulated, two deviations; orange: in theory; black: y/x; dotted: asked",
+    )
+    base = _chart(rows, WHOLE, title).encode(
+        alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
+    )
+
+    def up(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", title="Y/X").scale(domain=[ratio - 1, ratio + 1])
+
+    spread = base.mark_rule(color=BLUE, clip=True).encode(up("low"), alt.Y2("high"))
+    means = base.mark_circle(color=BLUE, clip=True).encode(up("mean"))
+    lines = [base.mark_line(color=ORANGE, strokeDash=[5, 4], clip=True).encode(up(end)) for end in ("from", "to")]
+    truth = _chart([{"mean": ratio}]).mark_rule(color=BLACK).encode(up("mean"))
+    asked = _chart([{"x": found.asked.x}]).mark_rule(color=GREY, strokeDash=[2, 2]).encode(alt.X("x:Q"))
+    return alt.layer(spread, means, *lines, truth, asked)
 
 
-def _save(figure: Figure, parts: Iterable[Axes], to: Path) -> None:
-    for axes in parts:
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(to, dpi=150)
+def _chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
+    """A chart over rows that it holds itself."""
+    import altair as alt  # noqa: PLC0415
+
+    made = alt.Chart(alt.InlineData(values=list(rows)))
+    return made if width is None else made.properties(width=width, height=HEIGHT, title=title)
+
+
+def _palette(colours: dict[str, str]) -> dict[str, list[str]]:
+    return {"domain": list(colours), "range": list(colours.values())}
+
+
+def _measured(score: Score) -> list[dict[str, Any]]:
+    """The bands with an error that a logarithm has."""
+    return [band for band in score.summary()["bands"] if band["mean_relative_error"]]
+
+
+def _bands(rows: Iterable[dict[str, Any]]) -> Any:
+    """The axis of true answers, in the order of the rows."""
+    import altair as alt  # noqa: PLC0415
+
+    order = list(dict.fromkeys(row["answer"] for row in rows))
+    return alt.X("answer:N", sort=order, title="true answer").axis(labelAngle=0)
+
+
+def _errors() -> Any:
+    import altair as alt  # noqa: PLC0415
+
+    return alt.Y("error:Q", title="mean relative error").scale(type="log")
 
 
 def band_label(band: dict[str, Any]) -> str:

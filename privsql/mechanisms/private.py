@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from privsql import dpnoise
 from privsql.answers import base
 from privsql.attacks.finding import Finding
 from privsql.engine.sqlfiles import all_rows, temp
@@ -40,7 +40,7 @@ KNOWS = "every record but one, and asks whether that one is in the table; the be
 
 def made_with(noise: CountNoise) -> dict[str, Any]:
     """The facts on where the noise is from."""
-    return {"noise": noise.origin, "opendp": version("opendp")}
+    return {"noise": noise.origin, "opendp": dpnoise.made_with()}
 
 
 def promise(asked: Any) -> str:
@@ -66,12 +66,12 @@ def write(db: Relations, name: str, data: pa.Table, query: exp.Query | None = No
 
 
 def known_opendp(manifest: Manifest) -> Check:
-    """The check that a release was made with no newer OpenDP than the one that is installed."""
+    """The check that a release was made with no newer OpenDP than this version of privsql knows."""
     return Check("made with a known version of OpenDP", partial(_unknown_opendp, manifest))
 
 
 def _unknown_opendp(manifest: Manifest) -> list[str]:
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], version("opendp")))
+    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], dpnoise.NEWEST))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
     return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
 

@@ -19,7 +19,7 @@ from support.places import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAVY = {"pandas", "scipy", "pyarrow", "matplotlib", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
+HEAVY = {"pandas", "scipy", "pyarrow", "altair", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
 OTHERS = {"adbc_driver_manager", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
 VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
 RELEASES = ROOT / "tests" / "fixtures" / "format1"
@@ -71,4 +71,7 @@ def test_a_query_imports_its_own_mechanism_alone(tmp_path: Path, kind: str) -> N
     assert [one for one in modules if one.startswith(tuple(others))] == []
     assert f"{PACKAGES[kind]}.mechanism" in modules
     assert modules & OTHERS == set()
-    assert modules & {"pandas", "matplotlib", "opendp", "tomlkit", "scipy.optimize", "privsql.source.spec"} == set()
+    assert (
+        modules & {"pandas", "altair", "narwhals", "opendp", "tomlkit", "scipy.optimize", "privsql.source.spec"}
+        == set()
+    )
