@@ -10,12 +10,14 @@ import sys
 
 TYPE_CHECKING = False  # as of typing, which takes long to import: until ``main`` runs, Ctrl-C would be a traceback
 if TYPE_CHECKING:
+    from signal import Signals
     from types import FrameType
     from typing import NoReturn
 
 STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
 AGAIN = 0.01  # seconds after which a lost interruption comes again
+ALARM = "SIGALRM"
 
 
 class Stop:
@@ -23,23 +25,26 @@ class Stop:
 
     name = "SIGINT"
     asked_at = float("-inf")
+    lost = False  # an interruption that Python has dropped comes again
 
     def listen(self) -> None:
         """From now on signals unwind, but for those that are ignored (nohup, or a job in the background)."""
         import signal  # noqa: PLC0415 (takes long to import: inside ``main`` Ctrl-C is heard meanwhile)
 
-        for name in STOPS:
-            number = signal.Signals[name]
+        for number in _known(*STOPS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._unwind)
-        signal.signal(signal.SIGALRM, self._unwind)
+        for number in _known(ALARM):
+            signal.signal(number, self._unwind)
         sys.unraisablehook = self._dropped
 
     def _unwind(self, number: int, _: FrameType | None) -> None:
         import signal  # noqa: PLC0415
         import time  # noqa: PLC0415
 
-        if number != signal.SIGALRM:
+        if number in _known(ALARM) or self.lost:
+            self.lost = False
+        else:
             if time.monotonic() < self.asked_at + SAME:
                 return  # cleaning up is under way
             self.name, self.asked_at = signal.Signals(number).name, time.monotonic()
@@ -49,18 +54,28 @@ class Stop:
         """Python drops what is raised in a destructor or a callback; an interruption must not get lost there."""
         import signal  # noqa: PLC0415
 
-        if issubclass(what.exc_type, KeyboardInterrupt):
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(what)
+        elif hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
         else:
-            sys.__unraisablehook__(what)
+            self._later()
+
+    def _later(self) -> None:
+        """The interruption again, where there are no alarms."""
+        from _thread import interrupt_main  # noqa: PLC0415
+        from threading import Timer  # noqa: PLC0415
+
+        self.lost = True
+        Timer(AGAIN, interrupt_main).start()
 
     @staticmethod
     def ignore() -> None:
         """From now on nothing stops the process: it ends."""
         import signal  # noqa: PLC0415
 
-        for name in (*STOPS, "SIGALRM"):
-            signal.signal(signal.Signals[name], signal.SIG_IGN)
+        for number in _known(*STOPS, ALARM):
+            signal.signal(number, signal.SIG_IGN)
 
     def end(self) -> NoReturn:
         """Say so in one line, and end without waiting for the engine."""
@@ -77,6 +92,13 @@ class Stop:
             with suppress(OSError):  # nobody may be reading
                 os.write(stream, text.encode())  # past Python's buffers, in which the signal may have come
         os._exit(code)
+
+
+def _known(*names: str) -> list[Signals]:
+    """Those of some signals that the system has."""
+    import signal  # noqa: PLC0415
+
+    return [signal.Signals[name] for name in names if name in signal.Signals.__members__]
 
 
 class WithoutPandas:

@@ -11,10 +11,10 @@ import base64
 import hashlib
 import os
 import secrets
-import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from privsql import system
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _read_key(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise EngineError(f"key file {path}: {error.strerror}") from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if system.for_others(mode):
         raise UsageError(f"key file {path} can be read by others; run: chmod 600 {path}")
     try:
         secret = bytes.fromhex(content.decode("ascii").strip())

@@ -7,7 +7,6 @@ too, because it is made under a stricter umask; where a user's own files are mad
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -17,12 +16,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql import system
 from privsql.errors import EngineError
+from privsql.system import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-OTHERS = 0o077  # the rights of everybody but the owner
 LOCK = "lock"
 ROOM = "privsql-room-"  # what the names of temporary folders begin with
 TRIES = 100  # another process may sweep a folder in the moment between its making and its locking
@@ -85,6 +85,8 @@ class Folder:
         """Remove it, with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.let_go()
+        if self.path.exists():  # there are systems that remove no file that is open, such as the lock
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 def sweep(prefix: str, parent: Path, first: Callable[[Path], object] = bool) -> None:
@@ -131,7 +133,7 @@ def _alike(prefix: str, parent: Path) -> list[Path]:
         for entry in entries:
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
                 with suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                    if system.is_own(entry.stat(follow_symlinks=False)):
                         found.append(Path(entry.path))
     return found
 
@@ -140,15 +142,19 @@ def _taken(folder: Path, flags: int = 0) -> int | None:
     """The open lock of a folder, held alone; None where another process has it, or has removed the folder."""
     lock = folder / LOCK
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+        descriptor = system.opened(lock, os.O_RDWR | flags)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        seen, there = os.fstat(descriptor), lock.stat(follow_symlinks=False)
-        if stat.S_ISREG(seen.st_mode) and (seen.st_dev, seen.st_ino) == (there.st_dev, there.st_ino):
+        if system.locked(descriptor, alone=True) and _is(lock, os.fstat(descriptor)):
             return descriptor
     except OSError:
         pass
     os.close(descriptor)
     return None
+
+
+def _is(path: Path, seen: os.stat_result) -> bool:
+    """Whether an open file is the one that lies at a path by now."""
+    there = path.stat(follow_symlinks=False)
+    return stat.S_ISREG(seen.st_mode) and (seen.st_dev, seen.st_ino) == (there.st_dev, there.st_ino)

@@ -105,7 +105,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     """Let two paths change places in one step; False where the system (not Linux) or the file system can't."""
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, TypeError):
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)

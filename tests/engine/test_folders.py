@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+from privsql import system
 from privsql.engine import folders
 from privsql.engine.folders import LOCK, ROOM, Folder, private, sweep, temporary
 from privsql.errors import EngineError
@@ -131,17 +131,17 @@ def test_folders_of_others_are_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flock = fcntl.flock
+    locked = system.locked
     swept: list[Path] = []
 
-    def late(descriptor: int, kind: int) -> None:
+    def late(descriptor: int, *, alone: bool) -> bool:
         if not swept:
             swept.extend(tmp_path.iterdir())
-            monkeypatch.setattr(fcntl, "flock", flock)
+            monkeypatch.setattr(system, "locked", locked)
             sweep(PREFIX, tmp_path)
-        flock(descriptor, kind)
+        return locked(descriptor, alone=alone)
 
-    monkeypatch.setattr(fcntl, "flock", late)
+    monkeypatch.setattr(system, "locked", late)
     made = Folder(PREFIX, tmp_path)
     assert list(tmp_path.iterdir()) == [made.path]
     assert made.path != swept[0]

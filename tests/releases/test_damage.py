@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import pty
 import resource
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 
 import privsql
+from privsql import system
 from privsql.errors import PrivsqlError
 from privsql.releases.draft import Draft
 from privsql.releases.opened import seen
@@ -370,10 +370,10 @@ def test_a_failure_of_the_commit_leaves_the_old_release(
 
 
 def test_a_draft_that_can_not_be_locked_leaves_nothing_behind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(system, "locked", fail)
     refused(run("publish", place / "spec.toml", "--replace"), 4, os.strerror(errno.ENOLCK))
     assert left_over(place) == []
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql import system
 from privsql.answers.learnt.strengths import STRENGTHS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "PRIVSQL_CACHE"
 OFF = "off"
-CACHE = {"darwin": "Library/Caches"}  # elsewhere that of the XDG standard
+CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 ENDING = ".learnt"
 DIGEST = 32  # bytes
 LARGEST = 2**26  # bytes of a file
@@ -95,12 +96,12 @@ def keep(name: str, covariance: Floats, weights: Weights) -> None:
 def _content(path: Path) -> bytes | None:
     """A file of this user's own; no link, and nothing that waits."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = system.opened(path, os.O_RDONLY | system.AT_ONCE)
     except OSError:
         return None
     try:
         seen = os.fstat(descriptor)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_size > LARGEST:
+        if not stat.S_ISREG(seen.st_mode) or not system.is_own(seen) or seen.st_size > LARGEST:
             return None
         with os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(LARGEST)

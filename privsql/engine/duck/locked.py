@@ -7,12 +7,12 @@ stored is another function than ``max``, and nothing runs it.
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlglot import exp
 
+from privsql import system
 from privsql.engine.duck.connection import Connection, one_select
 from privsql.engine.duck.container import DuckContainer, exactly, log_of
 from privsql.engine.duck.memory import MOST, Memory
@@ -112,8 +112,7 @@ def session(
 
 def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    memory = min(int(SHARE * physical), BASE + PER_BYTE * sum(map(_size, files)))
+    memory = min(int(SHARE * system.memory()), BASE + PER_BYTE * sum(map(_size, files)))
     settings: Settings = {
         "temp_directory": str(spill),
         "memory_limit": options.memory_limit or f"{memory}B",

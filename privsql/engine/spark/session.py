@@ -28,6 +28,7 @@ from pyspark.errors import (
 )
 from pyspark.sql import SparkSession
 
+from privsql import system
 from privsql.engine.folders import ROOM, Folder
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
@@ -60,10 +61,11 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
     Raises ``EngineError`` where Java 17 is missing.
     """
     cores = options.threads or os.cpu_count() or 1
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     chosen = STARTED | DEMANDED
     chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores)}
-    chosen |= {"spark.driver.memory": f"{physical // 2**21}m"}  # half of the machine's, where nobody says how much
+    chosen |= {
+        "spark.driver.memory": f"{system.memory() // 2**21}m"
+    }  # half of the machine's, where nobody says how much
     if options.memory_limit:
         chosen["spark.driver.memory"] = options.memory_limit.upper().removesuffix("IB").removesuffix("B")
     chosen |= settings or {}

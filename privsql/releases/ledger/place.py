@@ -6,7 +6,6 @@ have mode 0600 from the first byte, whatever the umask is, because they are made
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.engine.folders import OTHERS
+from privsql import system
 from privsql.engine.open import log_of
 from privsql.errors import EngineError
 from privsql.noise import key_file
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
-STATE = {"darwin": "Library/Application Support"}  # elsewhere that of the XDG standard
+STATE = {"darwin": "Library/Application Support", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 PATIENCE = 60.0  # seconds that a process waits for another one to let go
 PAUSE = 0.02  # seconds between two tries
 
@@ -82,7 +81,7 @@ def held(path: Path, *, alone: bool) -> Iterator[None]:
     """
     descriptor = _lock(path)
     try:
-        _wait(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, path)
+        _wait(descriptor, path, alone=alone)
         _tighten(path)
         yield
     finally:
@@ -103,7 +102,7 @@ def _lock(path: Path) -> int:
     lock = path.with_name(f"{path.name}.lock")
     try:
         _folder(path.parent)
-        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return system.opened(lock, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise EngineError(
             f"ledger {path}: {error.strerror}; set {VARIABLE}, or ledger.database, to a place that can be written"
@@ -118,17 +117,12 @@ def _folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _wait(descriptor: int, kind: int, path: Path) -> None:
+def _wait(descriptor: int, path: Path, *, alone: bool) -> None:
     end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > end:
-                raise EngineError(f"ledger {path}: another process has it; wait for that one to end") from error
-            time.sleep(PAUSE)
-        else:
-            return
+    while not system.locked(descriptor, alone=alone):
+        if time.monotonic() > end:
+            raise EngineError(f"ledger {path}: another process has it; wait for that one to end")
+        time.sleep(PAUSE)
 
 
 def _tighten(path: Path) -> None:
@@ -136,8 +130,8 @@ def _tighten(path: Path) -> None:
     for file in (path, log_of(path)):
         try:
             mode = file.stat().st_mode
-            if mode & OTHERS:
-                file.chmod(mode & ~OTHERS & 0o777)
+            if system.for_others(mode):
+                file.chmod(mode & ~system.OTHERS & 0o777)
         except FileNotFoundError:
             continue
         except OSError as error:

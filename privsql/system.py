@@ -1,0 +1,58 @@
+"""What operating systems differ in: whose a file is, how it is opened and locked, and how much memory there is.
+
+Files have owners and rights where the system knows of any; elsewhere a user's own folders are taken to be private.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OTHERS = 0o077  # the rights of everybody but the owner
+OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for when it is opened
+
+
+def opened(path: Path, flags: int, mode: int = 0o600) -> int:
+    """The descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
+    return os.open(path, flags | OPENED, mode)
+
+
+def is_own(seen: os.stat_result) -> bool:
+    """Whether a file is this user's, or the system does not say whose files are."""
+    return not hasattr(os, "geteuid") or seen.st_uid == os.geteuid()
+
+
+def for_others(mode: int) -> int:
+    """The rights that others have to a file of such a mode; none where the mode does not tell."""
+    return mode & OTHERS if hasattr(os, "geteuid") else 0
+
+
+def locked(descriptor: int, *, alone: bool) -> bool:
+    """Lock an open file, ``alone`` or beside others, without waiting; False if another process has it.
+
+    The lock ends with the descriptor, and so with the process, however that ends. Raises ``OSError`` where the file's
+    system has no locks.
+    """
+    import portalocker  # noqa: PLC0415 (takes longer to import than most verbs need before they say something)
+
+    kind = portalocker.LockFlags.EXCLUSIVE if alone else portalocker.LockFlags.SHARED
+    try:
+        portalocker.lock(descriptor, kind | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked:
+        return False
+    except portalocker.LockException as error:
+        raise OSError(*getattr(error.__cause__, "args", (0, str(error)))) from error
+    return True
+
+
+def memory() -> int:
+    """Bytes of the machine's memory."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil  # noqa: PLC0415 (there only where it is needed)
+
+    return int(psutil.virtual_memory().total)
