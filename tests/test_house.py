@@ -31,7 +31,7 @@ KNOWN = {
 }
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
 HELP = {"help", "epilog", "metavar"}  # arguments that hold what people read
-ENGINES = {"adbc_driver_manager", "adbc_driver_postgresql", "duckdb", "py4j", "pyspark"}
+ENGINES = {"adbc_driver_manager", "adbc_driver_postgresql", "duckdb", "py4j", "pyspark", "sqlite3"}
 
 
 # What a module holds --------------------------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ from typer.core import TyperCommand
 from privsql.mechanisms.registry import PACKAGES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from privsql.source.flags import Flag
     from privsql.source.spec import Spec
 
@@ -57,7 +55,7 @@ class Planned(Specified):
     sections = ("source", "columns", "mechanism", "ledger")
 
 
-def specification(ctx: typer.Context, source: Path) -> Spec:
+def specification(ctx: typer.Context, source: str) -> Spec:
     """What a command is asked for."""
     from privsql.source import flags  # noqa: PLC0415 (the models of all mechanisms)
 

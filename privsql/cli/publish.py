@@ -17,9 +17,8 @@ from privsql.mechanisms.registry import DEFAULT, PACKAGES
 if TYPE_CHECKING:
     from privsql.noise import Key
 
-Given = Annotated[
-    Path, typer.Argument(metavar="SPEC.toml|SOURCE", help="A specification, or a DuckDB, Parquet or CSV file.")
-]
+SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
+Given = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
 
 
 @app.command(
@@ -88,16 +87,24 @@ def plan(
 
 @app.command(epilog="Example:\n\n    privsql init people.parquet --sensitive disease > spec.toml")
 def init(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A DuckDB, Parquet or CSV file.")],
-    table: Annotated[str | None, typer.Option(help="Table or view of a DuckDB source.")] = None,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}")],
+    table: Annotated[str | None, typer.Option(help="Table or view of a database file.")] = None,
     sensitive: Annotated[str | None, typer.Option(help="The sensitive column, if its name does not tell.")] = None,
     kind: Annotated[str, typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}.")] = DEFAULT,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the specification goes; its paths are relative to that place.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""
+    if output is not None and output.exists():
+        raise UsageError(f"{output} exists; remove it, or give another place")
+    base = output.absolute().parent if output is not None else None
     with running() as options:
-        toml = api.init(source, table=table, sensitive=sensitive, kind=kind, options=options)
-    tell(as_json, lambda: {"spec": toml}, lambda: print(toml, end=""))
+        toml = api.init(source, table=table, sensitive=sensitive, kind=kind, base=base, options=options)
+    if output is not None:
+        output.write_text(toml, encoding="utf-8")
+    tell(as_json, lambda: {"spec": toml}, lambda: print(toml if output is None else f"written: {output}\n", end=""))
 
 
 @app.command(epilog="Example:\n\n    privsql schema > spec.schema.json")

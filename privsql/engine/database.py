@@ -33,16 +33,28 @@ if TYPE_CHECKING:
 
     from privsql.engine.roles import Field
 
-FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
+
+@dataclass(frozen=True)
+class Scan:
+    """Files that are read as one table: their names, patterns, folders or addresses, and how.
+
+    ``by_name``: columns that some of them lack are NULL there; ``partitioned``: folders called column=value are
+    columns; ``options``: of CSV, by DuckDB's names.
+    """
+
+    files: tuple[str, ...] = field(repr=False)
+    by_name: bool = False
+    partitioned: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Origin:
     """Where a publisher's records lie.
 
-    ``kind``: duckdb, parquet, csv, or the engine that holds them; ``path``: the file, or a folder of Parquet files;
-    ``relation``: a table or view; ``query``: a SELECT in its place, which calls a file ``source``; ``address``: of an
-    engine elsewhere, None for one of this machine's own.
+    ``kind``: duckdb, parquet, csv, or the engine that holds them; ``path``: the database, or what an engine beside
+    DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
+    ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database.
     """
 
     kind: str
@@ -50,6 +62,7 @@ class Origin:
     relation: str | None = None
     query: str | None = None
     address: str | None = field(default=None, repr=False)
+    scan: Scan | None = None
 
 
 class Relations(Protocol):

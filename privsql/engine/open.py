@@ -6,13 +6,14 @@ imports it where it is asked for.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.container import log_of
 from privsql.engine.duck.far import FarWorkshop
 from privsql.engine.duck.locked import session
+from privsql.engine.duck.sqlite import SQLiteFile, is_sqlite
 from privsql.engine.duck.warehouse import DuckWorkshop
 from privsql.engine.folders import temporary
 from privsql.engine.progress import Options
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Elsewhere, Locked, Origin, Workshop
     from privsql.engine.duck.connection import Settings
 
-__all__ = ["is_database", "locked", "log_of", "scratch", "spark", "workshop"]
+__all__ = ["is_database", "locked", "log_of", "scratch", "spark", "tables", "workshop"]
 
 
 def workshop(spill: Path, options: Options) -> Workshop:
@@ -81,6 +82,21 @@ def spark(
         raise EngineError("Spark is not installed; install privsql[spark]") from error
     with opened(spill, options, session or options.session, remote) as made:
         yield made
+
+
+def tables(path: Path) -> list[str]:
+    """The tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
+
+    Raises ``EngineError`` for a file that is neither.
+    """
+    if not path.is_file():
+        raise EngineError(f"{path}: no such file")
+    if is_sqlite(path):
+        with closing(SQLiteFile(path)) as file:
+            return file.tables()
+    with scratch() as db:
+        db.attach(path, "warehouse", read_only=True)
+        return [name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in db.listed("warehouse")]
 
 
 def is_database(path: Path) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privsql.answers.question import LOOKUPS
-from privsql.engine.database import FILE_KINDS
+from privsql.engine.files import FILE_KINDS
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, fill, table
 from privsql.errors import EngineError, PrivsqlError, UsageError

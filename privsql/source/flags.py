@@ -7,6 +7,7 @@ is a text otherwise.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from privsql.engine.database import FILE_KINDS
+from privsql.engine.files import is_files, shown
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Categories, Sets, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
-BY_ARGUMENT = {("source", "database"), ("source", "file"), ("source", "postgres")}  # no flags: what is published
+BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake")}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
@@ -120,18 +121,19 @@ def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInf
     yield from (("mechanism", key, fields) for key, fields in keys.items())
 
 
-def asked(source: Path, given: Mapping[str, Any]) -> Spec:
+def asked(source: Path | str, given: Mapping[str, Any]) -> Spec:
     """The specification in a TOML file, or of any other source the one that flags give, by their names.
 
     Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
     """
     present = {name: value for name, value in given.items() if value not in (None, [], ())}
-    if source.suffix.lower() != ".toml":
-        return build(_raw(source, present))
+    name = os.fspath(source)
+    if not name.lower().endswith(".toml"):
+        return build(_raw(name, present))
     wrong = next((name for name in present if name not in WITH_A_FILE), None)
     if wrong is not None:
         raise UsageError(f"{flags()[wrong].spelled[0]} does not go with a specification file; write it there")
-    to, spec = present.get("to"), load(source)
+    to, spec = present.get("to"), load(Path(name))
     for name, flag in flags().items():
         if flag.section == "mechanism" and name in present:
             if spec.mechanism.kind not in flag.kinds:
@@ -141,10 +143,10 @@ def asked(source: Path, given: Mapping[str, Any]) -> Spec:
     return redirected(spec, Path(to) if to else None, present.get("format"))
 
 
-def _raw(source: Path, present: dict[str, Any]) -> dict[str, Any]:
+def _raw(source: str, present: dict[str, Any]) -> dict[str, Any]:
     """The plain data of a specification."""
     kind = present.get(KIND, DEFAULT)
-    where = "file" if source.suffix.lower() in FILE_KINDS else "database"
+    where = "file" if is_files(source) or present.get("reader") else "database"
     raw: dict[str, Any] = {"source": {where: source}, "columns": {}, "mechanism": {}}
     for name, value in present.items():
         flag = flags()[name]
@@ -155,7 +157,7 @@ def _raw(source: Path, present: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def _complete(source: Path, raw: dict[str, Any], kind: str) -> None:
+def _complete(source: str, raw: dict[str, Any], kind: str) -> None:
     """``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
@@ -165,7 +167,7 @@ def _complete(source: Path, raw: dict[str, Any], kind: str) -> None:
     by_place = {(flag.section, flag.key): flag for flag in flags().values()}
     for flag in (by_place[place] for place in needed):
         if raw[flag.section].get(flag.key) in (None, "", []):
-            raise UsageError(f"{source} is not a specification (.toml), so {flag.spelled[0]} is needed")
+            raise UsageError(f"{shown(source)} is not a specification (.toml), so {flag.spelled[0]} is needed")
 
 
 def _value(text: str, annotation: Any) -> Any:

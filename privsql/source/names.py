@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql.engine import files
 from privsql.engine.names import fold
+from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlglot import exp
 
@@ -15,32 +19,59 @@ if TYPE_CHECKING:
 
 WITHIN = ":"  # between a database and its table
 OWN_SCHEMA = {"duckdb": "main", "spark": "default", "postgres": "public"}  # of tables that name none
+DIALECTS = {"spark": "spark", "postgres": "postgres", "mysql": "duckdb", "ducklake": "duckdb", "duckdb": "duckdb"}
 
 
 def known_as(source: Source) -> tuple[str, ...]:
     """The name that the publisher gives a source, or its file with each of the tables that are read from it.
 
-    A file, or a query that can't be taken apart, is the whole file.
+    A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, and an
+    address what of it is no secret.
     """
     if source.name is not None:
         return (source.name,)
-    path = str(source.path.resolve())
+    if source.files:
+        return _files(source.files)
+    path = os.path.realpath(source.path)
     if source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
-    elif source.postgres is not None:
+    elif source.elsewhere is not None:
         path = source.kind  # its address may hold secrets
-    elif source.kind != "duckdb":
-        return (path,)
     return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
 
 
 def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether two sources have a table in common: a file holds all of its tables."""
-    return any(
-        one == other or one.startswith(other + WITHIN) or other.startswith(one + WITHIN)
-        for one in names
-        for other in others
-    )
+    """Whether two sources have a table in common: a file holds all of its tables, a folder all of its files."""
+    return any(one == other or _holds(one, other) or _holds(other, one) for one in names for other in others)
+
+
+def overlaps(source: Source, target: Path) -> bool:
+    """Whether a release would be among the files of its source, or replace one of them."""
+    if source.elsewhere is not None:
+        return False
+    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
+    if source.database is not None:
+        return os.path.realpath(source.database) == place
+    return any(one == place or _holds(place, one) or (_holds(one, place) and not target.suffix) for one in places)
+
+
+def _holds(one: str, other: str) -> bool:
+    return other.startswith(one + WITHIN) or (Path(one).is_absolute() and other.startswith(one + os.sep))
+
+
+def _files(given: Sequence[str]) -> tuple[str, ...]:
+    """Every file by its place; a folder by its own."""
+    places: set[str] = set()
+    for name in given:
+        if files.scheme(name):
+            places.add(files.shown(name))
+            continue
+        try:
+            met = [Path(name)] if Path(name).is_dir() else files.found([name])
+        except EngineError:  # said where it is read
+            met = [Path(name)]
+        places.update(map(os.path.realpath, met))
+    return tuple(sorted(places))
 
 
 def _tables(source: Source) -> list[str]:
@@ -49,7 +80,7 @@ def _tables(source: Source) -> list[str]:
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
 
-    dialect = "duckdb" if source.elsewhere is None else source.kind
+    dialect = DIALECTS[source.kind]
     try:
         if source.relation is not None:
             return [_name(exp.to_table(source.relation, dialect=dialect), dialect)]

@@ -26,7 +26,7 @@ from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
 from privsql.model.parameters import NullPolicy, Order, Parameters, Positive
-from privsql.source.places import Part, Source
+from privsql.source.places import Part, Source, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -196,10 +196,7 @@ class Spec(Part):
     @property
     def name(self) -> str:
         """The release's name: as given, else after the table or file."""
-        if self.release.name:
-            return self.release.name
-        relation = self.source.relation
-        return relation.split(".")[-1].strip('"`') if relation else self.source.path.stem or "release"
+        return self.release.name or self.source.called
 
     @property
     def format(self) -> Literal["duckdb", "parquet"]:
@@ -246,18 +243,16 @@ def load(path: Path) -> Spec:
 
 
 def build(raw: dict[str, Any], *, base: Path = Path(), origin: str = "specification") -> Spec:
-    """A validated specification from plain data; relative paths are taken from ``base``."""
+    """A validated specification from plain data; relative paths are taken from ``base``, ``~`` is the home folder."""
     try:
         spec = Spec.model_validate(raw)
     except ValidationError as error:
         raise UsageError(f"{origin}: {_first(error)}") from error
-    source = spec.source.model_copy(
-        update={key: base / path for key in ("database", "file") if (path := getattr(spec.source, key))}
-    )
-    release = spec.release.model_copy(update={"to": base / (spec.release.to or spec.target)})
+    source = spec.source.placed(base)
+    release = spec.release.model_copy(update={"to": placed(base, spec.release.to or spec.target)})
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
-        ledger = ledger.model_copy(update={"database": base / ledger.database})
+        ledger = ledger.model_copy(update={"database": placed(base, ledger.database)})
     return spec.model_copy(update={"source": source, "release": release, "ledger": ledger})
 
 

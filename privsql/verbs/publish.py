@@ -24,6 +24,7 @@ from privsql.releases.ledger.keeping import publication, ready
 from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
 from privsql.releases.statements import learning_risk
+from privsql.source.names import overlaps
 from privsql.source.records import prepared
 from privsql.verbs.room import source_in, workshop_in
 from privsql.verbs.verify import verify
@@ -182,10 +183,11 @@ def _refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> No
 def _may_write(spec: Spec, *, replace: bool) -> None:
     """``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
     target = spec.target
+    if overlaps(spec.source, target):
+        what = "is the source, not a release" if target.is_file() else "is, or would be, among the files of the source"
+        raise UsageError(f"{target} {what}; give another target")
     if not target.exists():
         return
-    if spec.source.elsewhere is None and target.resolve() == spec.source.path.resolve():
-        raise UsageError(f"{target} is the source, not a release; give another target")
     if not replace:
         raise UsageError(f"{target} exists; give --replace to publish over it")
     try:

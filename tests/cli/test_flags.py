@@ -97,6 +97,8 @@ def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
         "database",
         "file",
         "postgres",
+        "mysql",
+        "ducklake",
         "quasi_identifiers",
         "name",
     }

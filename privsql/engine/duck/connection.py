@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from privsql.engine.duck.remedies import of_a_file, remedy
+from privsql.engine.files import shown
 from privsql.engine.progress import Silent
 from privsql.errors import EngineError, UsageError
 
@@ -201,7 +203,8 @@ def translated() -> Iterator[None]:
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except MISTAKES as error:
-        raise UsageError(_line(error)) from error
+        kind = EngineError if of_a_file(str(error)) else UsageError
+        raise kind(_line(error)) from error
     except duckdb.OutOfMemoryException as error:
         raise EngineError(f"out of memory or disk space: {_line(error)}") from error
     except (duckdb.Error, RuntimeError) as error:
@@ -211,7 +214,7 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def about(path: Path, *, query: bool = False, whole: bool = False) -> Iterator[None]:
+def about(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
     """Name the file in errors, and say what a lock means; ``whole``: any error is the file's."""
     try:
         yield
@@ -228,6 +231,6 @@ def about(path: Path, *, query: bool = False, whole: bool = False) -> Iterator[N
 
 
 def _line(error: BaseException) -> str:
-    """The first line of an error, without the class that DuckDB puts before it."""
-    first = str(error).strip().split("\n")[0]
-    return first.split(" Error: ", 1)[-1]
+    """One line of an error: what would work, where that is known, or its first, without the class before it."""
+    told = str(error).strip()
+    return shown(remedy(told) or told.split("\n")[0].split(" Error: ", 1)[-1])

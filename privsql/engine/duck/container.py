@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from sqlglot import exp
@@ -98,10 +99,25 @@ def log_of(path: Path) -> Path:
     return Path(f"{head}.wal{mark}{tail}")
 
 
-def reader(kind: str, *paths: Path) -> str:
+def reader(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
     """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
     names = ", ".join(text(exactly(str(path))) for path in paths)
-    return f"{READERS[kind]}([{names}], hive_partitioning = false)"
+    options = {"hive_partitioning": hive_partitioning, **options}
+    return called(READERS[kind], f"[{names}]", options)
+
+
+def called(function: str, given: str, options: Mapping[str, Any]) -> str:
+    """The call of a function with options by their names."""
+    return f"{function}({', '.join([given, *(f'{name} = {_constant(value)}' for name, value in options.items())])})"
+
+
+def _constant(value: Any) -> str:
+    """A value as a constant of SQL."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{text(key)}: {_constant(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_constant, value)) + "]"
+    return text(value) if isinstance(value, str) else str(value).lower()
 
 
 def exactly(path: str) -> str:

@@ -1,4 +1,4 @@
-"""``Warehouse`` of ``privsql.engine.database``: a publisher's DuckDB, Parquet or CSV file."""
+"""``Warehouse`` of ``privsql.engine.database``: a publisher's database file, or Parquet or CSV files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from sqlglot.errors import SqlglotError
 
 from privsql.engine.duck.connection import about, one_select
 from privsql.engine.duck.container import DuckContainer, reader
+from privsql.engine.duck.extensions import ATTACHED, attach
+from privsql.engine.duck.files import scanned
+from privsql.engine.duck.sqlite import SQLITE, SQLiteFile, is_sqlite
+from privsql.engine.files import shown
+from privsql.engine.portable import one_select as one_select_of
 from privsql.engine.sqlfiles import DIALECT, column, render, table, temp
 from privsql.errors import EngineError, UsageError
 
@@ -31,29 +36,65 @@ class DuckWorkshop(DuckContainer):
         """``brought``: makes Parquet files of a table that lies in another engine."""
         super().__init__(connection)
         self._brought = brought
+        self._sqlite: SQLiteFile | None = None
+
+    def close(self) -> None:
+        """End the session."""
+        super().close()
+        if self._sqlite is not None:
+            self._sqlite.close()
 
     def mount(self, name: str, origin: Origin) -> None:
-        """Make the publisher's table readable as view ``name``; what lies in Spark is brought here as Parquet."""
-        path, kind, query = origin.path or Path(), origin.kind, origin.query
-        if kind == SPARK and self._brought is not None:
-            files, kind, query = self._brought(origin), "parquet", None
-        elif not path.exists():
-            raise EngineError(f"{path}: no such file")
-        else:
-            files = [path]
-        if kind == "duckdb":
-            self.attach(path, HOME, read_only=True)
+        """Make the publisher's table readable as ``name``; what lies in Spark is brought here as Parquet."""
+        whole = origin.kind == SPARK and self._brought is not None
+        if whole and self._brought is not None:
+            self._called(reader("parquet", *self._brought(origin)))
+        elif origin.kind in ATTACHED:
+            attach(self.connection, origin.kind, origin.address or "", HOME)
             self._neighbours = HOME
+        elif origin.scan is not None:
+            call = scanned(self.connection, origin.kind, origin.scan)
+            with about(_shown(origin), whole=True):
+                self._called(call)
         else:
-            with about(path, whole=True):
-                self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader(kind, *files)}")
-        if query:  # materialised: it might yield other rows when it is read again
-            with about(path, query=True):
-                self.own(name, query)
+            self._database(origin.path or Path())
+        if origin.query and not whole:  # materialised: it might yield other rows when it is read again
+            with about(_shown(origin), query=True):
+                self.own(name, origin.query)
             return
-        with about(path):
-            inner = render(exp.select("*").from_(_relation(origin.relation if kind == "duckdb" else None)))
+        with about(_shown(origin)):
+            if self._sqlite is not None:
+                self._fetch(name, self._sqlite.whole(origin.relation or ""))
+                return
+            inner = render(exp.select("*").from_(_relation(origin)))
             self.connection.run(f"CREATE TEMP VIEW {render(temp(name))} AS {inner}")
+
+    def own(self, name: str, query: str) -> None:
+        """Materialise a SELECT of the publisher's, in the SQL of where the source lies, as temporary table ``name``."""
+        if self._sqlite is None:
+            super().own(name, query)
+        else:
+            self._fetch(name, one_select_of(query, SQLITE))
+
+    def _called(self, call: str) -> None:
+        """Let a publisher's query call files ``source``."""
+        self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
+
+    def _database(self, path: Path) -> None:
+        if not path.is_file():
+            raise EngineError(f"{path}: no such file")
+        if is_sqlite(path):
+            self._sqlite = SQLiteFile(path)
+            return
+        self.attach(path, HOME, read_only=True)
+        self._neighbours = HOME
+
+    def _fetch(self, name: str, query: str) -> None:
+        """What a query yields in a SQLite file, as a temporary table."""
+        if self._sqlite is not None:
+            self.put("fetched", self._sqlite.stream(query))
+            self.make(name, exp.select("*").from_(temp("fetched")))
+            self.drop("fetched")
 
     def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """By column of a relation the collation that it has: no type names it, but the text of a table does."""
@@ -75,12 +116,23 @@ class DuckWorkshop(DuckContainer):
         return self.connection.rows(one_select(sql))
 
 
-def _relation(name: str | None) -> exp.Table:
-    """A table of the warehouse by its dotted name, parts may be quoted; None: the file."""
-    if not name:
+def _shown(origin: Origin) -> str:
+    """What messages call the source."""
+    if origin.scan is not None:
+        others = len(origin.scan.files) - 1
+        return shown(origin.scan.files[0]) + (f" and {others} more" if others else "")
+    return f"source.{origin.kind}" if origin.path is None else str(origin.path)
+
+
+def _relation(origin: Origin) -> exp.Table:
+    """A table of the warehouse by its dotted name, parts may be quoted; of files, all of them."""
+    name = origin.relation
+    if origin.scan is not None or origin.kind == SPARK:
         return table("source", "temp")
     try:
-        given = exp.to_table(name, dialect=DIALECT)
+        given = exp.to_table(name or "", dialect=DIALECT)
     except SqlglotError as error:
         raise UsageError(f"table {name!r} is not a name; quote its parts") from error
+    if origin.kind in ATTACHED and not given.db:
+        return table(given.name, schema=HOME)
     return table(given.name, HOME, given.db or "main")

@@ -46,7 +46,7 @@ def take_over(db: Workshop, path: Path, spec: Spec) -> None:
     """Write down what version 0.1 knew: in a ledger of its own at ``path``, or in one beside the source."""
     if spec.ledger is not None and spec.ledger.database is not None and path.exists():
         _in_place(db, path, spec)
-    if spec.source.elsewhere is not None:
+    if not spec.source.path.name:  # several files, or none
         return
     other = beside(spec)
     if other.exists() and other.resolve() != path.resolve():

@@ -1,0 +1,170 @@
+"""Several files as one table: by the names of their columns, of the same types, with the columns that folders tell.
+
+DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and forgets
+columns that it lacks. So the columns of each file are compared before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import exp
+
+from privsql.engine.duck import extensions
+from privsql.engine.duck.connection import about
+from privsql.engine.duck.container import called, exactly, reader
+from privsql.engine.duck.relations import text
+from privsql.engine.files import WILD, found, levels, rounded, scheme, shown
+from privsql.engine.names import fold
+from privsql.engine.sqlfiles import DIALECT, all_rows, render
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.database import Scan
+    from privsql.engine.duck.connection import Connection
+
+LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
+Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
+
+
+def scanned(connection: Connection, kind: str, scan: Scan) -> str:
+    """The call that reads the files of a publisher as one table.
+
+    Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
+    """
+    if kind in extensions.TABLES:
+        return _table(connection, kind, scan.files[0])
+    files = _looked_up(connection, scan.files)
+    options = dict(scan.options)
+    known = [_columns(connection, kind, file, options) for file in files]
+    if len(files) > 1:
+        if not scan.by_name:
+            _alike(connection, kind, files, known, options)
+        options["union_by_name"] = True
+    if scan.partitioned:
+        _apart(files, known)
+        told = rounded(files)
+        options |= {"hive_types": dict.fromkeys(told, "VARCHAR")} if told else {}
+    return reader(kind, *files, hive_partitioning=scan.partitioned, **options)
+
+
+def _table(connection: Connection, kind: str, name: str) -> str:
+    extensions.reach(connection, name)
+    extensions.load(connection, kind, f"{shown(name)}, a table of {kind},")
+    return f"{extensions.TABLES[kind]}({text(name)})"
+
+
+def _looked_up(connection: Connection, given: Sequence[str]) -> list[str]:
+    files = list(map(str, found([name for name in given if not scheme(name)])))
+    for name in (one for one in given if scheme(one)):
+        extensions.reach(connection, name)
+        if scheme(name) in LISTED and WILD.search(name):
+            met = [row[0] for row in connection.rows(_all(f"glob({text(name)})"))]
+            if not met:
+                raise EngineError(f"{shown(name)}: no file matches this pattern")
+            files += sorted(met)
+        else:
+            files.append(name)
+    return files
+
+
+def _columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
+    """The columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
+    with about(shown(file), whole=True):
+        if kind == "csv":
+            _whole(connection, file, options)
+        rows = connection.rows(f"DESCRIBE {_all(reader(kind, file, **options))}")
+    return {fold(row[0]): (row[0], row[1]) for row in rows}
+
+
+def _whole(connection: Connection, file: str, options: dict[str, Any]) -> None:
+    """``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
+    told = connection.rows(_all(called("sniff_csv", text(exactly(file)), options)))
+    delimiter, quote, escape, _, _, skipped, header, columns, *_ = told[0]
+    if skipped and "skip" not in options:
+        raise EngineError(
+            f"its first {skipped} lines do not fit the others; if they are no part of the table say "
+            f"options = {{ skip = {skipped} }}, else mend them"
+        )
+    if not header and _is_empty(connection, file, options):
+        raise EngineError("it is empty: it has neither a header nor a line")
+    names = {fold(one["name"]) for one in columns}
+    again = [one["name"] for one in columns if fold(re.sub(r"_\d+$", "", one["name"])) in names - {fold(one["name"])}]
+    if not (header and again and "names" not in options):
+        return
+    seen = {"delimiter": delimiter, "quote": _given(quote), "escape": _given(escape), "skip": skipped}
+    raw = {**options, **seen, "header": False, "all_varchar": True}
+    raw.pop("types", None)
+    first = next(iter(connection.rows(_all(reader("csv", file, **raw), 1))), ())
+    folded = [fold(str(name)) for name in first]
+    twice = next((name for name in first if folded.count(fold(str(name))) > 1), None)
+    if twice is not None:
+        raise EngineError(
+            f"two columns are called {twice!r}; rename one, or say options = {{ names = [..], skip = 1 }}"
+        )
+
+
+def _all(call: str, rows: int | None = None) -> str:
+    """The rows that a call yields, or the first of them."""
+    query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
+    return render(query if rows is None else query.limit(rows))
+
+
+def _given(shown_as: str) -> str:
+    return "" if shown_as == "(empty)" else shown_as
+
+
+def _alike(
+    connection: Connection, kind: str, files: Sequence[str], known: Sequence[Columns], options: dict[str, Any]
+) -> None:
+    """``EngineError`` naming two files whose columns differ; a CSV file without a line says nothing of types."""
+    first = 0
+    for number, columns in enumerate(known):
+        wrong = _difference(known[first], columns)
+        if wrong and kind == "csv" and known[first].keys() == columns.keys():
+            if _is_empty(connection, files[number], options):
+                continue
+            if _is_empty(connection, files[first], options):
+                first = number
+                continue
+            wrong += ", or options = { types = { .. } }"
+        if wrong:
+            raise EngineError(
+                f"{shown(files[first])} and {shown(files[number])} differ: {wrong}, or union_by_name = true"
+            )
+
+
+def _difference(one: Columns, other: Columns) -> str:
+    for name in [*one, *other]:
+        if (name in one) != (name in other):
+            where = "first" if name in one else "second"
+            return f"column {(one if name in one else other)[name][0]!r} is only in the {where}; write them alike"
+    for name, (shown_as, kind) in one.items():
+        if other[name][1] != kind:
+            return f"column {shown_as!r} is {kind} in the first and {other[name][1]} in the second; write them alike"
+    return ""
+
+
+def _is_empty(connection: Connection, file: str, options: dict[str, Any]) -> bool:
+    return not connection.rows(_all(reader("csv", file, **options), 1))
+
+
+def _apart(files: Sequence[str], known: Sequence[Columns]) -> None:
+    """``EngineError`` if a folder tells a column that its files have, or not every file lies in such folders."""
+    keys = [list(levels(file)) for file in files]
+    for file, columns, here in zip(files, known, keys, strict=True):
+        both = next((key for key in here if fold(key) in columns), None)
+        if both is not None:
+            raise EngineError(
+                f"{shown(file)}: column {both!r} is both in the file and in its path; leave out hive_partitioning to "
+                "take the file's"
+            )
+        if set(here) != set(keys[0]):
+            raise EngineError(
+                f"{shown(files[0])} and {shown(file)} differ: their folders tell other columns "
+                f"({', '.join(keys[0]) or 'none'}; {', '.join(here) or 'none'})"
+            )

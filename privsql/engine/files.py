@@ -1,0 +1,161 @@
+"""Files by the names that a publisher gives: one, a pattern of them, a folder, or an address that lies elsewhere.
+
+A pattern or a folder is looked up once, when the source is mounted: files that come later are no part of it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
+PACKED = (".gz", ".zst")  # what a CSV file's ending may have after it
+REMOTE = {  # by the beginning of an address the extension of DuckDB that reads it
+    **dict.fromkeys(("s3", "s3a", "s3n", "gs", "gcs", "r2", "http", "https", "hf"), "httpfs"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
+}
+ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
+SECRETS = re.compile(r"(?<=://)[^/\s'\"@]*@|(?<=\w)\?[^\s'\"]*(?=$|[\s'\"])")  # who asks, and what is asked with
+WILD = re.compile(r"[*?[]")
+LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=value
+NOT_DATA = ("_delta_log", "metadata")  # what tables hold whose files alone are not the table
+
+
+def scheme(name: str) -> str:
+    """How an address begins, in small letters; empty for what is a path."""
+    found = ADDRESS.match(name)
+    return found[1].lower() if found else ""
+
+
+def shown(text: str) -> str:
+    """A text without what the addresses in it may keep secret.
+
+    >>> shown("no answer from 'https://me:secret@host/a.csv?token=1'")
+    "no answer from 'https://host/a.csv'"
+    """
+    return SECRETS.sub("", text) if "://" in text else text
+
+
+def kind_of(name: str) -> str | None:
+    """``parquet`` or ``csv`` by the ending, ``parquet`` for none (a folder); None for another one.
+
+    >>> kind_of("a.csv.gz"), kind_of("s3://b/c/*.parquet"), kind_of("people/"), kind_of("a.xlsx")
+    ('csv', 'parquet', 'parquet', None)
+    """
+    endings = _endings(name)
+    if not endings:
+        return "parquet"
+    if endings[-1] in PACKED:
+        return "csv" if FILE_KINDS.get("".join(endings[-2:-1])) == "csv" else None
+    return FILE_KINDS.get(endings[-1])
+
+
+def is_files(name: str) -> bool:
+    """Whether what a command is given are files, and not a database."""
+    if scheme(name) or Path(name).is_dir() or (WILD.search(name) and not Path(name).is_file()):
+        return True
+    return bool(_endings(name)) and kind_of(name) is not None
+
+
+def called(name: str) -> str:
+    """What a release of a file or pattern is called, if its publisher does not say: after the file, or its folder.
+
+    >>> called("data/people.csv.gz"), called("data/ward/year=*/*.parquet"), called("s3://b/stays_*.parquet?x=1")
+    ('people', 'ward', 'stays')
+    """
+    for part in reversed(_path(name).replace("\\", "/").split("/")):
+        plain = WILD.split(part)[0]
+        if "=" in part or not plain.strip("_-. "):
+            continue
+        known = _endings(plain)
+        while known and (known[-1] in FILE_KINDS or known[-1] in PACKED):
+            plain, known = plain[: -len(known[-1])], known[:-1]
+        return plain.rstrip("_-. ") if WILD.search(part) else plain
+    return "release"
+
+
+def _path(name: str) -> str:
+    """An address without what comes before and after its path."""
+    return shown(name).partition("://")[2] if scheme(name) else name
+
+
+def _endings(name: str) -> list[str]:
+    """Of the last part of a path, in small letters."""
+    last = re.split(r"[/\\]", _path(name))[-1]
+    return [] if WILD.match(last) and "." not in last else [one.lower() for one in Path(last).suffixes]
+
+
+# Looked up ---
+
+
+def found(given: Sequence[str]) -> list[Path]:
+    """The files of this machine that names mean, none twice; a file's own name is no pattern.
+
+    Raises ``EngineError`` where there is none, and where two names lead to the same file.
+    """
+    files = [file for name in given for file in _files(name)]
+    places: dict[str, Path] = {}
+    for file in files:
+        other = places.setdefault(os.path.realpath(file), file)
+        if other is not file:
+            raise EngineError(f"{other} and {file} are the same file; its records would count twice")
+    return files
+
+
+def _files(name: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        files = sorted(_inside(path))
+        if not files:
+            raise EngineError(f"{name}: no Parquet file is in this folder; of others give a pattern, {name}/*.csv")
+        return files
+    if path.exists() or not WILD.search(name):
+        if not path.exists():
+            raise EngineError(f"{name}: no such file")
+        return [path]
+    met = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207 (Path's would meet hidden files, too)
+    matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
+    if not matched:
+        raise EngineError(f"{name}: no file matches this pattern")
+    return [file for one in matched for file in ([one] if one.is_file() else sorted(_inside(one)))]
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """The Parquet files of a folder and its folders, but for what begins with a dot or ``_``; no link is followed."""
+    for place, folders, files in os.walk(folder):
+        for other in NOT_DATA:
+            if other in folders and (other != "metadata" or list(Path(place, other).glob("*.metadata.json"))):
+                form = "delta" if other != "metadata" else "iceberg"
+                raise EngineError(
+                    f"{place}: is a table of {form.capitalize()}, whose files hold what was deleted, too; "
+                    f"say reader = {form!r}"
+                )
+        folders[:] = [one for one in folders if not one.startswith((".", "_")) or "=" in one]
+        for file in files:
+            if FILE_KINDS.get(Path(file).suffix.lower()) == "parquet" and not file.startswith((".", "_")):
+                yield Path(place, file)
+
+
+def levels(file: str) -> dict[str, str]:
+    """The columns that the folders of a file tell, with their values.
+
+    >>> levels("data/year=2020/city=S%C3%A3o/a=b.parquet")
+    {'year': '2020', 'city': 'São'}
+    """
+    parts = re.split(r"[/\\]", file)[:-1]
+    return {unquote(one[1]): unquote(one[2]) for part in parts if (one := LEVEL.fullmatch(part))}
+
+
+def rounded(files: Iterable[str]) -> list[str]:
+    """The columns of folders some of whose values would be others as numbers: ``01`` is not 1."""
+    told = {pair for file in files for pair in levels(file).items()}
+    return sorted({key for key, value in told if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})

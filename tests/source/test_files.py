@@ -1,0 +1,581 @@
+"""Sources of several files, CSV in any writing, other databases: read whole, or refused with a line that helps."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pydantic import ValidationError
+
+from privsql.engine import files
+from privsql.engine.duck.connection import Connection
+from privsql.engine.sqlfiles import all_rows, temp
+from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.source.names import known_as, overlaps, same_source
+from privsql.source.places import Source
+from privsql.source.spec import build
+from privsql.source.table import mount
+from privsql.verbs.room import workroom
+from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
+
+BODY = "name,disease\nJosé,flu\nAnn,cold\n"
+READ = [("José", "flu"), ("Ann", "cold")]
+
+
+def source(folder: Path, **given: Any) -> Source:
+    """A source whose paths are taken from a folder."""
+    return Source.model_validate(given).placed(folder)
+
+
+def rows(folder: Path, **given: Any) -> list[tuple[Any, ...]]:
+    """The rows of a source."""
+    with workroom() as db:
+        mount(db, source(folder, **given))
+        return db.rows(all_rows(temp("source")))
+
+
+def columns(folder: Path, **given: Any) -> dict[str, str]:
+    """The columns of a source."""
+    with workroom() as db:
+        mount(db, source(folder, **given))
+        return {field.name: field.type for field in db.fields(temp("source"))}
+
+
+def fails(folder: Path, *words: str, **given: Any) -> str:
+    """One line of error that holds words and nothing that DuckDB says to its own users."""
+    with pytest.raises(PrivsqlError) as error:
+        rows(folder, **given)
+    line = str(error.value)
+    missing = [word for word in words if word not in line]
+    assert not missing, f"{missing} not in: {line}"
+    assert "\n" not in line
+    assert "Possible" not in line
+    return line
+
+
+# Several files ---
+
+
+def parquet(folder: Path, name: str, query: str) -> Path:
+    """A Parquet file, its folder made."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    return write(folder / name, query)
+
+
+def test_a_pattern_a_list_and_a_folder_are_the_same_files(tmp_path: Path) -> None:
+    parquet(tmp_path, "d/a.parquet", "SELECT 1 AS k, 'x' AS v")
+    parquet(tmp_path, "d/b.parquet", "SELECT 'y' AS v, 2 AS k")  # in another order
+    parquet(tmp_path, "d/none.parquet", "SELECT 1 AS k, 'x' AS v WHERE FALSE")
+    parquet(tmp_path, "d/_temporary/half.parquet", "SELECT 9 AS k, 'z' AS v")
+    parquet(tmp_path, "d/.hidden.parquet", "SELECT 9 AS k, 'z' AS v")
+    for given in ("d/*.parquet", "d", ["d/a.parquet", "d/none.parquet", "d/b.parquet"], "d/**/[ab].parquet"):
+        assert sorted(rows(tmp_path, file=given)) == [(1, "x"), (2, "y")], given
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ("SELECT 2.5 AS k, 'y' AS v", ["'k'", "INTEGER", "DECIMAL(2,1)"]),
+        ("SELECT 2 AS k", ["'v'", "only in the first"]),
+        ("SELECT 2 AS k, 'y' AS v, 3 AS extra", ["'extra'", "only in the second"]),
+    ],
+)
+def test_files_that_differ_are_refused_by_their_names(tmp_path: Path, other: str, words: list[str]) -> None:
+    parquet(tmp_path, "a.parquet", "SELECT 1 AS k, 'x' AS v")
+    parquet(tmp_path, "b.parquet", other)
+    fails(tmp_path, "a.parquet", "b.parquet", "union_by_name", *words, file="*.parquet")
+    assert len(rows(tmp_path, file="*.parquet", union_by_name=True)) == 2
+
+
+def test_by_name_what_a_file_lacks_is_null(tmp_path: Path) -> None:
+    parquet(tmp_path, "a.parquet", "SELECT 1 AS k, 'x' AS v")
+    parquet(tmp_path, "b.parquet", "SELECT 2.5 AS k")
+    assert [(float(k), v) for k, v in rows(tmp_path, file="*.parquet", union_by_name=True)] == [(1, "x"), (2.5, None)]
+
+
+def test_csv_files_of_other_orders_and_without_lines(tmp_path: Path) -> None:
+    for name, text in (("a", "k,v\n"), ("b", "k,v\n1,x\n"), ("c", "v,k\ny,2\n"), ("d", "k,v\n")):
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    assert sorted(rows(tmp_path, file="*.csv")) == [(1, "x"), (2, "y")]
+    (tmp_path / "e.csv").write_text("k,v\nmany,x\n", encoding="utf-8")
+    fails(tmp_path, "b.csv", "e.csv", "'k'", "types", file="*.csv")
+    assert len(rows(tmp_path, file="*.csv", options={"types": {"k": "VARCHAR"}})) == 3
+
+
+def test_what_matches_nothing_or_twice(tmp_path: Path) -> None:
+    fails(tmp_path, "nope*.csv", "no file matches", file="nope*.csv")
+    fails(tmp_path, "no such file", file=["a.csv", "b.csv"])
+    (tmp_path / "empty").mkdir()
+    fails(tmp_path, "empty", "no Parquet file", file="empty")
+    (tmp_path / "a.csv").write_text(BODY, encoding="utf-8")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    fails(tmp_path, "a.csv", "b.csv", "same file", file="*.csv")
+    fails(tmp_path, "same file", file=["a.csv", "./a.csv"])
+
+
+def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "loop.parquet").symlink_to(tmp_path / "loop.parquet")
+    fails(tmp_path, "no such file", file="loop.parquet")
+    assert known_as(source(tmp_path, file="loop.parquet"))
+    parquet(tmp_path, "d/a.parquet", "SELECT 1 AS k")
+    (tmp_path / "d" / "again").symlink_to(tmp_path / "d")
+    assert rows(tmp_path, file="d") == [(1,)]
+    fails(tmp_path, "same file", file="d/**/*.parquet")
+
+
+def test_a_folder_whose_files_alone_are_no_table(tmp_path: Path) -> None:
+    parquet(tmp_path, "lake/a.parquet", "SELECT 1 AS k")
+    (tmp_path / "lake" / "_delta_log").mkdir()
+    fails(tmp_path, "Delta", "reader = 'delta'", file="lake")
+    parquet(tmp_path, "ice/data/a.parquet", "SELECT 1 AS k")
+    (tmp_path / "ice" / "metadata").mkdir()
+    (tmp_path / "ice" / "metadata" / "v1.metadata.json").touch()
+    fails(tmp_path, "Iceberg", "reader = 'iceberg'", file="ice")
+
+
+# Partitions ---
+
+
+def test_folders_are_columns_where_that_is_asked_for(tmp_path: Path) -> None:
+    for year, city in ((2020, "S%C3%A3o%20Paulo"), (2021, "a'b"), (2021, "__HIVE_DEFAULT_PARTITION__")):
+        parquet(tmp_path, f"d/year={year}/city={city}/x.parquet", "SELECT 1 AS k")
+    assert rows(tmp_path, file="d") == [(1,)] * 3
+    found = set(rows(tmp_path, file="d", hive_partitioning=True))
+    assert found == {(1, None, 2021), (1, "São Paulo", 2020), (1, "a'b", 2021)}
+
+
+def test_a_folder_of_digits_keeps_its_zeros(tmp_path: Path) -> None:
+    for code in ("01", "1"):
+        parquet(tmp_path, f"d/zip={code}/year=2020/x.parquet", "SELECT 1 AS k")
+    assert columns(tmp_path, file="d", hive_partitioning=True) == {"k": "INTEGER", "year": "BIGINT", "zip": "VARCHAR"}
+    assert {row[2] for row in rows(tmp_path, file="d", hive_partitioning=True)} == {"01", "1"}
+
+
+def test_a_column_in_file_and_path_is_refused(tmp_path: Path) -> None:
+    parquet(tmp_path, "d/K=9/x.parquet", "SELECT 1 AS k")
+    fails(tmp_path, "x.parquet", "'K'", "both in the file and in its path", file="d", hive_partitioning=True)
+    assert rows(tmp_path, file="d") == [(1,)]
+
+
+def test_folders_that_tell_other_columns_are_refused(tmp_path: Path) -> None:
+    parquet(tmp_path, "d/a=1/x.parquet", "SELECT 1 AS k")
+    parquet(tmp_path, "d/b=1/x.parquet", "SELECT 1 AS k")
+    fails(tmp_path, "a=1", "b=1", "other columns", file="d", hive_partitioning=True)
+
+
+# How CSV is written ---
+
+WRITINGS: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    "gzip": ("x.csv.gz", gzip.compress(BODY.encode()), {}),
+    "byte order mark": ("x.csv", BODY.encode("utf-8-sig"), {}),
+    "tabs": ("x.tsv", BODY.replace(",", "\t").encode(), {}),
+    "tabs, gzip": ("x.tsv.gz", gzip.compress(BODY.replace(",", "\t").encode()), {}),
+    "latin-1": ("x.csv", BODY.encode("latin-1"), {"encoding": "ISO-8859-1"}),
+    "latin-1, gzip": ("x.csv.gz", gzip.compress(BODY.encode("latin-1")), {"encoding": "latin-1"}),
+    "utf-16": ("x.csv", BODY.encode("utf-16"), {"encoding": "utf-16"}),
+    "semicolons": ("x.csv", BODY.replace(",", ";").encode(), {"delimiter": ";"}),
+    "quotes": ("x.csv", BODY.replace("José", "'José'").encode(), {"quote": "'"}),
+    "no header": ("x.csv", BODY[13:].encode(), {"header": False, "names": ["name", "disease"]}),
+    "notes before": ("x.csv", b"Report\n\n" + BODY.encode(), {"skip": 2}),
+    "comments": ("x.csv", b"# a report\n" + BODY.encode(), {"comment": "#"}),
+}
+
+
+@pytest.mark.parametrize("case", WRITINGS)
+def test_a_csv_file_as_it_is_written(tmp_path: Path, case: str) -> None:
+    name, content, options = WRITINGS[case]
+    (tmp_path / name).write_bytes(content)
+    assert rows(tmp_path, file=name, **({"options": options} if options else {})) == READ
+
+
+def test_zstandard(tmp_path: Path) -> None:
+    with duckdb.connect() as db:
+        db.execute(f"COPY (SELECT 1 AS k) TO '{tmp_path}/x.csv.zst' (FORMAT csv, COMPRESSION zstd)")
+    assert rows(tmp_path, file="x.csv.zst") == [(1,)]
+
+
+def test_numbers_dates_and_nulls_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a;d;v\n1,5;24.12.2020;n/a\n2,5;01.02.2021;x\n", encoding="utf-8")
+    options = {"decimal_separator": ",", "delimiter": ";", "dateformat": "%d.%m.%Y", "nullstr": "n/a"}
+    given = {"file": "x.txt", "reader": "csv", "options": options}
+    assert columns(tmp_path, **given) == {"a": "DOUBLE", "d": "DATE", "v": "VARCHAR"}
+    assert [(a, str(d), v) for a, d, v in rows(tmp_path, **given)] == [
+        (1.5, "2020-12-24", None),
+        (2.5, "2021-02-01", "x"),
+    ]
+
+
+WRONG: dict[str, tuple[bytes, dict[str, Any], list[str]]] = {
+    "latin-1": (BODY.encode("latin-1"), {}, ['encoding = "latin-1"']),
+    "latin-1 in the middle": (
+        b"name,disease\n" + b"Ann,cold\n" * 60_000 + BODY[13:].encode("latin-1"),
+        {},
+        ["line 60002", 'encoding = "latin-1"'],
+    ),
+    "utf-16": (BODY.encode("utf-16"), {}, ['encoding = "utf-16"']),
+    "utf-16 without a mark": (BODY.encode("utf-16-le"), {}, ['encoding = "utf-16"']),
+    "another encoding": (BODY.encode("cp1252"), {"encoding": "cp1252"}, ["'cp1252'", "iconv"]),
+    "nothing": (b"", {}, ["empty"]),
+    "two columns of a name": (b"name,Name,disease\na,b,c\n", {}, ["two columns", "'name'"]),
+    "lines of any length": (b"a,b\n1,2\n3\n4,5,6\n", {}, ["first 3 lines", "skip"]),
+    "a number that is none": (b"a,b\n" + b"1,2\n" * 60_000 + b"x,2\n", {}, ["line 60002", "'a'", "VARCHAR", "sample"]),
+    "a line too long": (b"a,b\n" + b"1,2\n" * 60_000 + b"1,2,3\n", {}, ["line 60002", "3 columns, not 2"]),
+    "a column that is none": (b"a,b\n1,2\n", {"types": {"c": "BIGINT"}}, ['"c"']),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_csv_file_that_is_written_otherwise(tmp_path: Path, case: str) -> None:
+    content, options, words = WRONG[case]
+    (tmp_path / "x.csv").write_bytes(content)
+    fails(tmp_path, *words, file="x.csv", **({"options": options} if options else {}))
+
+
+def test_what_is_not_what_its_ending_says(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(BODY.encode())
+    fails(tmp_path, "x.csv.gz", "not packed", "compression", file="x.csv.gz")
+    (tmp_path / "x.parquet").write_bytes(BODY.encode())
+    fails(tmp_path, "x.parquet", "can't be read", file="x.parquet")
+    with pytest.raises(UsageError, match="database = "):
+        build({"source": {"file": "x.sqlite"}, **ASKED})
+    (tmp_path / "x.duckdb").write_bytes(b"x" * 5000)
+    fails(tmp_path, "neither a DuckDB nor a SQLite", database="x.duckdb", table="t")
+
+
+def test_quoted_lines_and_a_header_alone(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('name,disease\n"a\nb",flu\n"c, d",cold\n', encoding="utf-8")
+    assert rows(tmp_path, file="q.csv") == [("a\nb", "flu"), ("c, d", "cold")]
+    (tmp_path / "h.csv").write_text("name,disease\n", encoding="utf-8")
+    assert rows(tmp_path, file="h.csv") == []
+    refused(
+        run("publish", tmp_path / "h.csv", "--qi", "name", "--sensitive", "disease", "--threshold", "1"), 3, "no rec"
+    )
+
+
+# What is asked ---
+
+ASKED: dict[str, Any] = {
+    "columns": {"quasi_identifiers": ["a"], "sensitive": "d"},
+    "mechanism": {"threshold": "0.5"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"file": []}, "a path"),
+        ({"file": ""}, "a path"),
+        ({"file": ["a.csv", 3]}, "a path"),
+        ({"file": ["a.csv", "b.parquet"]}, "one kind"),
+        ({"file": "a.parquet", "options": {"encoding": "latin-1"}}, "CSV"),
+        ({"file": "a.csv", "options": {"encodign": "latin-1"}}, "no such key"),
+        ({"file": "a.csv", "options": {"delimiter": ""}}, "delimiter"),
+        ({"file": "a.csv", "options": {"types": {"a": "NOSUCH"}}}, "no type"),
+        ({"database": "a.duckdb", "table": "t", "union_by_name": True}, "union_by_name"),
+        ({"file": "ftp://h/a.csv"}, "ftp://"),
+        ({"file": ["d", "e"], "reader": "delta"}, "delta"),
+        ({"mysql": {"uri": "mysql://u:secret@h/d", "table": "t"}, "database": "x"}, "either"),
+        ({"mysql": {"uri": "mysql://u:secret@h/d"}}, "table or query"),
+    ],
+)
+def test_what_can_not_be_asked(given: dict[str, Any], word: str) -> None:
+    with pytest.raises(UsageError) as error:
+        build({"source": given, **ASKED})
+    assert word in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("people.parquet", "people"),
+        ("a.b.csv", "a.b"),
+        ("d/people.csv.gz", "people"),
+        ("d/people_*.csv", "people"),
+        ("ward/year=*/*.parquet", "ward"),
+        ("ward/", "ward"),
+        ("*.parquet", "release"),
+        ("https://me:pw@h/x/people.csv?token=1", "people"),
+        ("s3://bucket/people/*.parquet", "people"),
+    ],
+)
+def test_a_release_is_called_after_its_files(name: str, called: str) -> None:
+    assert build({"source": {"file": name}, **ASKED}).name == called
+
+
+# What the ledger calls them ---
+
+
+def test_the_ledger_names_one_file_as_it_did(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", "SELECT 1 AS k")
+    assert known_as(source(tmp_path, file="a.parquet")) == (str(tmp_path.resolve() / "a.parquet"),)
+    assert known_as(source(tmp_path, database="x.db", table="T")) == (f"{tmp_path.resolve() / 'x.db'}:t",)
+
+
+def test_sources_with_a_file_in_common_are_the_same(tmp_path: Path) -> None:
+    for name in "abc":
+        parquet(tmp_path, f"d/{name}.parquet", "SELECT 1 AS k")
+    ab, bc = (known_as(source(tmp_path, file=pattern)) for pattern in ("d/[ab].parquet", "d/[bc].parquet"))
+    a, folder = known_as(source(tmp_path, file="d/a.parquet")), known_as(source(tmp_path, file="d"))
+    assert same_source(ab, bc)
+    assert same_source(ab, a)
+    assert not same_source(bc, a)
+    assert same_source(folder, a)
+    assert same_source(a, folder)
+    assert not same_source(("shop",), ("shop/other",))
+
+
+def test_a_release_is_not_put_among_the_files_of_its_source(tmp_path: Path) -> None:
+    for name in ("d/0.parquet", "d/1.parquet", "out/st.parquet"):
+        parquet(tmp_path, name, PEOPLE.format(n=100))
+    into = ["--format", "parquet", "--replace"]
+    refused(run("publish", tmp_path / "d", *FLAGS, "--to", tmp_path / "d" / "r", *into), 2, "among")
+    given = str(tmp_path / "**" / "*.parquet")
+    refused(run("publish", given, *FLAGS, "--to", tmp_path / "out", *into), 2, "among the files of the source")
+    assert overlaps(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "0.parquet")
+    assert not overlaps(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "r")
+
+
+# Paths ---
+
+
+def test_paths_of_a_specification_are_taken_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = {
+        "source": {"file": ["a.csv", "~/b.csv", "/c.csv", "s3://b/d.csv"]},
+        "release": {"to": "~/r.duckdb"},
+        **ASKED,
+    }
+    spec = build(given, base=tmp_path / "specs")
+    here = str(tmp_path / "specs" / "a.csv"), str(tmp_path / "b.csv"), "/c.csv", "s3://b/d.csv"
+    assert spec.source.files == here
+    assert spec.target == tmp_path / "r.duckdb"
+    assert build({"source": {"file": "~nobody-of-this-name/a.csv"}, **ASKED}).source.files == (
+        "~nobody-of-this-name/a.csv",
+    )
+
+
+@pytest.mark.parametrize("way", ["--output", ">"])
+def test_init_writes_a_specification_for_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=200))
+    (tmp_path / "specs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    spec = Path("specs/x.toml")
+    if way == "--output":
+        succeeded("init", "people.parquet", "--output", spec)
+        assert 'file = "../people.parquet"' in spec.read_text(encoding="utf-8")
+        refused(run("init", "people.parquet", "--output", spec), 2, "exists")
+    else:
+        spec.write_text(succeeded("init", "people.parquet").out, encoding="utf-8")
+    monkeypatch.chdir("/")
+    assert succeeded("plan", tmp_path / spec, "--json").json["records"] == 200
+
+
+# Other systems ---
+
+MISSING = [
+    ({"file": "s3://bucket/key.parquet"}, "httpfs"),
+    ({"file": "https://me:secret@host.invalid/a.csv.gz?token=secret"}, "httpfs"),
+    ({"file": "gs://bucket/*.parquet"}, "httpfs"),
+    ({"file": "az://box/a.parquet"}, "azure"),
+    ({"file": "lake", "reader": "delta"}, "delta"),
+    ({"file": "lake", "reader": "iceberg"}, "iceberg"),
+    ({"mysql": {"uri": "mysql://u:secret@h/d", "table": "t"}}, "mysql"),
+    ({"ducklake": {"uri": "secret.ducklake", "table": "t"}}, "ducklake"),
+]
+
+
+@pytest.mark.parametrize(("given", "name"), MISSING)
+def test_an_extension_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], name: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB looks for extensions
+    line = fails(tmp_path, f"DuckDB's extension {name}", f"INSTALL {name}", "or copy", **given)
+    assert "secret" not in line
+    assert not (tmp_path / ".duckdb").exists()
+    if "file" in given:
+        assert "secret" not in str(known_as(source(tmp_path, **given)))
+
+
+class Stands:
+    """In place of an extension: what it attaches is a DuckDB file, and the tables that it reads are Parquet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loaded: list[str] = []
+        real = Connection.run
+
+        def run(connection: Connection, sql: str, values: Any = None) -> None:
+            if sql.startswith("LOAD "):
+                name = sql.removeprefix("LOAD ")
+                self.loaded.append(name)
+                sql = f"CREATE MACRO {name}_scan(place) AS TABLE FROM read_parquet(place || '/*.parquet')"
+            sql = sql.replace("TYPE mysql, ", "").replace("'ducklake:", "'").replace("'mysql://", "'")
+            real(connection, sql, values)
+
+        monkeypatch.setattr(Connection, "run", run)
+
+
+@pytest.mark.parametrize("kind", ["mysql", "ducklake"])
+def test_what_an_extension_attaches_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    place = warehouse(
+        tmp_path / "w.duckdb", "CREATE TABLE t AS SELECT 1 AS k", "CREATE VIEW v AS SELECT k + 1 AS k FROM t"
+    )
+    stands = Stands(monkeypatch)
+    address = f"mysql://{place}" if kind == "mysql" else str(place)
+    assert rows(tmp_path, **{kind: {"uri": address, "table": "t"}}) == [(1,)]
+    assert rows(tmp_path, **{kind: {"uri": address, "query": "SELECT * FROM v"}}) == [(2,)]
+    assert stands.loaded == [kind, kind]
+    line = fails(tmp_path, kind, **{kind: {"uri": "mysql://nobody:secret@nowhere/x", "table": "t"}})
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_knows_its_files_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    parquet(tmp_path, "lake/a.parquet", "SELECT 1 AS k")
+    stands = Stands(monkeypatch)
+    assert rows(tmp_path, file="lake", reader=kind) == [(1,)]
+    assert stands.loaded == [kind]
+
+
+def test_addresses_are_shown_without_secrets() -> None:
+    told = "HTTP 403 from 'https://me:secret@h.org:80/a/b.csv?sig=secret&x=1' and s3://b/c?s3_secret=secret"
+    assert files.shown(told) == "HTTP 403 from 'https://h.org:80/a/b.csv' and s3://b/c"
+    assert files.shown("what? a@b") == "what? a@b"
+
+
+# DuckDB and SQLite ---
+
+
+def test_a_view_over_another_database_is_refused(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as db:
+        db.execute(f"ATTACH '{tmp_path}/o.duckdb' AS other")
+        db.execute("CREATE TABLE other.t AS SELECT 1 AS k")
+        db.execute("CREATE VIEW v AS FROM other.t")
+    fails(tmp_path, "w.duckdb", "'other'", "CREATE TABLE", database="w.duckdb", table="v")
+
+
+def test_schemas_and_names_with_dots(tmp_path: Path) -> None:
+    warehouse(
+        tmp_path / "w.duckdb",
+        "CREATE SCHEMA analytics",
+        'CREATE TABLE analytics."a.b" AS SELECT 1 AS k',
+        'CREATE VIEW analytics.people AS FROM analytics."a.b"',
+    )
+    for name in ('analytics."a.b"', "analytics.people"):
+        assert rows(tmp_path, database="w.duckdb", table=name) == [(1,)]
+
+
+def lite(path: Path, *statements: str) -> Path:
+    """A SQLite file."""
+    file = sqlite3.connect(path)
+    for statement in statements:
+        file.execute(statement)
+    file.commit()
+    file.close()
+    return path
+
+
+PEOPLE_LITE = (
+    "CREATE TABLE people (age INTEGER, disease TEXT, score REAL, odd INTEGER, bytes BLOB, none TEXT)",
+    "INSERT INTO people VALUES (30, 'flu', 1, 1, x'00', NULL), (NULL, 'cold', 2.5, 'x', x'01', NULL)",
+    "CREATE VIEW old AS SELECT age, disease FROM people WHERE age > 20",
+    'CREATE TABLE "a.b" (k INTEGER)',
+)
+
+
+def test_a_sqlite_file_is_a_database(tmp_path: Path) -> None:
+    place = lite(tmp_path / "x.db", *PEOPLE_LITE)
+    before = place.read_bytes()
+    given = {"database": "x.db", "query": "SELECT age, disease, score, none FROM people ORDER BY rowid"}
+    assert rows(tmp_path, **given) == [(30, "flu", 1.0, None), (None, "cold", 2.5, None)]
+    assert columns(tmp_path, **given) == {"age": "BIGINT", "disease": "VARCHAR", "score": "DOUBLE", "none": "VARCHAR"}
+    assert rows(tmp_path, database="x.db", table="old") == [(30, "flu")]
+    assert rows(tmp_path, database="x.db", table='main."a.b"') == []
+    assert place.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"table": "people"}, ["'odd'", "integer and text", "cast"]),
+        ({"query": "SELECT bytes FROM people"}, ["'bytes'", "blob"]),
+        ({"query": "SELECT age, age FROM people"}, ["two columns", "'age'"]),
+        ({"table": "nothing"}, ["nothing"]),
+        ({"query": "DELETE FROM people"}, ["one SELECT"]),
+        ({"query": "SELECT 1; SELECT 2"}, ["one SELECT"]),
+        ({"query": "SELECT CAST(x'ff' AS TEXT) AS t"}, ["UTF-8"]),
+        ({"query": "SELECT 9007199254740993 AS n UNION ALL SELECT 0.5"}, ["'n'"]),
+    ],
+)
+def test_what_sqlite_holds_and_can_not_be_published(tmp_path: Path, given: dict[str, str], words: list[str]) -> None:
+    lite(tmp_path / "x.db", *PEOPLE_LITE)
+    fails(tmp_path, *words, database="x.db", **given)
+
+
+def test_late_values_tell_the_type(tmp_path: Path) -> None:
+    """What is NULL in the first thousands of rows is not taken for a number."""
+    place = lite(tmp_path / "x.db", "CREATE TABLE t (v TEXT)")
+    file = sqlite3.connect(place)
+    file.executemany("INSERT INTO t VALUES (?)", [(None,)] * 70_000 + [("x",)])
+    file.commit()
+    file.close()
+    assert rows(tmp_path, database="x.db", query="SELECT v, count(*) AS n FROM t GROUP BY v") == [
+        (None, 70000),
+        ("x", 1),
+    ]
+    assert rows(tmp_path, database="x.db", table="t")[-1] == ("x",)
+
+
+@pytest.mark.slow
+def test_a_sqlite_table_is_published_verified_and_proposed(tmp_path: Path) -> None:
+    query = PEOPLE.format(n=200)
+    with duckdb.connect() as db:
+        people = db.execute(query).fetchall()
+        names = [column[0] for column in db.execute(query).description or ()]
+    place = lite(tmp_path / "x.db", f"CREATE TABLE people ({', '.join(names)})")
+    file = sqlite3.connect(place)
+    file.executemany(f"INSERT INTO people VALUES ({', '.join('?' * len(names))})", people)
+    file.commit()
+    file.close()
+    assert 'table = "people"' in succeeded("init", place).out
+    spec = specification(tmp_path, source='database = "x.db"\ntable = "people"')
+    succeeded("publish", spec)
+    assert manifest(tmp_path / "ill.duckdb")["records"] == 200
+    assert succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json["ok"]
+
+
+@pytest.mark.slow
+def test_a_pattern_is_published_and_verified(tmp_path: Path) -> None:
+    for number in range(2):
+        parquet(tmp_path, f"d/year={number}/x.parquet", PEOPLE.format(n=100))
+    given = 'file = "d/*/*.parquet"\nhive_partitioning = true'
+    spec = specification(
+        tmp_path, source=given, columns='quasi_identifiers = ["age", "sex", "year"]\nsensitive = "disease"'
+    )
+    succeeded("publish", spec)
+    assert manifest(tmp_path / "ill.duckdb")["records"] == 200
+    assert succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json["ok"]
+
+
+def test_no_secret_is_shown_by_what_holds_it(tmp_path: Path) -> None:
+    given = {"uri": "mysql://u:secret@h/d", "table": "t"}
+    made = source(tmp_path, mysql=given)
+    assert "secret" not in repr(made)
+    assert "secret" not in repr(made.origin)
+    assert "secret" not in str(known_as(made))
+    with pytest.raises(ValidationError) as error:
+        Source.model_validate({"file": "x", "mysql": given})
+    assert "secret" not in str(error.value.errors(include_url=False)[0]["msg"])
+    assert os.fspath(tmp_path) not in str(error.value)
+    with pytest.raises(EngineError, match=r"nothing answers|extension"):
+        rows(tmp_path, mysql=given)
