@@ -13,7 +13,7 @@ from privsql.engine.sqlfiles import PREFIX
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
 ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset, and the same or made the same
@@ -21,13 +21,18 @@ ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset
 
 @dataclass(frozen=True)
 class Engine:
-    """Its name, sqlglot's name of its dialect, functions and kinds of its own, and how else it says a node."""
+    """Its name, sqlglot's name of its dialect, functions and kinds of its own, and how else it says a node.
+
+    ``digest``, ``hashed``: 63 bits of the MD5 and 60 of the SHA-256 of texts, side by side.
+    """
 
     name: str
     dialect: str
     own: frozenset[str]
     says: Callable[[exp.Expr], exp.Expr]
     collation: exp.Expr  # by which texts compare as their bytes do
+    digest: Callable[[Sequence[exp.Expr]], exp.Expr]
+    hashed: Callable[[Sequence[exp.Expr]], exp.Expr]
 
     def render(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
         """The SQL of a tree; ``place``: under which name a table stands there, None for its own.

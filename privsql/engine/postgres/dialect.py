@@ -25,10 +25,7 @@ TYPES = {
 HEADER = 4  # added to precision and scale of a numeric type, as the server keeps them
 
 
-ENGINE = Engine("Postgres", POSTGRES, OWN, lambda node: node, exp.to_identifier("C", quoted=True))
-
-
-def digest(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _digest(texts: Sequence[exp.Expr]) -> exp.Expr:
     """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
     shown = call("md5", beside_each_other(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
@@ -36,7 +33,7 @@ def digest(texts: Sequence[exp.Expr]) -> exp.Expr:
     return _bits(call("concat", *pieces), 64, 63)
 
 
-def hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
     """The first 60 bits of SHA-256 of texts."""
     octets = call("sha256", call("convert_to", beside_each_other(texts), exp.Literal.string("UTF8")))
     return _bits(first(call("encode", octets, exp.Literal.string("hex")), DIGITS), 4 * DIGITS, 4 * DIGITS)
@@ -48,6 +45,9 @@ def _bits(hexadecimal: exp.Expr, given: int, kept: int) -> exp.Expr:
     text = first(exp.cast(exp.cast(marked, f"BIT({given})", dialect=POSTGRES), "TEXT"), kept)
     padded = exp.DPipe(this=exp.Literal.string("0" * (64 - kept)), expression=text)
     return exp.cast(exp.cast(padded, "BIT(64)", dialect=POSTGRES), "BIGINT")
+
+
+ENGINE = Engine("Postgres", POSTGRES, OWN, lambda node: node, exp.to_identifier("C", quoted=True), _digest, _hashed)
 
 
 def fields(schema: pa.Schema) -> list[Field]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.engine.apart import RelationsApart, whole
 from privsql.engine.arrows import numbers, plain, widened
 from privsql.engine.portable import one_select
 from privsql.engine.postgres import dialect
@@ -18,38 +18,26 @@ from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from privsql.engine.roles import Field
 
-NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
 
-
-class PostgresRelations:
+class PostgresRelations(RelationsApart):
     """What was made in one session; what a publisher has there, as it was at one moment, if that is all."""
 
-    keeps_order = False
+    engine = dialect.ENGINE
 
     def __init__(self, server: Server, source: str = "") -> None:
         """``source``: a SELECT that is read as relation ``source``."""
+        super().__init__()
         self._server, self._source = server, source
-        self.number, self._made = next(NUMBERS), dict[str, str]()
+        self._made: dict[str, str] = {}
 
     def close(self) -> None:
         """End the session."""
         self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
-        found = self.arrow(query, values)
-        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table; numbers without a declared width are read one by one."""
@@ -78,17 +66,6 @@ class PostgresRelations:
         """The same session, in which ``source`` is what another SELECT yields."""
         return PostgresRelations(self._server, one_select(query, dialect.POSTGRES))
 
-    def reserve(self, size: int, what: str) -> None:
-        """Nothing: the server's memory is its own."""
-
-    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: those of every other engine."""
-        return dialect.digest(texts)
-
-    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of texts, side by side."""
-        return dialect.hashed(texts)
-
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:  # noqa: ARG002
         """Materialise a query as a temporary table."""
         self._create("TABLE", name, self._sql(query), into)
@@ -105,8 +82,7 @@ class PostgresRelations:
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Copy an Arrow table to a temporary one."""
         self.drop(name)
-        given = data.read_all() if isinstance(data, pa.RecordBatchReader) else data
-        self._server.put(self._place(name), widened(given), self._quoted(name))
+        self._server.put(self._place(name), widened(whole(data)), self._quoted(name))
         self._made[name] = "TABLE"
 
     def drop(self, *names: str) -> None:
@@ -115,19 +91,18 @@ class PostgresRelations:
             self._server.run(f"DROP {self._made.pop(name)} {self._quoted(name)}")
 
     def _create(self, kind: str, name: str, sql: str, into: str | None) -> None:
-        if into is not None:
-            raise EngineError(f"Postgres attaches no databases: {name!r} can't be made in {into!r}")
+        self._only_own(name, into)
         self._server.run(f"CREATE TEMP {kind} {self._quoted(name)} AS {sql}")
         self._made[name] = kind
 
     def _place(self, name: str) -> str:
-        return name if name == "source" and self._source else f"privsql_{self.number}_{name}"
+        return name if name == "source" and self._source else self._own(name)
 
     def _quoted(self, name: str) -> str:
         return table(self._place(name)).sql(dialect.POSTGRES)
 
     def _sql(self, query: exp.Expr) -> str:
-        sql = dialect.ENGINE.render(query, lambda one: (name := temporary(one)) and self._place(name))
+        sql = self.engine.render(query, lambda one: (name := temporary(one)) and self._place(name))
         within = ("WITH", "source", "AS", f"({self._source}\n)", "SELECT", "*", "FROM", f"({sql})", "AS", "q")
         return " ".join(within) if self._source else sql
 

@@ -63,10 +63,7 @@ def _said(node: exp.Expr) -> exp.Expr:
     return node
 
 
-ENGINE = Engine("Spark", SPARK, OWN, _said, exp.var("UTF8_BINARY"))
-
-
-def digest(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _digest(texts: Sequence[exp.Expr]) -> exp.Expr:
     """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
     shown = call("md5", beside_each_other(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
@@ -75,10 +72,13 @@ def digest(texts: Sequence[exp.Expr]) -> exp.Expr:
     return call("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
 
 
-def hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
     """The first 60 bits of SHA-256 of texts."""
     shown = first(call("sha2", beside_each_other(texts), exp.Literal.number(256)), DIGITS)
     return exp.cast(call("conv", shown, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
+
+
+ENGINE = Engine("Spark", SPARK, OWN, _said, exp.var("UTF8_BINARY"), _digest, _hashed)
 
 
 def type_name(kind: spark.DataType) -> str:

@@ -10,58 +10,47 @@ from __future__ import annotations
 import itertools
 import shutil
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
+from privsql.engine.apart import RelationsApart, whole
 from privsql.engine.portable import one_select
 from privsql.engine.progress import Options, Silent
 from privsql.engine.roles import Field
 from privsql.engine.spark import dialect
 from privsql.engine.spark.session import translated
 from privsql.engine.sqlfiles import all_rows
-from privsql.errors import EngineError, UsageError
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
 
-
-class SparkRelations:
+class SparkRelations(RelationsApart):
     """What was made in one session; ``spill``: a folder that the workers see, or None."""
 
-    keeps_order = False
+    engine = dialect.ENGINE
 
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
+        super().__init__()
         self.session = session
         self._spill, self._options = spill, options or Options()
         self._report = self._options.report or Silent()
-        self._number, self._folders = next(NUMBERS), itertools.count()
+        self._folders = itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
     def close(self) -> None:
         """Forget all that was made; the session goes on."""
         self.drop(*reversed(self._made))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # Reading ---
-
-    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
-        found = self.arrow(query, values)
-        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
@@ -99,23 +88,11 @@ class SparkRelations:
             schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
         return [Field(field.name, dialect.type_name(field.dataType)) for field in schema]
 
-    def reserve(self, size: int, what: str) -> None:
-        """Nothing: Spark's memory is another process's."""
-
-    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: those of every other engine."""
-        return dialect.digest(texts)
-
-    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of texts, side by side."""
-        return dialect.hashed(texts)
-
     # Making ---
 
     def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table."""
-        if into is not None:
-            raise EngineError(f"Spark attaches no databases: {name!r} can't be made in {into!r}")
+        self._only_own(name, into)
         if title:
             self._report.step(title)
         with translated():
@@ -128,14 +105,13 @@ class SparkRelations:
 
     def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a temporary view."""
-        if into is not None:
-            raise EngineError(f"Spark attaches no databases: {name!r} can't be made in {into!r}")
+        self._only_own(name, into)
         with translated():
             self._name(name, self._frame(query), None)
 
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under ``name``; a stream is read at once."""
-        table = dialect.readable(data.read_all() if isinstance(data, pa.RecordBatchReader) else data)
+        table = dialect.readable(whole(data))
         with translated():
             frame = self.session.createDataFrame(table, schema=from_arrow_schema(table.schema))
             self._name(name, frame, None)
@@ -146,8 +122,8 @@ class SparkRelations:
             if name in self._made:
                 with suppress(UsageError), translated():
                     if self._spill is None:
-                        self.session.table(self._place(name)).unpersist()
-                    self.session.catalog.dropTempView(self._place(name))
+                        self.session.table(self._own(name)).unpersist()
+                    self.session.catalog.dropTempView(self._own(name))
                 self._forget(self._made.pop(name))
 
     def _store(self, name: str, frame: DataFrame) -> None:
@@ -159,13 +135,13 @@ class SparkRelations:
 
     def _written(self, frame: DataFrame, spill: Path) -> Path:
         """The folder to which the rows were written: its files lie in their order."""
-        folder = spill / f"spark-{self._number}-{next(self._folders)}"
+        folder = spill / f"spark-{self.number}-{next(self._folders)}"
         frame.write.parquet(str(folder))
         return folder
 
     def _name(self, name: str, frame: DataFrame, folder: Path | None) -> None:
         before = self._made.get(name)
-        frame.createOrReplaceTempView(self._place(name))
+        frame.createOrReplaceTempView(self._own(name))
         self._made[name] = folder
         self._forget(before)
 
@@ -173,12 +149,8 @@ class SparkRelations:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _place(self, name: str) -> str:
-        """Under which name a temporary relation stands in the session."""
-        return f"privsql_{self._number}_{name}"
-
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
-        return self.session.sql(dialect.render(query, self._place), args=dict(values) if values else None)
+        return self.session.sql(dialect.render(query, self._own), args=dict(values) if values else None)
 
 
 def _read(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from privsql.engine.apart import tuples
 from privsql.engine.portable import one_select
 from privsql.engine.spark.dialect import INSIDE, RELEASE, SPARK
 from privsql.engine.spark.relations import SparkRelations
@@ -55,13 +56,13 @@ class SparkWarehouse(SparkRelations):
             elif origin.relation is not None:
                 self._name(name, self.session.table(origin.relation), None)
             else:
-                self._name(name, self.session.table(self._place("file")), None)
+                self._name(name, self.session.table(self._own("file")), None)
 
     def _called_source(self) -> None:
         """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
         if self.session.catalog.tableExists("source"):
             raise UsageError("the session of Spark has a table 'source' of its own, which the query could mean")
-        self.session.table(self._place("file")).createTempView("source")
+        self.session.table(self._own("file")).createTempView("source")
         self._shown.append("source")
 
     def close(self) -> None:
@@ -88,8 +89,7 @@ class SparkWarehouse(SparkRelations):
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, in Spark's SQL."""
         with translated():
-            found = self.session.sql(one_select(sql, SPARK)).toArrow()
-        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+            return tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
 
     # A release ---
 
