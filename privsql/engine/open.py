@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Elsewhere, Locked, Origin, Workshop
+    from privsql.engine.database import Elsewhere, Locked, Origin, Relations, Workshop
     from privsql.engine.duck.connection import Settings
 
-__all__ = ["is_database", "locked", "log_of", "scratch", "spark", "tables", "workshop"]
+__all__ = ["is_database", "locked", "log_of", "released", "scratch", "spark", "tables", "workshop"]
+WITHOUT = "Spark is not installed; install privsql[spark]"
 
 
 def workshop(spill: Path, options: Options) -> Workshop:
@@ -79,7 +80,7 @@ def spark(
     try:
         from privsql.engine.spark.warehouse import opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
-        raise EngineError("Spark is not installed; install privsql[spark]") from error
+        raise EngineError(WITHOUT) from error
     with opened(spill, options, session or options.session, remote) as made:
         yield made
 
@@ -97,6 +98,20 @@ def tables(path: Path) -> list[str]:
     with scratch() as db:
         db.attach(path, "warehouse", read_only=True)
         return [name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in db.listed("warehouse")]
+
+
+@contextmanager
+def released(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
+    """The tables of a release, by name the Parquet files of each, in a session of Spark's.
+
+    Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
+    """
+    try:
+        from privsql.engine.spark.release import released as opened  # noqa: PLC0415 (an extra, and slow to load)
+    except ImportError as error:
+        raise EngineError(WITHOUT) from error
+    with opened(session, tables) as made:
+        yield made
 
 
 def is_database(path: Path) -> bool:

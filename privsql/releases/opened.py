@@ -19,7 +19,7 @@ from privsql.answers.evaluation import Asking
 from privsql.answers.present import Presented
 from privsql.answers.question import LOOKUPS
 from privsql.engine import sqlfiles
-from privsql.engine.open import locked
+from privsql.engine.open import locked, released
 from privsql.engine.sqlfiles import table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.registry import of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsql.answers.question import Lookup
-    from privsql.engine.database import Locked
+    from privsql.engine.database import Locked, Relations
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
     from privsql.model.manifest import Manifest
@@ -66,9 +66,11 @@ def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None
 
 
 @contextmanager
-def opened(path: Path, attach: Sequence[Path] = ()) -> Iterator[tuple[Locked, Manifest]]:
+def opened(
+    path: Path, attach: Sequence[Path] = (), options: Options | None = None
+) -> Iterator[tuple[Locked, Manifest]]:
     """A release that holds what it states and nothing else; ``GuaranteeError`` for any other."""
-    with seen(path, attach) as (db, release):
+    with seen(path, attach, options) as (db, release):
         release.refuse(path)
         yield db, release.manifest
 
@@ -112,20 +114,32 @@ class Release:
     ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
     ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
     Any number of them may be open at once, of one file too; threads may share one, and take turns.
+    With a session of Spark's in ``options`` that counts the rows of a release in Parquet, which its workers must see;
+    what is on disk is looked at and questions are read by DuckDB all the same.
     """
 
-    def __init__(self, path: Path | str, attach: Sequence[Path | str] = ()) -> None:
+    def __init__(self, path: Path | str, attach: Sequence[Path | str] = (), options: Options | None = None) -> None:
         self.path = Path(path)
         self._turn = threading.RLock()
         files = [Path(extra) for extra in attach]
         with ExitStack() as stack:
-            self._db, self.manifest = stack.enter_context(opened(self.path, files))
+            self._db, self.manifest = stack.enter_context(opened(self.path, files, options))
             self._lookups = Lookups(self._db, files)
+            self._counts = self._counting(stack, options)
             mechanism = of(self.manifest.mechanism)
             self._db.stand_in([self.manifest.name], mechanism.view(self.manifest))
             with explained(self.path):
-                self.answers = mechanism.answers(self._db, self.manifest)
+                self.answers = mechanism.answers(self._counts, self.manifest)
             self._open = stack.pop_all()
+
+    def _counting(self, stack: ExitStack, options: Options | None) -> Relations:
+        """What counts the rows of the release."""
+        if options is None or options.session is None:
+            return self._db
+        found = stored(self.path)
+        if not found.is_folder:
+            raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
+        return stack.enter_context(released(options.session, found.files))
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
@@ -143,7 +157,9 @@ class Release:
         for lookup in asked.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
         fields = self._db.binds(sql)  # the parser understands some things that the engine does not
-        asking = Asking(self._db, self.answers, self.manifest, asked, estimator, confidence)
+        if asked.scope.lookups and self._counts is not self._db:
+            raise UsageError("JOIN: Spark counts the rows of a release alone; open it without a session")
+        asking = Asking(self._counts, self.answers, self.manifest, asked, estimator, confidence)
         explained = tuple(self.answers.statement(question, estimator) for question in asking.asked)
         self._keys_are_unique(asked.scope.lookups)
         shown = Presented(asking, fields)

@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlglot
+from sqlglot import exp
 
 from privsql.engine.progress import Options
+from privsql.engine.sqlfiles import DIALECT
+from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import postgres as server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from privsql.engine.database import Relations
     from privsql.engine.postgres.relations import PostgresRelations
     from privsql.engine.spark.relations import SparkRelations
     from support.elsewhere import Elsewhere
@@ -37,6 +42,11 @@ SMALL = {
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
 }
+REFUSED = [
+    ("SELECT hash(1)", EngineError, "portable subset: Anonymous"),
+    ("SELECT row_number() OVER () FROM (SELECT 1) AS t", EngineError, "RowNumber without ORDER BY"),
+    ("SELECT nothing", UsageError, "nothing"),
+]  # SQL, the class of the error and what its line says, on every engine beside DuckDB
 EVENTS = tempfile.TemporaryDirectory(prefix="privsql-events-")
 
 
@@ -83,6 +93,21 @@ def spark(spill: Path | None) -> SparkRelations:
     from privsql.engine.spark.warehouse import SparkWarehouse
 
     return SparkWarehouse(session(), spill, Options())
+
+
+def tree(sql: str) -> exp.Query:
+    """A query as a tree."""
+    found = sqlglot.parse_one(sql, dialect=DIALECT)
+    assert isinstance(found, exp.Query)
+    return found
+
+
+def one_line(db: Relations, sql: str, error: type[PrivsqlError], said: str) -> str:
+    """The one line by which an engine refuses a query."""
+    with pytest.raises(error, match=said) as caught:
+        db.rows(tree(sql))
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
 
 
 def session() -> SparkSession:

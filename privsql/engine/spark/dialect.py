@@ -17,7 +17,7 @@ from privsql.engine.texts import DIGITS, beside_each_other, first
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
@@ -39,14 +39,17 @@ TYPES: dict[type[spark.DataType], str] = {
 MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLINT, exp.DType.UINT, exp.DType.UBIGINT)
 
 
-def render(tree: exp.Expr, place: Callable[[str], str]) -> str:
+def render(tree: exp.Expr, place: Callable[[str], str], released: Collection[str] = ()) -> str:
     """Spark's SQL of a filled tree; ``place``: under which name a temporary relation stands.
+
+    ``released``: tables of a release that are meant where no database is named.
 
     Raises ``EngineError`` for what is outside the portable subset, and for types that Spark lacks.
     """
 
     def placed(table: exp.Table) -> str | None:
-        name = INSIDE + table.name if table.catalog == RELEASE else temporary(table)
+        inside = table.catalog == RELEASE or (not table.db and table.name in released)
+        name = INSIDE + table.name if inside else temporary(table)
         return None if name is None else place(name)
 
     return ENGINE.render(tree, placed)

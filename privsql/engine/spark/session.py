@@ -62,12 +62,9 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
     """
     cores = options.threads or os.cpu_count() or 1
     chosen = STARTED | DEMANDED
-    chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores)}
-    chosen |= {
-        "spark.driver.memory": f"{system.memory() // 2**21}m"
-    }  # half of the machine's, where nobody says how much
-    if options.memory_limit:
-        chosen["spark.driver.memory"] = options.memory_limit.upper().removesuffix("IB").removesuffix("B")
+    half = f"{system.memory() // 2**21}m"  # of the machine's memory, where nobody says how much
+    memory = (options.memory_limit or half).upper().removesuffix("IB").removesuffix("B")
+    chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores), "spark.driver.memory": memory}
     chosen |= settings or {}
     with translated():
         first = SparkSession.getActiveSession()
@@ -171,7 +168,7 @@ def translated() -> Iterator[None]:
             raise EngineError("Spark does not start: it needs Java 17 or later") from error
         raise EngineError(_line(error)) from error
     except Py4JError as error:
-        raise EngineError(f"Spark: {_line(error)}") from error
+        raise EngineError(f"Spark: {_deepest(error)}") from error
 
 
 def _line(error: BaseException) -> str:
@@ -180,3 +177,13 @@ def _line(error: BaseException) -> str:
     called = CALLED.search(text)  # by another process
     first = called[1] if called else text.split("\n")[0]
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
+
+
+def _deepest(error: Py4JError) -> str:
+    """What made a job fail, memory that ran out for example: Java tells of it by causes of causes."""
+    cause = getattr(error, "java_exception", None)
+    if cause is None:
+        return _line(error)
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).split("\n")[0]
