@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import tempfile
 from importlib.util import find_spec
@@ -59,9 +60,10 @@ def without_spark() -> str:
 
 @functools.cache
 def java() -> None:
-    """Start Java, small."""
+    """Start Java, small; what compiles best takes longer to compile than these tests run."""
     from privsql.engine.spark.session import started
 
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     started(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
 
 

@@ -53,6 +53,8 @@ CALLS = 5  # until an address is taken to be dead: waits of 50 ms to 13 s, 17 s 
 PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
 TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
 
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # rows go through Arrow
+
 
 def started(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
     """A session of this machine's own; Java is started once per process and ends with it.
@@ -96,7 +98,7 @@ def connected(address: str) -> Iterator[SparkSession]:
     place = address.partition("/;")[0]
     try:
         with warnings.catch_warnings(), translated():
-            warnings.simplefilter("ignore")  # of a pandas that pyspark has not seen; and of what is raised as well
+            warnings.simplefilter("ignore")  # of what is raised as well
             made = _called(address)
     except (ImportError, PrivsqlError) as error:
         why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
