@@ -24,7 +24,8 @@ REMOTE = {  # by the beginning of an address the extension of DuckDB that reads 
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
-SECRETS = re.compile(r"(?<=://)[^/\s'\"@]*@|(?<=\w)\?[^\s'\"]*(?=$|[\s'\"])")  # who asks, and what is asked with
+USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
+ASKED = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
 LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=value
 NOT_DATA = ("_delta_log", "metadata")  # what tables hold whose files alone are not the table
@@ -42,7 +43,7 @@ def shown(text: str) -> str:
     >>> shown("no answer from 'https://me:secret@host/a.csv?token=1'")
     "no answer from 'https://host/a.csv'"
     """
-    return SECRETS.sub("", text) if "://" in text else text
+    return ASKED.sub(r"\1", USER.sub("", text))
 
 
 def kind_of(name: str) -> str | None:
@@ -119,8 +120,9 @@ def _files(name: str) -> list[Path]:
             raise EngineError(f"{name}: no Parquet file is in this folder; of others give a pattern, {name}/*.csv")
         return files
     if path.exists() or not WILD.search(name):
-        if not path.exists():
-            raise EngineError(f"{name}: no such file")
+        if not path.is_file():
+            what = "no file that can be read more than once" if path.exists() else "no such file"
+            raise EngineError(f"{name}: {what}")
         return [path]
     met = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207 (Path's would meet hidden files, too)
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
@@ -131,7 +133,11 @@ def _files(name: str) -> list[Path]:
 
 def _inside(folder: Path) -> Iterator[Path]:
     """The Parquet files of a folder and its folders, but for what begins with a dot or ``_``; no link is followed."""
-    for place, folders, files in os.walk(folder):
+
+    def refused(error: OSError) -> None:
+        raise EngineError(f"{error.filename}: {error.strerror}")
+
+    for place, folders, files in os.walk(folder, onerror=refused):
         for other in NOT_DATA:
             if other in folders and (other != "metadata" or list(Path(place, other).glob("*.metadata.json"))):
                 form = "delta" if other != "metadata" else "iceberg"

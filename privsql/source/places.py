@@ -54,7 +54,7 @@ class Spark(Relation):
 class Server(Relation):
     """A table, view or query of a server, or of a catalogue."""
 
-    uri: SecretStr = Field(description="Address, postgresql://user@host/database; never written anywhere.")
+    uri: SecretStr = Field(description="Address, such as postgresql://user@host/database; never written anywhere.")
 
     @property
     def address(self) -> str | None:

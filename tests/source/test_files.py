@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from privsql.engine import files
 from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.names import known_as, overlaps, same_source
 from privsql.source.places import Source
-from privsql.source.spec import build
-from privsql.source.table import mount
+from privsql.source.spec import Columns, build
+from privsql.source.table import mount, prepare
 from privsql.verbs.room import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 
@@ -450,7 +450,39 @@ def test_a_table_that_knows_its_files_is_read(tmp_path: Path, monkeypatch: pytes
 def test_addresses_are_shown_without_secrets() -> None:
     told = "HTTP 403 from 'https://me:secret@h.org:80/a/b.csv?sig=secret&x=1' and s3://b/c?s3_secret=secret"
     assert files.shown(told) == "HTTP 403 from 'https://h.org:80/a/b.csv' and s3://b/c"
+    assert files.shown("https://me:p@ss@h/?token=secret#x 's3://b/a@b?x'") == "https://h/ 's3://b/a@b'"
     assert files.shown("what? a@b") == "what? a@b"
+
+
+def test_an_address_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks with ``?`` is no pattern; the extension's place is taken by one that reads nothing."""
+    Stands(monkeypatch)
+    address = "https://me:secret@host.invalid/a.csv?token=secret"
+    with workroom() as db, pytest.raises(PrivsqlError) as error:
+        db.mount("source", source(Path(), file=address).origin)
+    assert "secret" not in str(error.value)
+    assert any(f"'{address}'" in sql for sql in db.connection.trace)
+
+
+def test_what_can_be_read_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.csv")
+    fails(tmp_path, "x.csv", "more than once", file="x.csv")
+
+
+def test_a_file_that_changes_meanwhile_is_not_published(tmp_path: Path) -> None:
+    place = tmp_path / "x.csv"
+    place.write_text("a,d\n1,x\n2,y\n", encoding="utf-8")
+    columns = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
+    with workroom() as db:
+        records = prepare(db, source(tmp_path, file="x.csv"), columns)
+        place.write_text("a,d\n1,x\n2,y\n3,y\n", encoding="utf-8")
+        with pytest.raises(GuaranteeError, match="changed"):
+            records.sort()
+
+
+def test_zeros_in_texts_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"a,d\nA\0nn,x\nB,y\n")
+    assert rows(tmp_path, file="x.csv") == [("A\0nn", "x"), ("B", "y")]
 
 
 # DuckDB and SQLite ---

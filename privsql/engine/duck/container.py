@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from privsql.engine.duck.connection import VERSION, about
 from privsql.engine.duck.relations import DuckRelations, identifier, text
+from privsql.engine.files import scheme
 from privsql.engine.sqlfiles import DIALECT, fill, render, table
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def log_of(path: Path) -> Path:
 
 def reader(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
     """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
-    names = ", ".join(text(exactly(str(path))) for path in paths)
+    names = ", ".join(text(literal(str(path))) for path in paths)
     options = {"hive_partitioning": hive_partitioning, **options}
     return called(READERS[kind], f"[{names}]", options)
 
@@ -118,6 +119,11 @@ def _constant(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_constant, value)) + "]"
     return text(value) if isinstance(value, str) else str(value).lower()
+
+
+def literal(name: str) -> str:
+    """What a reader is given for one file; an address is no pattern here, and may ask with ``?``."""
+    return name if scheme(name) else exactly(name)
 
 
 def exactly(path: str) -> str:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.engine.duck import extensions
 from privsql.engine.duck.connection import about
-from privsql.engine.duck.container import called, exactly, reader
+from privsql.engine.duck.container import called, literal, reader
 from privsql.engine.duck.relations import text
 from privsql.engine.files import WILD, found, levels, rounded, scheme, shown
 from privsql.engine.names import fold
@@ -83,7 +83,7 @@ def _columns(connection: Connection, kind: str, file: str, options: dict[str, An
 
 def _whole(connection: Connection, file: str, options: dict[str, Any]) -> None:
     """``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
-    told = connection.rows(_all(called("sniff_csv", text(exactly(file)), options)))
+    told = connection.rows(_all(called("sniff_csv", text(literal(file)), options)))
     delimiter, quote, escape, _, _, skipped, header, columns, *_ = told[0]
     if skipped and "skip" not in options:
         raise EngineError(
