@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from privsql.source.spec import Columns, build
 from privsql.source.table import mount, prepare
 from privsql.verbs.room import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
+from support.lite import copied, filled, lite
 
 BODY = "name,disease\nJosé,flu\nAnn,cold\n"
 READ = [("José", "flu"), ("Ann", "cold")]
@@ -507,16 +507,6 @@ def test_schemas_and_names_with_dots(tmp_path: Path) -> None:
         assert rows(tmp_path, database="w.duckdb", table=name) == [(1,)]
 
 
-def lite(path: Path, *statements: str) -> Path:
-    """A SQLite file."""
-    file = sqlite3.connect(path)
-    for statement in statements:
-        file.execute(statement)
-    file.commit()
-    file.close()
-    return path
-
-
 PEOPLE_LITE = (
     "CREATE TABLE people (age INTEGER, disease TEXT, score REAL, odd INTEGER, bytes BLOB, none TEXT)",
     "INSERT INTO people VALUES (30, 'flu', 1, 1, x'00', NULL), (NULL, 'cold', 2.5, 'x', x'01', NULL)",
@@ -556,11 +546,7 @@ def test_what_sqlite_holds_and_can_not_be_published(tmp_path: Path, given: dict[
 
 def test_late_values_tell_the_type(tmp_path: Path) -> None:
     """What is NULL in the first thousands of rows is not taken for a number."""
-    place = lite(tmp_path / "x.db", "CREATE TABLE t (v TEXT)")
-    file = sqlite3.connect(place)
-    file.executemany("INSERT INTO t VALUES (?)", [(None,)] * 70_000 + [("x",)])
-    file.commit()
-    file.close()
+    filled(tmp_path / "x.db", "t", ["v"], [(None,)] * 70_000 + [("x",)])
     assert rows(tmp_path, database="x.db", query="SELECT v, count(*) AS n FROM t GROUP BY v") == [
         (None, 70000),
         ("x", 1),
@@ -570,15 +556,7 @@ def test_late_values_tell_the_type(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sqlite_table_is_published_verified_and_proposed(tmp_path: Path) -> None:
-    query = PEOPLE.format(n=200)
-    with duckdb.connect() as db:
-        people = db.execute(query).fetchall()
-        names = [column[0] for column in db.execute(query).description or ()]
-    place = lite(tmp_path / "x.db", f"CREATE TABLE people ({', '.join(names)})")
-    file = sqlite3.connect(place)
-    file.executemany(f"INSERT INTO people VALUES ({', '.join('?' * len(names))})", people)
-    file.commit()
-    file.close()
+    place = copied(tmp_path / "x.db", "people", PEOPLE.format(n=200))
     assert 'table = "people"' in succeeded("init", place).out
     spec = specification(tmp_path, source='database = "x.db"\ntable = "people"')
     succeeded("publish", spec)
