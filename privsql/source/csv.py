@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import sqlglot
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "iso8859-1": "latin-1"}
 
@@ -50,6 +47,10 @@ class Csv(BaseModel):
     @field_validator("types")
     @classmethod
     def _types(cls, given: dict[str, str] | None) -> dict[str, str] | None:
+        import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
+        from sqlglot import exp  # noqa: PLC0415
+        from sqlglot.errors import SqlglotError  # noqa: PLC0415
+
         for name, kind in (given or {}).items():
             try:
                 sqlglot.parse_one(kind, into=exp.DataType, dialect="duckdb")
