@@ -124,11 +124,22 @@ def _files(name: str) -> list[Path]:
             what = "no file that can be read more than once" if path.exists() else "no such file"
             raise EngineError(f"{name}: {what}")
         return [path]
-    met = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207 (Path's would meet hidden files, too)
+    folder, pattern = _parted(path)
+    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's would meet hidden files, too)
+    met = sorted(folder / one for one in names)
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
     if not matched:
         raise EngineError(f"{name}: no file matches this pattern")
     return [file for one in matched for file in ([one] if one.is_file() else sorted(_inside(one)))]
+
+
+def _parted(path: Path) -> tuple[Path, str]:
+    """The part of a pattern that is there as it is written, and the rest: a folder's own name is no pattern."""
+    folder = Path(path.anchor)
+    parts = list(path.relative_to(folder).parts)
+    while parts[1:] and (folder / parts[0]).is_dir():
+        folder /= parts.pop(0)
+    return folder, os.path.join(*parts)  # noqa: PTH118 (a pattern is a text)
 
 
 def _inside(folder: Path) -> Iterator[Path]:

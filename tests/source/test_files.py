@@ -118,6 +118,15 @@ def test_what_matches_nothing_or_twice(tmp_path: Path) -> None:
     fails(tmp_path, "same file", file=["a.csv", "./a.csv"])
 
 
+def test_the_name_of_a_folder_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("[1]*/a.parquet", "1/b.parquet"):
+        parquet(tmp_path, name, "SELECT 1 AS k")
+    assert known_as(source(tmp_path / "[1]*", file="?.parquet")) == (str(tmp_path.resolve() / "[1]*" / "a.parquet"),)
+    monkeypatch.chdir(tmp_path / "1")
+    assert rows(Path(), file="*.parquet") == [(1,)]
+    assert files.found(["../[1]*/*.parquet"]) == [Path("../[1]*/a.parquet")]
+
+
 def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "loop.parquet").symlink_to(tmp_path / "loop.parquet")
     fails(tmp_path, "no such file", file="loop.parquet")
@@ -542,6 +551,14 @@ def test_a_sqlite_file_is_a_database(tmp_path: Path) -> None:
 def test_what_sqlite_holds_and_can_not_be_published(tmp_path: Path, given: dict[str, str], words: list[str]) -> None:
     lite(tmp_path / "x.db", *PEOPLE_LITE)
     fails(tmp_path, *words, database="x.db", **given)
+
+
+def test_a_query_beside_the_source_is_sqlites(tmp_path: Path) -> None:
+    lite(tmp_path / "x.db", *PEOPLE_LITE, "CREATE TABLE given AS SELECT 'flu' AS disease, 0.5 AS threshold")
+    with workroom() as db:
+        mount(db, source(tmp_path, database="x.db", table="old"))
+        db.own("given", "SELECT disease, threshold FROM given WHERE disease GLOB 'f*'")
+        assert db.rows(all_rows(temp("given"))) == [("flu", 0.5)]
 
 
 def test_late_values_tell_the_type(tmp_path: Path) -> None:
