@@ -42,7 +42,7 @@ class Level:
 def estimate(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
     """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
     through, query = asked.through, asked.query
-    outputs, functionals = chosen(asked.db, query, seen, len(through.records))
+    outputs, functionals = chosen(asked, seen, len(through.records))
     if not seen.keys or not outputs:
         return nothing(query)
     if functionals.ndim > 2 and query.measure.amount is None:

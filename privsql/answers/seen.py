@@ -12,7 +12,7 @@ from sqlglot import exp
 from privsql.answers.learnt.prior import DEGREES
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.answers.reconstruct import reconstruct
-from privsql.engine.sqlfiles import Holes, every, fill, table, temp
+from privsql.engine.sqlfiles import Holes, column, every, fill, table, temp
 from privsql.model.estimate import same_nan
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class QuestionOn:
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
     independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
     at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates;
-    ``taught``: the prior that the release teaches, if any.
+    ``taught``: the prior that the release teaches, if any; ``code``: how the list of values calls their codes.
     """
 
     db: Relations
@@ -55,6 +55,7 @@ class QuestionOn:
     most: Floats | None = None
     uncertain: Floats | None = None
     taught: Taught | None = None
+    code: str = "code"
 
     @property
     def columns(self) -> set[str]:
@@ -106,11 +107,13 @@ def added(column: pa.ChunkedArray) -> Floats:
     return np.asarray(column.cast(pa.float64()).fill_null(0).to_numpy())
 
 
-def chosen(db: Relations, query: CountQuery, seen: Observed, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
+def chosen(asked: QuestionOn, seen: Observed, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
     """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
+    db, query = asked.db, asked.query
     terms = group_terms(query, "sa")
     holes: Holes = {
         "values": table("privsql_values"),
+        "code": column(asked.code),
         "terms": select_terms(query, "sa"),
         "filter": every(query.filters["sa"]),
     }

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sqlglot import exp
 
 from privsql.attacks.finding import Finding
-from privsql.engine.sqlfiles import Holes, column, fill, same, table
+from privsql.engine.sqlfiles import Holes, fill, same, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,17 +37,17 @@ def attack(given: Several) -> list[Finding]:
         raise UsageError("--against: the releases have other columns")
     db, databases = given.db, given.databases
     roles = first.roles
-    quasi, sensitive = ([field.name for field in fields] for fields in (roles.quasi_identifiers, roles.sensitive))
+    quasi = exp.select(*roles.qi_in(), *roles.by_qi.read("bid"))
+    listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
+    tables = {"first": ("qit", quasi, 0), "second": ("qit", quasi, 1)}
+    tables |= {"first_st": ("st", listed, 0), "second_st": ("st", listed, 1)}
     holes: Holes = {
-        "first": table("qit", databases[0]),
-        "second": table("qit", databases[1]),
-        "first_st": table("st", databases[0]),
-        "second_st": table("st", databases[1]),
-        "qi": [column(name) for name in quasi],
-        "sa": [column(name) for name in sensitive],
-        "same_qi": same("a", "b", quasi),
-        "same_value": same("s", "t", sensitive),
-        "same_total": same("s", "o", sensitive),
+        **{key: rows.from_(table(name, databases[i])).subquery() for key, (name, rows, i) in tables.items()},
+        "qi": roles.qi(),
+        "sa": roles.sa(),
+        "same_qi": same("a", "b", roles.qi_keys),
+        "same_value": same("s", "t", roles.sa_keys),
+        "same_total": same("s", "o", roles.sa_keys),
     }
     rows = db.arrow(fill("attack/intersected", holes))
     people, total, most = (rows[name].to_numpy().astype(np.float64) for name in ("people", "total", "most"))

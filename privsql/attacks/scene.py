@@ -54,6 +54,7 @@ class Scene(ABC):
     records: str  # the table with the quasi-identifiers
     part: str  # its column that says to which group a record belongs
     independent: bool  # whether the records' values were drawn independently of each other
+    stated: tuple[str, ...]  # what the list of values says of each besides its code
     made: tuple[str, ...] = ("a_rows",)  # relations that are made of the release
 
     def __init__(self, given: ReleaseView) -> None:
@@ -117,12 +118,11 @@ class Scene(ABC):
     def _name_tables(self) -> None:
         """a_records(part, q0.., more) as stored, and a_rows of it; a_values(code, s0.., and what the kind needs)."""
         roles, more, database = self.roles, self._more(), self.given.database
-        own = [named(column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
+        beside = roles.by_all if more else roles.by_qi
+        own = [named(beside.column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
         self.db.view("a_records", exp.select(*own).from_(table(self.records, database)))
         listed = table("privsql_values", database)
-        known = {"code", *(field.name for field in roles.sensitive)}
-        others = [column(field.name) for field in self.db.fields(listed) if field.name not in known]
-        values = exp.select("code", *roles.sa_in(), *others).from_(listed)
+        values = exp.select(*roles.by_sa.read("code"), *roles.sa_in(), *roles.by_sa.read(*self.stated)).from_(listed)
         self.db.view("a_values", values)
         holes: Holes = {
             "records": temp("a_records"),

@@ -215,6 +215,12 @@ def inspected(manifest: Manifest) -> None:
         rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
     others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
     rows.append((others, _fields(manifest.sensitive)))
+    own = ", ".join(
+        f"{table}.{called} is its {name}"
+        for table, names in manifest.own_columns.items()
+        for name, called in names.items()
+    )
+    rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, column, named
+from privsql.engine.names import beside
+from privsql.engine.sqlfiles import DIALECT, column, identifier, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +54,36 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Own:
+    """The columns of privsql's own in a published table, beside ``fields`` of the publisher's, to which they give way.
+
+    ``beside`` says how they are called there; inside they keep their names.
+    """
+
+    fields: tuple[Field, ...]
+
+    def called(self, name: str) -> str:
+        """How a column lies in the table."""
+        return beside(name, (field.name for field in self.fields))
+
+    def column(self, name: str, table: str | None = None) -> exp.Column:
+        """A column as it lies in the table."""
+        return column(self.called(name), table)
+
+    def read(self, *names: str) -> list[exp.Expr]:
+        """Columns under their names inside: "bid_" AS "bid", .."""
+        return [named(self.column(name), name) for name in names]
+
+    def names(self, *names: str) -> dict[str, exp.Identifier]:
+        """By name inside, how each is called: holes behind AS."""
+        return {name: identifier(self.called(name)) for name in names}
+
+    def typed(self, *columns: tuple[str, str]) -> list[tuple[str, str]]:
+        """Columns with their types, as they lie in the table."""
+        return [(self.called(name), kind) for name, kind in columns]
+
+
+@dataclass(frozen=True)
 class Roles:
     """Quasi-identifiers and sensitive columns, in the order of the specification.
 
@@ -67,6 +98,21 @@ class Roles:
     def hold_sets(self) -> bool:
         """Whether the table has one column, a list of items, in place of quasi-identifiers and sensitive columns."""
         return any(field.is_list for field in self.sensitive)
+
+    @property
+    def by_qi(self) -> Own:
+        """Privsql's own columns in a table that holds the quasi-identifiers."""
+        return Own(self.quasi_identifiers)
+
+    @property
+    def by_sa(self) -> Own:
+        """Those in a table that holds the sensitive columns."""
+        return Own(self.sensitive)
+
+    @property
+    def by_all(self) -> Own:
+        """Those in a table that holds both."""
+        return Own((*self.quasi_identifiers, *self.sensitive))
 
     @property
     def qi_keys(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The only reader of ``sql/``: one file = one SELECT in DuckDB's dialect, with holes filled on the syntax tree.
 
-``__name__`` holds a table, a predicate or a list of expressions and is replaced by tree nodes, so that a name is
-always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use only what
-``privsql.engine.portable`` knows; ``sql/duckdb/`` is DuckDB's alone.
+``__name__`` holds a table, a predicate or a list of expressions, or behind AS a name, and is replaced by tree nodes, so
+that a name is always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use only
+what ``privsql.engine.portable`` knows; ``sql/duckdb/`` is DuckDB's alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import sqlglot
 from sqlglot import exp
@@ -95,6 +95,7 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     if not _is_duckdbs(name):
         _fits(name, holes)
     unused = set(holes)
+    outputs = list(tree.find_all(exp.Alias))
     for node in list(tree.find_all(exp.Table, exp.Column)):
         hole = node.name
         if not (hole.startswith("__") and hole.endswith("__")):
@@ -104,12 +105,28 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
             raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
         unused.discard(key)
         _replace(tree, node, holes[key])
+    unused -= _renamed(outputs, name, holes)
     for clause in list(tree.find_all(exp.Group, exp.Order)):
         if not clause.expressions and clause.parent is not None:
             clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
     if unused:
         raise ValueError(f"sql/{name}.sql has no holes {sorted(unused)}")
     return tree
+
+
+def _renamed(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole]) -> set[str]:
+    """Fill the holes behind AS; returns which these were."""
+    found = set()
+    for node in outputs:
+        hole = node.alias
+        if not (hole.startswith("__") and hole.endswith("__")):
+            continue
+        key = hole.strip("_")
+        if key not in holes:
+            raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
+        node.set("alias", cast("exp.Identifier", holes[key]).copy())
+        found.add(key)
+    return found
 
 
 def _fits(name: str, holes: Mapping[str, Hole]) -> None:
@@ -151,6 +168,11 @@ def render(tree: exp.Expr, *, copy: bool = True) -> str:
 
 
 # Small builders for hole fillings ---
+
+
+def identifier(name: str) -> exp.Identifier:
+    """A quoted name."""
+    return exp.to_identifier(name, quoted=True)
 
 
 def column(name: str, table: str | None = None) -> exp.Column:

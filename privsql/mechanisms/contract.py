@@ -8,7 +8,7 @@ package is loaded, never as a silent "nothing to do".
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
 P = TypeVar("P", bound=Parameters)
-Role = Literal["quasi_identifiers", "sensitive"]
 
 
 # The shape of the records ---
@@ -146,8 +145,6 @@ class Mechanism(Generic[P]):
     """What several of its releases are together."""
     sql: tuple[str, ...]
     """Prefixes of the SQL files that make and check a release."""
-    reserved: Mapping[Role, frozenset[str]]
-    """Column names that a release uses itself, by role."""
     relations: tuple[str, ...]
     """Names of the tables of a release."""
     read: Callable[[Manifest], P]

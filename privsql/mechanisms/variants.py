@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.finding import Finding
     from privsql.attacks.suite import Adversary, Learnt, Suite
-    from privsql.mechanisms.contract import Mechanism, Role
+    from privsql.mechanisms.contract import Mechanism
 
 # Members that are called, and which of their arguments names the algorithm.
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0}
@@ -49,7 +49,6 @@ def joined(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     return replace(
         first,
         sql=_all(one.sql for one in variants.values()),
-        reserved=_reserved(variants),
         relations=_all(one.relations for one in variants.values()),
         advice=_all(one.advice for one in variants.values()),
         adversaries=_suite(variants),
@@ -61,14 +60,6 @@ def joined(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
 
 def _all(parts: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(parts)))
-
-
-def _reserved(variants: Mapping[str, Mechanism[Any]]) -> Mapping[Role, frozenset[str]]:
-    found: dict[Role, frozenset[str]] = {}
-    for one in variants.values():
-        for role, names in one.reserved.items():
-            found[role] = found.get(role, frozenset()) | names
-    return found
 
 
 def _suite(variants: Mapping[str, Mechanism[Any]]) -> Suite[Any]:

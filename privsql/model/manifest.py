@@ -23,6 +23,10 @@ COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
 
 
+def _is_empty(value: dict[str, Any]) -> bool:
+    return not value
+
+
 class Manifest(BaseModel):
     """What a release says of itself. Nothing in it is secret: no key, no raw value that is not published."""
 
@@ -45,6 +49,7 @@ class Manifest(BaseModel):
     composition: list[str] = Field(default_factory=list)
     learning_risk: dict[str, float] | None = None
     orders: dict[str, list[str]] = Field(default_factory=dict)
+    own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]
 

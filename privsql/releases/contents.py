@@ -13,7 +13,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN, Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import orders, statements
+from privsql.releases import orders, own, statements
 from privsql.releases.stored import ENDING
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def _manifest(db: Container, found: Stored, database: str) -> Manifest:
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error
+    if manifest.own_columns != own.gave_way(manifest):
+        raise EngineError("its manifest calls columns of privsql's own otherwise than they are")
     counts = (manifest.records, manifest.published, manifest.suppressed)
     if mechanism.states_counts and None in counts:
         raise EngineError("its manifest does not state how many records are published")
@@ -151,16 +153,15 @@ def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
     They are ranks, so none exceeds the rows of the longest table: what is as long as they are large then is no longer
     than the release.
     """
-    given = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)} | {ITEM}
     rows, ends = 1, []
-    for name, columns in _stated(manifest).items():
-        own = [column for column, kind in columns if kind == "INTEGER" and column not in given]
-        asked = [made(this=sqlfiles.column(one)) for one in own for made in (exp.Min, exp.Max)]
+    for name, columns in {**own.own_columns(manifest), MANIFEST: []}.items():
+        numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
+        asked = [made(this=sqlfiles.column(one)) for one in numbered for made in (exp.Min, exp.Max)]
         found, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": asked}))[0]
         rows = max(rows, int(found))
         ends += [
             (name, one, number)
-            for one, number in zip([c for c in own for _ in range(2)], numbers, strict=True)
+            for one, number in zip([c for c in numbered for _ in range(2)], numbers, strict=True)
             if number
         ]
     wrong = [f"{column} of {name} is {number:,}, of {rows:,} rows" for name, column, number in ends if number > rows]

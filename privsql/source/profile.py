@@ -56,14 +56,8 @@ def choose(db: Warehouse, mechanism: Mechanism[Any], asked: str | None) -> Chose
     fields, shape = db.fields(temp("source")), mechanism.shape
     if isinstance(shape, Sets):
         return _lists(fields, asked)
-    taken = {name for names in mechanism.reserved.values() for name in names}
     remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
-    remarks += [
-        f"left out: {f.name} is a name that tables of a release use; rename it in source.query"
-        for f in fields
-        if fold(f.name) in taken
-    ]
-    usable = [field for field in fields if publishable(field) and fold(field.name) not in taken]
+    usable = [field for field in fields if publishable(field)]
     profiles = [_profile(db, field.name, field.type) for field in usable]
     if not any(profile.records for profile in profiles):
         raise UsageError(

@@ -23,6 +23,7 @@ from privsql.releases.draft import Draft, aside, sweep
 from privsql.releases.ledger.keeping import publication, ready
 from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
+from privsql.releases.own import gave_way
 from privsql.releases.statements import learning_risk
 from privsql.source.names import overlaps
 from privsql.source.records import prepared
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Elsewhere, Warehouse, Workshop
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import Mechanism
     from privsql.model.checks import Result
     from privsql.model.records import Records
     from privsql.noise import Key
@@ -109,6 +109,7 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     bound = kept.source.bound(key) if kept.binds else key
     facts = _dealt(kept, draft, bound)
     manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
+    manifest = manifest.model_copy(update={"own_columns": gave_way(manifest)})
     named = orders.kept(db, manifest, kept.source.roles.orders, "release")
     manifest = manifest.model_copy(update={"orders": named})
     risk = learning_risk(db, manifest, "release")
@@ -164,20 +165,9 @@ def _kept(db: Workshop, there: Warehouse, wish: Wish) -> Publication:
     """The source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = wish.spec
     source = prepared(there, spec, named_records=wish.path is not None and spec.source.id is not None)
-    _refuse_collisions(of(spec.mechanism.kind), source.roles, spec.name)
+    if fold(spec.name) in {*of(spec.mechanism.kind).relations, MANIFEST}:
+        raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return publication(db, source, wish)
-
-
-def _refuse_collisions(mechanism: Mechanism[Any], roles: Roles, name: str) -> None:
-    """``UsageError`` if a column or the release is called like something that a release holds."""
-    for role, taken in mechanism.reserved.items():
-        for column in getattr(roles, role):
-            if fold(column.name) in taken:
-                raise UsageError(
-                    f"column {column.name!r} would collide with a column of the release; rename it in source.query"
-                )
-    if fold(name) in {*mechanism.relations, MANIFEST}:
-        raise UsageError(f"release.name {name!r} is the name of a table of the release; choose another")
 
 
 def _may_write(spec: Spec, *, replace: bool) -> None:

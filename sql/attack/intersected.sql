@@ -1,7 +1,7 @@
 -- intersected: what the groups of two releases leave for everyone who is alone with the quasi-identifiers in both.
 --   columns   a, b (groups), people, total = sum c1 c2/o, most = max c1 c2/o over the values that both groups list
---   reads     __first__, __second__ (QIT), __first_st__, __second_st__ (ST)
---   holes     __qi__: the quasi-identifiers;  __sa__: the sensitive columns;
+--   reads     __first__, __second__(q0.., bid): QIT;  __first_st__, __second_st__(s0.., bid, count): ST
+--   holes     __qi__: q0..;  __sa__: s0..;
 --             __same_qi__: NULL-safe equality of a and b;  __same_value__: of s and t;  __same_total__: of s and o
 WITH a AS (
   SELECT __qi__, min(bid) AS bid

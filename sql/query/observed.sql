@@ -2,15 +2,15 @@
 --   columns   set (rank of the group), the groups, place (code of the value), size, pairs = sum n c, and amounts = sum t c where asked for;
 --             e = pairs / size summed over sizes: E[e] = M^T n
 --   reads     __qit__, __st__(bid, s0.., count), __values__(code, s0..)
---   holes     __terms__: groups and terms of the condition, named;  __keys__: the same as expressions;  __filter__: the
+--   holes     __bid__: the column as it lies;  __terms__: groups and terms of the condition, named;  __keys__: the same as expressions;  __filter__: the
 --             condition on QIT;  __totals__: sum(..) AS t or nothing;  __amounts__: sum(q.t * s.count) AS amounts or nothing;
 --             __amount__: amounts or nothing;  __groups__: the groups' names;  __sa__: s.s0..;  __size__: |g| in s.bid;
 --             __same_value__: NULL-safe equality of sums and v
 WITH q AS (
-  SELECT bid, __terms__, count(*) AS n, __totals__
+  SELECT __bid__ AS bid, __terms__, count(*) AS n, __totals__
   FROM __qit__
   WHERE __filter__
-  GROUP BY bid, __keys__
+  GROUP BY __bid__, __keys__
 ), sums AS (
   SELECT __groups__, __size__ AS size, __sa__, sum(q.n * s."count") AS pairs, __amounts__
   FROM q

@@ -4,18 +4,18 @@
 --   holes     __qi_terms__, __sa_terms__: terms of the condition and groups, named;  __qi_keys__, __sa_keys__: the same
 --             as expressions;  __qi_filter__, __sa_filter__: parts of the condition on one side alone;
 --             __predicate__: the rest, over the terms;  __size__: |g| in s.bid;  __groups__: the groups' names;
---             __fakes__: listed values of a bucket that are not real
+--             __qit_bid__, __st_bid__, __count__: columns as they lie;  __fakes__: listed values of a bucket that are not real
 --   source    Xiao & Tao 2006: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|; the bounds are Frechet's per bucket
 WITH q AS (
-  SELECT bid, __qi_terms__, count(*) AS n
+  SELECT __qit_bid__ AS bid, __qi_terms__, count(*) AS n
   FROM __qit__
   WHERE __qi_filter__
-  GROUP BY bid, __qi_keys__
+  GROUP BY __qit_bid__, __qi_keys__
 ), s AS (
-  SELECT bid, __sa_terms__, sum("count") AS c
+  SELECT __st_bid__ AS bid, __sa_terms__, sum(__count__) AS c
   FROM __st__
   WHERE __sa_filter__
-  GROUP BY bid, __sa_keys__
+  GROUP BY __st_bid__, __sa_keys__
 )
 SELECT size, __groups__, sum(n * c) AS pairs, sum(greatest(n + c - size - __fakes__, 0)) AS certain, sum(least(n, c)) AS possible
 FROM (

@@ -3,9 +3,9 @@
 --   reads     __assigned__: the records (sql/core/records.sql) with bid, the number of what was drawn for each;
 --             __moves__(bid, sub_table, step, size); __cells__ (sql/randomize/cells.sql)
 --   holes     __qi__: r.q0.. under their own names;  __sa__: y.s0.. under their own names;  __qi_order__: r.q0..;
---             __same_value__: NULL-safe equality of x and r
+--             __sub_table__: a name;  __same_value__: NULL-safe equality of x and r
 --   source    Chaytor & Wang 2010, equation 1: the value moves by step places in the domain of its sub-table
-SELECT __qi__, __sa__, v.sub_table
+SELECT __qi__, __sa__, v.sub_table AS __sub_table__
 FROM __assigned__ AS r
 JOIN __moves__ AS v ON r.bid = v.bid
 JOIN __cells__ AS x ON v.sub_table = x.sub_table AND __same_value__

@@ -564,22 +564,21 @@ def test_flags_do_not_go_with_a_specification(place: Path) -> None:
 
 
 def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
-    source = write(tmp_path / "ward.parquet", "SELECT i % 7 AS weight, 'd' || i % 4 AS disease FROM range(200) t(i)")
-    flags = ["--qi", "weight", "--sensitive", "disease", "--threshold", "0.5"]
-    refused(run("publish", source, *flags, "--to", tmp_path / "r.duckdb"), 2, "'weight'")
-    refused(run("plan", source, *flags), 2, "'weight'")
+    source = write(tmp_path / "qit.parquet", "SELECT i % 7 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
+    flags = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.5"]  # the release is named after the file
+    refused(run("publish", source, *flags, "--to", tmp_path / "r.duckdb"), 2, "'qit'")
+    refused(run("plan", source, *flags), 2, "'qit'")
 
 
 @each("name", ["bid", "count", "weight", "BID", "Weight"])
 @each("role", ["--qi", "--sensitive"])
-def test_columns_of_the_release_are_reserved(tmp_path: Path, name: str, role: str) -> None:
+def test_columns_may_be_called_like_those_of_the_release(tmp_path: Path, name: str, role: str) -> None:
     source = write(tmp_path / "ward.parquet", f'SELECT i % 5 AS "{name}", i % 4 AS other FROM range(200) t(i)')
     roles = ["--qi", "other", "--sensitive", name] if role == "--sensitive" else ["--qi", name, "--sensitive", "other"]
-    done = run("publish", source, *roles, "--threshold", "0.5", "--to", tmp_path / "r.duckdb")
-    if (name, role) == ("count", "--qi"):
-        assert done.code in {0, 2}
-    else:
-        refused(done, 2, f"'{name}'", "rename")
+    release = tmp_path / "r.duckdb"
+    succeeded("publish", source, *roles, "--threshold", "0.5", "--to", release)
+    found = succeeded("query", release, f'SELECT "{name}", COUNT(*) FROM ward GROUP BY 1', "--json").json
+    assert len(found["rows"]) == 5
 
 
 @each(

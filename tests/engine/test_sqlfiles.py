@@ -332,9 +332,10 @@ def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
             "assigned": sqlglot.parse_one("(SELECT 7 AS q0, 0 AS bid)", dialect="duckdb"),
             "qi": [named(column("q0", "r"), name)],
             "qi_order": [column("q0", "r")],
+            "bid": sqlfiles.identifier(f"{name}3"),
         })  # fmt: skip
         connection.execute(f"CREATE TABLE made AS {render(published)}")
-        assert [row[0] for row in connection.execute("DESCRIBE made").fetchall()] == [name, "bid"]
+        assert [row[0] for row in connection.execute("DESCRIBE made").fetchall()] == [name, f"{name}3"]
         assert connection.execute(f"SELECT count(*) FROM {quoted}").fetchall() == [(4,)]
 
 

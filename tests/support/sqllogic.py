@@ -183,6 +183,8 @@ def _relation(
 
 
 def _filling(tree: exp.Expr, hole: str, sql: str) -> sqlfiles.Hole:
+    if any(node.alias == f"__{hole}__" for node in tree.find_all(exp.Alias)):
+        return sqlfiles.identifier(sql)
     places = [node for node in tree.find_all(exp.Table, exp.Column) if node.name == f"__{hole}__"]
     if any(isinstance(place, exp.Table) for place in places):
         source: exp.Expr = sqlglot.parse_one(f"SELECT * FROM {sql}", dialect=sqlfiles.DIALECT).args["from_"].this

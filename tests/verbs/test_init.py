@@ -87,14 +87,13 @@ def test_reasons_are_true(tmp_path: Path) -> None:
         "SELECT i AS person, i % 37 AS age, 'x' AS same, i % 2000 AS many, "
         "'v' || (i % 5) AS disease, i % 10 AS code_5, i % 4 AS bid, i % 3 AS email, [i] AS list FROM range(4000) t(i)",
     )
-    assert spec["columns"]["quasi_identifiers"] == ["age"]
+    assert spec["columns"]["quasi_identifiers"] == ["age", "bid"]
     assert spec["source"]["id"] == "person"
     for line in (
         "left out: person names records: everyone has a value of their own",
         "left out: same has one value",
         "left out: many has 2000 values; put them into bands in source.query",
         "left out: code_5 gives disease away: who knows it guesses right for 100% of the records, 20% without it",
-        "left out: bid is a name that tables of a release use; rename it in source.query",
         "left out: email names people, by its own name",
         "left out: list is BIGINT[], which can't be published",
     ):

@@ -51,7 +51,7 @@ class Answers(base.Answers):
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if estimator == "baseline":
-            return baseline.statement(query, self._facts), baseline.FORMULA
+            return baseline.statement(query, self._roles, self._facts), baseline.FORMULA
         return reconstruct.statement(query, self._roles, self._facts), reconstruct.FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
@@ -59,11 +59,11 @@ class Answers(base.Answers):
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
         if estimator == "baseline" and not self._facts.get("fake_values"):
-            return baseline.estimate(self._db, query, self._facts)
-        asked = reconstruct.asked_of(self._db, query, self._through)
+            return baseline.estimate(self._db, query, self._roles, self._facts)
+        asked = reconstruct.asked_of(self._db, query, self._roles, self._through)
         if estimator != "baseline":
             asked = replace(asked, taught=self._taught)
         seen = reconstruct.observe(asked, self._roles, self._facts, self._through)
         if estimator == "baseline":
-            return baseline.corrected(asked, seen, self._facts, self._through.ratio)
+            return baseline.corrected(asked, seen, self._roles, self._facts, self._through.ratio)
         return posterior.estimate(asked, seen, confidence)

@@ -73,12 +73,14 @@ def write_counted(db: Relations, roles: Roles, fakes: tuple[Ints, Ints]) -> None
     db.put("fakes", pa.table({name: one.astype(np.int32) for name, one in zip(("bid", "code"), fakes, strict=True)}))
     composed = fill("bucketize/composed", {"assigned": temp("assigned"), "fakes": temp("fakes")})
     holes: Holes = {"composition": composed.subquery(), "domain": temp("domain"), "sa": roles.sa_typed("d")}
+    holes |= roles.by_sa.names("bid", "count")
     db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
     db.drop("assigned", "fakes")
 
 
 def _write(db: Relations, roles: Roles, assigned: exp.Expr) -> None:
     holes: Holes = {"assigned": assigned, "qi": roles.qi_typed("r"), "qi_order": roles.qi("r")}
+    holes |= roles.by_qi.names("bid")
     db.make("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
 
 
@@ -91,7 +93,8 @@ def write_values(db: Relations, roles: Roles, runs: Runs, values: pa.Table) -> N
     """ST, in its order; ``values`` (s0..) by code. In a session of its own, so that it can go beside the records."""
     with db.beside() as writer:
         writer.put("listed", listed(runs, values))
-        writer.make("st", fill("duckdb/st", {"listed": temp("listed"), "sa": roles.sa_typed("l")}), into="release")
+        holes: Holes = {"listed": temp("listed"), "sa": roles.sa_typed("l"), **roles.by_sa.names("bid", "count")}
+        writer.make("st", fill("duckdb/st", holes), into="release")
 
 
 class Given:

@@ -29,15 +29,19 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.answers.seen import Observed, QuestionOn
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
 
 FORMULA = "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
 
 
-def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
+def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
     """The SQL statement that an answer needs."""
     holes: Holes = {
         "qit": query.records(table("qit")),
         "st": table("st"),
+        "qit_bid": roles.by_qi.column("bid"),
+        "st_bid": roles.by_sa.column("bid"),
+        "count": roles.by_sa.column("count"),
         "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
@@ -51,20 +55,20 @@ def statement(query: CountQuery, facts: dict[str, Any]) -> exp.Query:
     return fill("query/pairs", holes)
 
 
-def estimate(db: Relations, query: CountQuery, facts: dict[str, Any]) -> list[Estimate]:
+def estimate(db: Relations, query: CountQuery, roles: Roles, facts: dict[str, Any]) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
     if query.measure.kind != "count":
         raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
-    found = [_summed(group, parts) for group, parts in _by_group(db.rows(statement(query, facts))).items()]
+    found = [_summed(group, parts) for group, parts in _by_group(db.rows(statement(query, roles, facts))).items()]
     return found if found or query.groups else [exactly((), 0.0)]
 
 
-def corrected(asked: QuestionOn, seen: Observed, facts: dict[str, Any], ratio: Floats) -> list[Estimate]:
+def corrected(asked: QuestionOn, seen: Observed, roles: Roles, facts: dict[str, Any], ratio: Floats) -> list[Estimate]:
     """The formula with fake values taken off on average, x^T (r e), ``ratio`` r (m,): how much more often than others a
     listed value is real. The bounds count every listed value as real or not.
     """
-    bounds = {one.group: one for one in estimate(asked.db, asked.query, facts)}
-    outputs, functionals = chosen(asked.db, asked.query, seen, seen.observed.shape[1])
+    bounds = {one.group: one for one in estimate(asked.db, asked.query, roles, facts)}
+    outputs, functionals = chosen(asked, seen, seen.observed.shape[1])
     if not seen.keys or not outputs:
         return nothing(asked.query)
     mean = dotted(seen.observed * ratio, functionals)

@@ -86,7 +86,7 @@ def reached(facts: Mapping[str, Any]) -> bool:
 
 def listed(roles: Roles, table: exp.Table) -> exp.Expr:
     """(code, s0..) of a release's values."""
-    return exp.select("code", *roles.sa_in()).from_(table).subquery()
+    return exp.select(*roles.by_sa.read("code"), *roles.sa_in()).from_(table).subquery()
 
 
 def refuse(found: Mapping[str, int]) -> None:

@@ -124,10 +124,10 @@ def _number(value: int) -> exp.Expr:
 
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, v_channel, with v_sizes and v_claimed."""
-    roles = manifest.roles
-    db.view("v_qit", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", database)))
-    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
-    listed = exp.select("code", *roles.sa_in(), "records", "numerator", "denominator")
+    roles, own = manifest.roles, manifest.roles.by_sa
+    db.view("v_qit", exp.select(*roles.qi_in(), *roles.by_qi.read("bid")).from_(table("qit", database)))
+    db.view("v_st", exp.select(*roles.sa_in(), *own.read("bid", "count")).from_(table("st", database)))
+    listed = exp.select(*own.read("code"), *roles.sa_in(), *own.read("records", "numerator", "denominator"))
     db.view("v_values", listed.from_(table("privsql_values", database)))
     db.view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
     size = size_of_bucket(manifest.facts["setting"], column("bid", "st"))

@@ -74,10 +74,6 @@ MECHANISM = Mechanism(
     shape=Table(numeric=False),
     composition=Alone(),
     sql=SQL,
-    reserved={
-        "quasi_identifiers": frozenset(["bid", "weight"]),
-        "sensitive": frozenset(["bid", "code", "count", "denominator", "numerator", "records", "weight"]),
-    },
     relations=("qit", "st", "privsql_values", "privsql_channel"),
     read=read,
     plan=plan,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, table, temp
+from privsql.engine.sqlfiles import Holes, fill, table, temp
 from privsql.mechanisms.bucketize import beliefs, certain
 from privsql.mechanisms.bucketize.assigning import names, write_counted, write_ranked, write_records, write_values
 from privsql.mechanisms.bucketize.fakes import certainty, exclusion
@@ -89,7 +89,7 @@ def publish(db: Relations, source: Records, asked: Bucketize, key: Key) -> dict[
         write_counted(db, roles, fake)
     _write_channel(db, roles, listing, problem)
     facts |= directions(listing.meetings, facts)
-    db.view("published", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", "release")))
+    db.view("published", exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count")).from_(table("st", "release")))
     facts |= beliefs.measured(db, temp("published"), temp("domain"), facts, roles).as_facts()
     if certain.reached(facts) and not certain.free(asked):
         excused = certain.written(asked, problem.labels, problem.thresholds)
@@ -128,6 +128,7 @@ def _write_channel(db: Relations, roles: Roles, listing: Listing, problem: Probl
     """The values and the channel."""
     db.put("fractions", _fractions(listing.runs, problem))
     holes: Holes = {"fractions": temp("fractions"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes |= roles.by_sa.names("code", "records", "numerator", "denominator")
     db.make("privsql_values", fill("bucketize/values", holes), into="release")
     db.put("meetings", listing.meetings)
     db.make("privsql_channel", fill("bucketize/channel", {"meetings": temp("meetings")}), into="release")

@@ -90,11 +90,12 @@ def read(db: Relations, facts: dict[str, Any]) -> Through:
 def statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
     """The SQL statement that reads the release for an answer."""
     keys = [name for name, _ in group_terms(query, "qi")]
-    amount = query.measure.amount
+    amount, own = query.measure.amount, roles.by_sa
     holes: Holes = {
         "qit": query.records(table("qit")),
-        "st": exp.select(column("bid"), *roles.sa_in(), column("count")).from_(table("st")).subquery(),
-        "values": exp.select(column("code"), *roles.sa_in()).from_(table("privsql_values")).subquery(),
+        "bid": roles.by_qi.column("bid"),
+        "st": exp.select(*own.read("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": exp.select(*own.read("code"), *roles.sa_in()).from_(table("privsql_values")).subquery(),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
         "filter": every(query.filters["qi"]),
@@ -134,7 +135,7 @@ def _by_size(amounts: dict[int, float]) -> Floats:
     return found
 
 
-def asked_of(db: Relations, query: CountQuery, seen_through: Through) -> QuestionOn:
+def asked_of(db: Relations, query: CountQuery, roles: Roles, seen_through: Through) -> QuestionOn:
     """The question with what is certain of the values' records, and what is not."""
     return QuestionOn(
         db,
@@ -143,4 +144,5 @@ def asked_of(db: Relations, query: CountQuery, seen_through: Through) -> Questio
         seen_through.channel,
         most=seen_through.most,
         uncertain=seen_through.uncertain,
+        code=roles.by_sa.called("code"),
     )

@@ -23,13 +23,14 @@ def sample(db: Relations, roles: Roles, setting: dict[str, int], through: Throug
     """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
     sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
     share = min(1.0, MOST / float(sizes @ buckets))
-    qi = comparable(roles)
-    rows = db.arrow(
-        fill("query/placed", {"qit": table("qit"), "columns": qi, "filter": some_buckets(share, column("bid"))})
-    )
+    own, bid = roles.by_sa, roles.by_qi.column("bid")
+    placed: Holes = {
+        "qit": table("qit"), "bid": bid, "columns": comparable(roles), "filter": some_buckets(share, bid)
+    }  # fmt: skip
+    rows = db.arrow(fill("query/placed", placed))
     holes: Holes = {
-        "st": exp.select("bid", *roles.sa_in(), column("count")).from_(table("st")).subquery(),
-        "values": exp.select("code", *roles.sa_in()).from_(table("privsql_values")).subquery(),
+        "st": exp.select(*own.read("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": exp.select(*own.read("code"), *roles.sa_in()).from_(table("privsql_values")).subquery(),
         "same_value": same("s", "v", roles.sa_keys),
         "filter": some_buckets(share, column("bid", "s")),
     }

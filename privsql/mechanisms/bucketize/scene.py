@@ -39,6 +39,7 @@ class Buckets(Scene):
     """QIT and ST. ``fakes`` = sigma: values that the ST of every bucket lists beyond its records."""
 
     records, part, independent = "qit", "bid", False
+    stated = ("records", "numerator", "denominator")
     made = ("a_rows", "a_composition")
 
     @property
@@ -52,7 +53,9 @@ class Buckets(Scene):
 
     def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """QIT and ST."""
-        listed = exp.select(named(column("bid"), "part"), *self.roles.sa_in()).from_(table("st", self.given.database))
+        listed = exp.select(named(self.roles.by_sa.column("bid"), "part"), *self.roles.sa_in()).from_(
+            table("st", self.given.database)
+        )
         self.db.view("a_listed", listed)
         own = {self.records: (temp("a_records"), ["part", *self.roles.qi_keys])}
         return own | {"st": (temp("a_listed"), ["part", *self.roles.sa_keys])}
@@ -114,7 +117,7 @@ class Buckets(Scene):
         return bid, code, records
 
     def _named_st(self) -> exp.Select:
-        listed = exp.select("bid", *self.roles.sa_in(), column("count"))
+        listed = exp.select(*self.roles.by_sa.read("bid", "count"), *self.roles.sa_in())
         return listed.from_(table("st", self.given.database))
 
     @cached_property

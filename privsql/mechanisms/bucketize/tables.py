@@ -20,12 +20,12 @@ VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denomi
 
 def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
+    roles, own = manifest.roles, manifest.roles.by_sa
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER")],
-        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, *VALUE_COLUMNS],
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed(("bid", "INTEGER"))],
+        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
+        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(*VALUE_COLUMNS)],
         "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
     }
 
@@ -38,14 +38,18 @@ def view(manifest: Manifest) -> exp.Query:
         "st": table("st"),
         "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
         "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": _listed(manifest.facts),
+        "size": _listed(manifest.facts, roles.by_sa.column("bid", "st")),
+        "count": roles.by_sa.column("count", "st"),
+        "qit_bid": roles.by_qi.column("bid", "qit"),
+        "st_bid": roles.by_sa.column("bid", "st"),
+        **roles.by_all.names("weight"),
     }
     return fill("bucketize/weighted", holes)
 
 
-def _listed(facts: dict[str, Any]) -> exp.Expr:
+def _listed(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:
     """How many values a bucket lists: its records, and its fakes."""
-    size = size_of_bucket(facts["setting"], column("bid", "st"))
+    size = size_of_bucket(facts["setting"], bid)
     fakes = facts.get("fake_values", 0)
     return exp.paren(exp.Add(this=size, expression=exp.Literal.number(fakes))) if fakes else size
 

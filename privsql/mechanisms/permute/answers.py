@@ -79,12 +79,13 @@ class Answers(base.Answers):
     def _asked(self, query: CountQuery) -> QuestionOn:
         """A question is seen as how many records of every group meet it."""
         nothing = np.zeros(0)
-        return QuestionOn(self._db, query, table("qit"), Channel(np.zeros((0, self.contents.groups)), nothing, nothing))
+        groups = Channel(np.zeros((0, self.contents.groups)), nothing, nothing)
+        return QuestionOn(self._db, query, table("qit"), groups, code=self._roles.by_sa.called("code"))
 
     def _estimated(self, asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
         """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
         held, query = self.contents, asked.query
-        outputs, functionals = chosen(asked.db, query, seen, held.values)
+        outputs, functionals = chosen(asked, seen, held.values)
         if not seen.keys or not outputs:
             return posterior.nothing(query)
         if functionals.ndim > 2 and query.measure.amount is None:
@@ -111,6 +112,7 @@ class Answers(base.Answers):
         amount = query.measure.amount
         holes: Holes = {
             "qit": query.records(table("qit")),
+            "bid": self._roles.by_qi.column("bid"),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
             "filter": every(query.filters["qi"]),
@@ -125,7 +127,7 @@ class Answers(base.Answers):
         held = self.contents
         asked = self._asked(query)
         seen = self._seen(asked)
-        outputs, functionals = chosen(self._db, query, seen, held.values)
+        outputs, functionals = chosen(asked, seen, held.values)
         if not seen.keys or not outputs:
             return posterior.nothing(query)
         rows = functionals[held.code, 0] > 0
@@ -140,7 +142,8 @@ class Answers(base.Answers):
     def _values(self) -> Floats:
         """The sensitive values as doubles, rising (m,)."""
         value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
-        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by("code")
+        by = self._roles.by_sa.column("code")
+        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
         return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
 
 

@@ -68,6 +68,7 @@ def _segments(contents: pa.Table) -> Segments:
 def _write(db: Relations, source: Records, dealt: exp.Query) -> None:
     roles = source.roles
     holes: Holes = {"dealt": dealt.subquery(), "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
+    holes |= roles.by_qi.names("bid", "code")
     db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
 
 

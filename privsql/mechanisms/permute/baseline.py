@@ -48,7 +48,7 @@ def shared(held: Contents, seen: Floats, functionals: Floats) -> Floats:
 
 def estimate(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    outputs, functionals = chosen(asked.db, asked.query, seen, held.values)
+    outputs, functionals = chosen(asked, seen, held.values)
     if not seen.keys or not outputs:
         return nothing(asked.query)
     counts = parts(held, seen.observed, functionals)

@@ -81,10 +81,10 @@ def unfine(st: exp.Expr, roles: Roles, asked: Permute) -> exp.Query:
 
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, with v_sizes."""
-    roles = manifest.roles
-    db.view("v_qit", exp.select(*roles.qi_in(), column("bid"), column("code")).from_(table("qit", database)))
-    db.view("v_st", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", database)))
-    listed = exp.select("code", *roles.sa_in(), "records")
+    roles, own = manifest.roles, manifest.roles.by_sa
+    db.view("v_qit", exp.select(*roles.qi_in(), *roles.by_qi.read("bid", "code")).from_(table("qit", database)))
+    db.view("v_st", exp.select(*roles.sa_in(), *own.read("bid", "count")).from_(table("st", database)))
+    listed = exp.select(*own.read("code"), *roles.sa_in(), *own.read("records"))
     db.view("v_values", listed.from_(table("privsql_values", database)))
     db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": exp.Literal.number(0)}))
 

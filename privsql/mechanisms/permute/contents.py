@@ -59,8 +59,9 @@ class Contents:
 
 def contents(db: Relations, roles: Roles, database: str | None) -> Contents:
     """The contents of a release's groups, its tables in ``database``."""
-    st = exp.select("bid", *roles.sa_in(), "count").from_(table("st", database)).subquery("st")
-    values = exp.select("code", *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
+    own = roles.by_sa
+    st = exp.select(*own.read("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
+    values = exp.select(*own.read("code"), *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
     holes: Holes = {"st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
     rows = db.arrow(fill("permute/contents", holes))
     group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))

@@ -85,9 +85,11 @@ def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[st
     source.history.groups = groups
     db.put("composition", contents(groups[shown], codes[shown]))
     holes: Holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes |= roles.by_sa.names("bid", "count")
     db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
     db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
     listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    listed |= roles.by_sa.names("code", "records")
     db.make("privsql_values", fill("permute/values", listed), into="release")
     db.drop("composition", "published")
     return _facts(found, groups[shown], codes[shown], None) | _held(groups)
@@ -225,10 +227,6 @@ MECHANISM = Mechanism(
     shape=Table(numeric=True),
     composition=Groups(terms, covered, together),
     sql=SQL,
-    reserved={
-        "quasi_identifiers": frozenset(["bid", "code", "weight"]),
-        "sensitive": frozenset(["bid", "code", "count", "records", "weight"]),
-    },
     relations=("qit", "st", "privsql_values"),
     read=read,
     plan=plan,

@@ -26,6 +26,7 @@ class Permuted(Scene):
     """QIT and ST. No belief in a single value is bounded: (k,e) is about how many and how far apart values are."""
 
     records, part, independent = "qit", "bid", False
+    stated = ("records",)
 
     @cached_property
     def contents(self) -> Contents:
@@ -39,7 +40,8 @@ class Permuted(Scene):
     @cached_property
     def unfine(self) -> Ints:
         """Groups that are not (k,e)-anonymous."""
-        st = exp.select("bid", *self.roles.sa_in(), "count").from_(table("st", self.given.database)).subquery("st")
+        listed = exp.select(*self.roles.by_sa.read("bid", "count"), *self.roles.sa_in())
+        st = listed.from_(table("st", self.given.database)).subquery("st")
         rows = self.db.rows(unfine(st, self.roles, read(self.given.manifest)))
         return np.array([int(row[0]) for row in rows], dtype=np.int64)
 
@@ -71,7 +73,7 @@ class Permuted(Scene):
 
     def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """QIT and ST."""
-        listed = exp.select(named(exp.column("bid"), "part"), *self.roles.sa_in())
+        listed = exp.select(named(self.roles.by_sa.column("bid"), "part"), *self.roles.sa_in())
         self.db.view("a_listed", listed.from_(table("st", self.given.database)))
         own = {self.records: (temp("a_records"), ["part", *self.roles.qi_keys])}
         return own | {"st": (temp("a_listed"), ["part", *self.roles.sa_keys])}

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
+    roles, own = manifest.roles, manifest.roles.by_sa
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), ("bid", "INTEGER"), ("code", "INTEGER")],
-        "st": [("bid", "INTEGER"), *sensitive, ("count", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, ("records", "BIGINT")],
+        "qit": [
+            *((f.name, f.type) for f in roles.quasi_identifiers),
+            *roles.by_qi.typed(("bid", "INTEGER"), ("code", "INTEGER")),
+        ],
+        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
+        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(("records", "BIGINT"))],
     }
 
 
@@ -32,5 +35,8 @@ def view(manifest: Manifest) -> exp.Query:
         "values": table("privsql_values"),
         "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
         "sa": [named(column(f.name, "listed"), f.name) for f in roles.sensitive],
+        "qit_code": roles.by_qi.column("code", "qit"),
+        "listed_code": roles.by_sa.column("code", "listed"),
+        **roles.by_all.names("weight"),
     }
     return fill("permute/shuffled", holes)

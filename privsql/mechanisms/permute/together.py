@@ -45,8 +45,9 @@ def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         roles = manifest.roles
-        db.view(f"qit{i}", exp.select(*roles.qi_in(), column("bid")).from_(table("qit", f"r{i}")))
-        db.view(f"st{i}", exp.select(*roles.sa_in(), column("bid"), column("count")).from_(table("st", f"r{i}")))
+        db.view(f"qit{i}", exp.select(*roles.qi_in(), *roles.by_qi.read("bid")).from_(table("qit", f"r{i}")))
+        listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
+        db.view(f"st{i}", listed.from_(table("st", f"r{i}")))
     found = []
     for first, second in combinations(range(len(names)), 2):
         found += _pair_of_files(db, manifests[second], names, (first, second))

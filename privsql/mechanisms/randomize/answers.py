@@ -55,7 +55,8 @@ class Answers(base.Answers):
         records = self._manifest.published_records
         if records > MOST or not can_teach(self.channel, records):
             return None
-        named_so = exp.select("sub_table", *comparable(self._roles), *self._roles.sa_in())
+        own = self._roles.by_all.read("sub_table")
+        named_so = exp.select(*own, *comparable(self._roles), *self._roles.sa_in())
         holes: Holes = {
             "perturbed": named_so.from_(table("perturbed")).subquery(),
             "cells": self._cells(),
@@ -92,6 +93,7 @@ class Answers(base.Answers):
             most=self.public.by_value(self.public.most),
             uncertain=self.public.by_value(self.public.estimated[1] ** 2),
             taught=self._taught if estimator != "baseline" else None,
+            code=self._roles.by_sa.called("code"),
         )
         rows = self._db.arrow(self._observed(query))
         seen = sets(asked, rows, np.ones(len(rows)))
@@ -106,6 +108,7 @@ class Answers(base.Answers):
         holes: Holes = {
             "perturbed": query.records(table("perturbed")),
             "cells": self._cells(),
+            "part": roles.by_all.column("sub_table"),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
             "filter": every(query.filters["qi"]),
@@ -121,6 +124,6 @@ class Answers(base.Answers):
     def _cells(self) -> exp.Subquery:
         """The cells with their sub-tables and values."""
         roles = self._roles
-        values = exp.select(column("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
+        values = exp.select(*roles.by_sa.read("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa("v"))
         return cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code").subquery()

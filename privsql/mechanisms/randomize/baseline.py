@@ -30,7 +30,7 @@ FORMULA = "estimate = sum over sub-tables of (o - |Res| s q)/p (equation 7), s v
 
 def estimate(asked: QuestionOn, seen: Observed, public: Public, confidence: float) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty."""
-    outputs, functionals = chosen(asked.db, asked.query, seen, len(public.protected))
+    outputs, functionals = chosen(asked, seen, len(public.protected))
     if not seen.keys or not outputs:
         return nothing(asked.query)
     summed = tuple(np.zeros((len(seen.keys), len(outputs))) for _ in range(3))

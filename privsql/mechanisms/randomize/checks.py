@@ -81,11 +81,11 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_perturbed, v_subtables, v_domains, v_values, with v_cells."""
     roles = manifest.roles
-    own = exp.select(*roles.qi_in(), *roles.sa_in(), column("sub_table"))
+    own = exp.select(*roles.qi_in(), *roles.sa_in(), *roles.by_all.read("sub_table"))
     db.view("v_perturbed", own.from_(table("perturbed", database)))
     db.view("v_subtables", exp.select("*").from_(table("privsql_subtables", database)))
     db.view("v_domains", exp.select("*").from_(table("privsql_domains", database)))
-    listed = exp.select("code", *roles.sa_in(), "protected")
+    listed = exp.select(*roles.by_sa.read("code"), *roles.sa_in(), *roles.by_sa.read("protected"))
     db.view("v_values", listed.from_(table("privsql_values", database)))
     holes: Holes = {"domains": temp("v_domains"), "values": temp("v_values"), "sa": roles.sa("v")}
     db.view("v_cells", fill("randomize/cells_stated", holes))
@@ -292,6 +292,7 @@ def _seen(db: Relations, condition: exp.Expr | None) -> exp.Query:
     holes: Holes = {
         "perturbed": temp("v_perturbed"),
         "cells": temp("v_cells"),
+        "part": column("sub_table"),
         "terms": [],
         "keys": [],
         "filter": condition or exp.true(),

@@ -58,6 +58,7 @@ def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[
     db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
     db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
     holes: Holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}
+    holes |= roles.by_sa.names("code", "protected")
     db.make("privsql_values", fill("randomize/values", holes), into="release")
     db.put("given", _parameters(subtables))
     db.make("privsql_subtables", fill("randomize/subtables", {"given": temp("given")}), into="release")
@@ -139,10 +140,6 @@ MECHANISM = Mechanism(
     shape=Table(numeric=False),
     composition=Alone(),
     sql=SQL,
-    reserved={
-        "quasi_identifiers": frozenset(["sub_table", "weight"]),
-        "sensitive": frozenset(["code", "protected", "sub_table", "weight"]),
-    },
     relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
     read=read,
     plan=plan,

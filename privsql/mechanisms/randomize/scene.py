@@ -27,6 +27,7 @@ class Perturbed(Scene):
     """The perturbed table, and the public parameters of its sub-tables."""
 
     records, part, independent = "perturbed", "sub_table", True
+    stated = ("protected",)
     made = ("a_rows", "a_chosen")
 
     def _more(self) -> list[str]:

@@ -17,11 +17,11 @@ FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_den
 
 def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    roles = manifest.roles
+    roles, own = manifest.roles, manifest.roles.by_sa
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     quasi = [(f.name, f.type) for f in roles.quasi_identifiers]
     return {
-        "perturbed": [*quasi, *sensitive, ("sub_table", "INTEGER")],
+        "perturbed": [*quasi, *sensitive, *roles.by_all.typed(("sub_table", "INTEGER"))],
         "privsql_subtables": [
             ("sub_table", "INTEGER"),
             ("records", "BIGINT"),
@@ -29,7 +29,7 @@ def tables(manifest: Manifest) -> Columns:
             *((name, "DECIMAL(38,0)") for name in FRACTIONS),
         ],
         "privsql_domains": [("cell", "INTEGER"), ("sub_table", "INTEGER"), ("code", "INTEGER")],
-        "privsql_values": [("code", "INTEGER"), *sensitive, ("protected", "BOOLEAN")],
+        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(("protected", "BOOLEAN"))],
     }
 
 
@@ -44,5 +44,8 @@ def view(manifest: Manifest) -> exp.Query:
         "qi": [named(column(f.name, "perturbed"), f.name) for f in roles.quasi_identifiers],
         "sa": [named(column(f.name, "listed"), f.name) for f in roles.sensitive],
         "same_value": same("perturbed", "listed", [f.name for f in roles.sensitive]),
+        "perturbed_part": roles.by_all.column("sub_table", "perturbed"),
+        "listed_code": roles.by_sa.column("code", "listed"),
+        **roles.by_all.names("weight"),
     }
     return fill("randomize/weighted", holes)

@@ -66,6 +66,7 @@ def _write(db: Relations, source: Records, assigned: exp.Query, same_value: exp.
         "sa": roles.sa_out("y"),
         "qi_order": roles.qi("r"),
         "same_value": same_value,
+        **roles.by_all.names("sub_table"),
     }
     db.make("perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values")
     db.drop("moves")

@@ -81,7 +81,7 @@ def test_records_see_what_the_database_says(column: str, opened: Answers) -> Non
     assert len(codes) == len(fetched(f"SELECT DISTINCT {column} FROM ({PEOPLE.format(n=RECORDS)})"))
     seen, total = found.by_value(column, codes)
     query = opened.read(f"SELECT {column}, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY {column}", {}).questions[0]
-    asked = reconstruct.asked_of(opened._db, query, opened._through)
+    asked = reconstruct.asked_of(opened._db, query, opened._roles, opened._through)
     expected = reconstruct.observe(asked, opened._roles, opened._facts, opened._through).observed
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], expected[np.lexsort(expected.T)], atol=1e-9)
     np.testing.assert_allclose(total, seen.sum(axis=1))
@@ -183,4 +183,4 @@ def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> Non
 def test_the_columns_of_a_question(sql: str, columns: set[str], opened: Answers) -> None:
     """Whatever tells its records apart."""
     (query,) = opened.read(sql, {}).questions
-    assert reconstruct.asked_of(opened._db, query, opened._through).columns == columns
+    assert reconstruct.asked_of(opened._db, query, opened._roles, opened._through).columns == columns

@@ -129,13 +129,14 @@ def excluded(db: Relations, roles: Roles, setting: dict[str, int], through: Chan
         raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
     found = [np.empty((0, 2), dtype=np.int64)]
     for field in roles.quasi_identifiers:
-        values, codes = _negative(db, field.name, setting, through)
+        values, codes = _negative(db, (field.name, roles.by_qi.called("bid")), setting, through)
         if len(codes):
             db.put("negative", pa.table({"value": values, "code": codes}))
             holes: Holes = {
                 "qit": table("qit", "release"),
                 "negative": temp("negative"),
                 "column": column(field.name, "q"),
+                "bid": roles.by_qi.column("bid", "q"),
             }
             rows = db.arrow(fill("bucketize/excluded", holes))
             db.drop("negative")
@@ -143,11 +144,15 @@ def excluded(db: Relations, roles: Roles, setting: dict[str, int], through: Chan
     return np.unique(np.concatenate(found), axis=0)
 
 
-def _negative(db: Relations, name: str, setting: dict[str, int], through: Channel) -> tuple[pa.Array, Ints]:
-    """Values of a column and codes that hardly occur with them."""
+def _negative(
+    db: Relations, names: tuple[str, str], setting: dict[str, int], through: Channel
+) -> tuple[pa.Array, Ints]:
+    """Values of a column and codes that hardly occur with them; ``names``: of the column, and of that of buckets."""
+    name, bid = names
     composition = exp.select("bid", named(column("code"), "s0"), named(column("records"), "count"))
     holes: Holes = {
         "qit": table("qit", "release"),
+        "bid": column(bid),
         "st": composition.from_(temp("composition")).subquery(),
         "values": exp.select("code", named(column("code"), "s0")).from_(temp("domain")).subquery(),
         "terms": [named(column(name), "g_0")],

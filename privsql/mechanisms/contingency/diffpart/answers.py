@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sqlglot import exp
 
 from privsql.answers.question import group_terms, select_terms
 from privsql.engine.sqlfiles import every, fill, table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-    from sqlglot import exp
 
     from privsql.answers.question import CountQuery
     from privsql.mechanisms.noisytree.estimate import Estimator
@@ -53,7 +53,9 @@ class Answers(noisytree.Answers):
     @cached_property
     def _number(self) -> NDArray[np.float64]:
         """Cells of each part, at least 1."""
-        rows = self._db.rows(fill("contingency/numbers", {"cells": table("privsql_cells", self._database)}))
+        own = exp.select(*self._roles.by_sa.read("part", "weight"))
+        cells = own.from_(table("privsql_cells", self._database)).subquery("cells")
+        rows = self._db.rows(fill("contingency/numbers", {"cells": cells}))
         found = np.ones(len(self.fitted.tree))
         for part, cells, _ in rows:
             if part is None or not 0 <= part < len(found):
@@ -84,6 +86,7 @@ class Answers(noisytree.Answers):
             "contingency/met",
             {
                 "cells": table("privsql_cells", self._database),
+                "part": self._roles.by_sa.column("part"),
                 "terms": select_terms(query, "sa"),
                 "keys": [expression for _, expression in group_terms(query, "sa")],
                 "condition": every([*query.filters["qi"], *query.filters["sa"]]),

@@ -50,8 +50,10 @@ def read(manifest: Manifest) -> Contingency:
 
 def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
-    for view, name in (("counts", "cells"), ("cells", "privsql_cells")):
-        db.view(f"v_{view}", all_rows(table(name, database)))
+    roles, keys = manifest.roles, manifest.roles.sa_keys
+    for view, name, own in (("counts", "cells", ["count"]), ("cells", "privsql_cells", ["part", "weight"])):
+        rows = exp.select(*roles.sa_in(), *roles.by_sa.read(*own))
+        db.view(f"v_{view}", rows.from_(table(name, database)))
     for name in ("tree", "taxonomy"):
         db.view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
     named: dict[str, TreeCheck] = {
@@ -63,16 +65,15 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         "cells are leaves of the tree, or stand for what a part lost": partial(_cells, db, manifest),
         "weights are those of the fitted tree": partial(_weights, db, manifest),
     }
-    cells, names = temp("v_cells"), [field.name for field in manifest.sensitive]
-    leaf: list[exp.Expr] = [column(name, "c") for name in names]
+    cells, leaf = temp("v_cells"), roles.sa("c")
     db.view("v_leaf_cells", fill("contingency/leaf_cells", {"cells": cells, "tree": temp("v_tree"), "columns": leaf}))
-    columns: list[exp.Expr] = [column(name) for name in (*names, "count")]
+    columns = [*roles.sa(), column("count")]
     counts = differ(columns, tally(temp("v_counts"), columns), tally(temp("v_leaf_cells"), columns))
-    own = [Check("cells lie in order", in_order(cells, ["part", *names, "weight"], strict=False))]
-    orders = {"tree": ["part"], "taxonomy": ["node"], "counts": names}
+    lie = [Check("cells lie in order", in_order(cells, ["part", *keys, "weight"], strict=False))]
+    orders = {"tree": ["part"], "taxonomy": ["node"], "counts": list(keys)}
     return [
         *noisytree.of_tree(partial(_read, db, manifest), named),
-        *noisytree.of_tables(manifest, counts, own, orders),
+        *noisytree.of_tables(manifest, counts, lie, orders),
     ]
 
 
@@ -140,7 +141,7 @@ def _facts(manifest: Manifest, tree: Tree, taxonomy: Taxonomy, asked: Contingenc
 def _nodes(db: Relations, manifest: Manifest, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     """Part and value nodes of every row of ``privsql_cells``: (n,), (n, d); ``KeyError`` for a value without a node."""
     names = noisytree.published(db, "value", "v_taxonomy")
-    texts = [exp.cast(column(field.name), "VARCHAR") for field in manifest.sensitive]
+    texts = [exp.cast(own, "VARCHAR") for own in manifest.roles.sa()]
     rows = db.rows(exp.select(column("part"), *texts).from_(temp("v_cells")))
     known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
     nodes = [[one[value] for one, value in zip(known, row[1:], strict=True)] for row in rows]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.contingency.diffpart.domains import Domains
     from privsql.mechanisms.contingency.diffpart.model import StandIns
     from privsql.mechanisms.contingency.diffpart.tree import Tree
@@ -79,8 +80,7 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
     fitted = estimator(tree, domains.taxonomy)
     stated = kept.enough(fitted, asked, "cell", "coarser domains")
     stand_ins = imputed(tree, domains.taxonomy, fitted.fit, key.stream("contingency", text(asked.epsilon)))
-    names = [field.name for field in source.roles.sensitive]
-    _write_cells(db, names, domains, (tree, fitted.fit.sizes.size, stand_ins))
+    _write_cells(db, source.roles, domains, (tree, fitted.fit.sizes.size, stand_ins))
     write(db, "privsql_tree", tree_table(tree, domains.taxonomy, asked))
     write(db, "privsql_taxonomy", taxonomy_table(domains.taxonomy, domains.names))
     return {
@@ -96,29 +96,31 @@ def publish(db: Relations, source: Records, asked: Contingency, key: Key) -> dic
 
 
 def _write_cells(
-    db: Relations, names: list[str], domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
+    db: Relations, roles: Roles, domains: Domains, made: tuple[Tree, NDArray[np.float64], StandIns]
 ) -> None:
     """The tables ``cells`` and ``privsql_cells``; ``made``: tree, fitted sizes, what stands for the pruned."""
     tree, size, stand_ins = made
     leaves = np.flatnonzero(tree.leaf)
     nodes = positions(tree, domains.taxonomy)[leaves]
-    own = [column(name) for name in names]
-    holes: Holes = {"given": temp("given"), "columns": own, "order": own}
-    counted = _typed(domains, names, nodes) | {"count": pa.array(tree.size[leaves], pa.int64())}
+    keys = list(roles.sa_keys)
+    holes: Holes = {"given": temp("given"), "columns": roles.sa_out("g"), "order": roles.sa("g")}
+    counted = _typed(domains, keys, nodes) | {"count": pa.array(tree.size[leaves], pa.int64())}
     weights = np.concatenate((size[leaves], stand_ins.weight))
     parts = {"part": pa.array(np.concatenate((leaves, stand_ins.row)), pa.int32())}
-    weighted = parts | _typed(domains, names, np.concatenate((nodes, stand_ins.nodes))) | {"weight": pa.array(weights)}
-    for name, file, given in (("cells", "cells", counted), ("privsql_cells", "stand_ins", weighted)):
-        write(db, name, pa.table(given), fill(f"contingency/{file}", holes), title="Writing the cells")
+    weighted = parts | _typed(domains, keys, np.concatenate((nodes, stand_ins.nodes))) | {"weight": pa.array(weights)}
+    made_so = (("cells", "cells", counted, ["count"]), ("privsql_cells", "stand_ins", weighted, ["part", "weight"]))
+    for name, file, given, own in made_so:
+        query = fill(f"contingency/{file}", {**holes, **roles.by_sa.names(*own)})
+        write(db, name, pa.table(given), query, title="Writing the cells")
 
 
-def _typed(domains: Domains, names: list[str], nodes: Ints) -> dict[str, pa.Array]:
+def _typed(domains: Domains, keys: list[str], nodes: Ints) -> dict[str, pa.Array]:
     """The values of nodes (n, d) in the columns' own types; a column's values are its first nodes."""
     taxonomy = domains.taxonomy
-    first = [int(taxonomy.values(number)[0]) for number in range(len(names))]
+    first = [int(taxonomy.values(number)[0]) for number in range(len(keys))]
     return {
         name: pc.take(one.values, pa.array(nodes[:, number] - first[number]))
-        for number, (name, one) in enumerate(zip(names, domains.columns, strict=True))
+        for number, (name, one) in enumerate(zip(keys, domains.columns, strict=True))
     }
 
 
@@ -139,7 +141,6 @@ DIFFPART = Mechanism(
     shape=Categories(lambda asked: asked.domains),
     composition=Budget(lambda asked: asked.epsilon),
     sql=SQL,
-    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["count", "part", "weight"])},
     relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
     read=read,
     plan=plan,

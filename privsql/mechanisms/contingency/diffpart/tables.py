@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    own = [(field.name, field.type) for field in manifest.sensitive]
+    fields, own = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
     return {
-        "cells": [*own, ("count", "BIGINT")],
-        "privsql_cells": [("part", "INTEGER"), *own, ("weight", "DOUBLE")],
+        "cells": [*fields, *own.typed(("count", "BIGINT"))],
+        "privsql_cells": [*own.typed(("part", "INTEGER")), *fields, *own.typed(("weight", "DOUBLE"))],
         "privsql_tree": [*FIRST, ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"), *LAST],
         "privsql_taxonomy": [
             ("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR"),
@@ -39,8 +39,9 @@ def tables(manifest: Manifest) -> Columns:
 
 def view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are the consistent estimates, pruned records included."""
-    own = [column(field.name, "cells") for field in manifest.sensitive]
-    return fill("contingency/weighted", {"cells": table("privsql_cells"), "columns": own})
+    columns: list[exp.Expr] = [column(field.name, "cells") for field in manifest.sensitive]
+    weight = manifest.roles.by_sa.column("weight", "cells")
+    return fill("contingency/weighted", {"cells": table("privsql_cells"), "columns": columns, "weight": weight})
 
 
 def tree_table(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> pa.Table:

@@ -110,8 +110,9 @@ class Answers(private.Answers):
     def synthetic(self) -> pa.Table:
         """The release's synthetic rows, each as often as it weighs."""
         rows = self._db.arrow(all_rows(table(ROWS, self._database)))
-        whose = np.repeat(np.arange(len(rows)), copies(rows["weight"].to_numpy()))
-        return rows.drop_columns("weight").take(pa.array(whose))
+        weight = self._roles.by_sa.called("weight")
+        whose = np.repeat(np.arange(len(rows)), copies(rows[weight].to_numpy()))
+        return rows.drop_columns(weight).take(pa.array(whose))
 
     def _told(self, sums: Sums, estimator: str) -> tuple[list[float], list[float]]:
         """Sums and the variances of their errors."""

@@ -135,7 +135,6 @@ MECHANISM = Mechanism(
     shape=Categories(lambda asked: asked.domains),
     composition=Budget(lambda asked: asked.epsilon),
     sql=SQL,
-    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["weight"])},
     relations=(CLIQUES, MARGINALS, DOMAINS, ROWS),
     read=read_manifest,
     plan=plan,

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, column, fill, named, table, temp
+from privsql.engine.roles import Roles
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, table, temp
 from privsql.mechanisms.noisytables.tables import COLUMNS
 from privsql.mechanisms.private import write
 
@@ -28,18 +29,19 @@ DOMAINS, ROWS = "privsql_domains", "privsql_rows"
 
 def tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    own = [(field.name, field.type) for field in manifest.sensitive]
+    fields, own = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
     return {
         **COLUMNS,
         DOMAINS: [("place", "INTEGER"), ("code", "INTEGER"), ("value", "VARCHAR"), ("share", "DOUBLE")],
-        ROWS: [*own, ("weight", "DOUBLE")],
+        ROWS: [*fields, *own.typed(("weight", "DOUBLE"))],
     }
 
 
 def view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are about the estimates."""
     columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
-    return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns})
+    weight = manifest.roles.by_sa.column("weight")
+    return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns, "weight": weight})
 
 
 def domains_table(columns: Sequence[Column]) -> pa.Table:
@@ -61,12 +63,10 @@ def write_rows(db: Relations, fields: Sequence[Field], columns: Sequence[Column]
             pa.array(codes[:, place])
         )
     given = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
-    typed = [
-        named(exp.cast(column(f"s{k}"), exp.DataType.build(field.type, dialect=DIALECT)), field.name)
-        for k, field in enumerate(fields)
-    ]
-    order: list[exp.Expr] = [column(field.name) for field in fields]
-    query = fill("contingency/rows", {"given": temp("given"), "columns": typed, "order": order})
+    roles = Roles((), tuple(fields))
+    order: list[exp.Expr] = [one.this for one in roles.sa_typed("g")]
+    holes: Holes = {"given": temp("given"), "columns": roles.sa_typed("g"), "order": order}
+    query = fill("contingency/rows", {**holes, **roles.by_sa.names("weight")})
     write(db, ROWS, given, query, title="Writing the rows")
 
 
@@ -86,17 +86,16 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
 
 
 def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
-    """The codes of all rows, (R, d); -1 for a value that is in no domain."""
-    texts = db.arrow(
-        exp.select(*(_text(column(one.name), one.type, one.name) for one in manifest.sensitive)).from_(rows)
-    )
+    """The codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
+    columns = list(zip(manifest.roles.sa_keys, manifest.sensitive, strict=True))
+    texts = db.arrow(exp.select(*(_text(column(key), one.type, key) for key, one in columns)).from_(rows))
     found = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
-    for place, field in enumerate(manifest.sensitive):
-        columns = [column("code"), _text(column("value"), field.type, "value")]
+    for place, (key, field) in enumerate(columns):
+        listed = [column("code"), _text(column("value"), field.type, "value")]
         points = db.arrow(
-            fill("contingency/points", {"domains": domains, "columns": columns, "place": exp.Literal.number(place)})
+            fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
         )
-        at = pc.index_in(texts[field.name].combine_chunks(), value_set=points["value"].combine_chunks())
+        at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
         known = np.asarray(pc.is_valid(at))
         found[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
     return found

@@ -154,7 +154,6 @@ DIFFPART = Mechanism(
     shape=Sets(lambda asked: asked.universe),
     composition=Budget(lambda asked: asked.epsilon),
     sql=SQL,
-    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["count", "part", "weight"])},
     relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
     read=read,
     plan=plan,

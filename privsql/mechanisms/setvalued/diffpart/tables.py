@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.sqlfiles import column, fill, named, table
+from privsql.engine.sqlfiles import Holes, column, fill, named, table
 from privsql.mechanisms.noisytree import tables as noisytree
 from privsql.mechanisms.noisytree.tables import FIRST, LAST, ints
 from privsql.mechanisms.noisytree.tree import kinds
 from privsql.mechanisms.setvalued.diffpart.budget import threshold
 from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy, rebuilt
 from privsql.mechanisms.setvalued.diffpart.tree import Tree
+from privsql.mechanisms.setvalued.weights import weight_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -41,7 +42,8 @@ def tables(manifest: Manifest) -> Columns:
 def view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are the consistent estimates, pruned records included."""
     own = named(column("items", "sets"), manifest.sensitive[0].name)
-    return fill("setvalued/weighted", {"sets": table("privsql_sets"), "items": [own]})
+    holes: Holes = {"sets": table("privsql_sets"), "items": [own], "weight": weight_of(manifest)}
+    return fill("setvalued/weighted", holes)
 
 
 def tree_table(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> pa.Table:

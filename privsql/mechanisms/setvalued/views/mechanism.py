@@ -137,7 +137,6 @@ VIEWS = Mechanism(
     shape=Sets(lambda asked: asked.universe),
     composition=Budget(lambda asked: asked.epsilon),
     sql=SQL,
-    reserved={"quasi_identifiers": frozenset([]), "sensitive": frozenset(["weight"])},
     relations=tables.NAMES,
     read=read,
     plan=plan,

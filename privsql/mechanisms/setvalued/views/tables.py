@@ -13,6 +13,7 @@ from privsql.dpnoise import scale
 from privsql.engine.sqlfiles import column, fill, named, table
 from privsql.exact import text
 from privsql.mechanisms.noisytables.tables import CLIQUES, COLUMNS, MARGINALS
+from privsql.mechanisms.setvalued.weights import weight_of
 from privsql.model.arrays import copies
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def tables(manifest: Manifest) -> Columns:
 def view(manifest: Manifest) -> exp.Query:
     """The view: sets of items, each with the number of synthetic records that have just these."""
     own = named(column("items", "sets"), manifest.sensitive[0].name)
-    return fill("setvalued/weighted", {"sets": table(SETS), "items": [own]})
+    return fill("setvalued/weighted", {"sets": table(SETS), "items": [own], "weight": weight_of(manifest)})
 
 
 @dataclass(frozen=True)

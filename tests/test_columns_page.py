@@ -1,0 +1,34 @@
+"""Every command and statement of docs/columns.md runs, in order, in one folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from support.commands import rows, succeeded, write
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "columns.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+PEOPLE = (
+    "SELECT 18 + i % 60 AS age, ['A01', 'B20', 'J45', 'K70', 'Z00'][1 + (i * i + i // 7) % 5] AS code, "
+    "50 + i % 31 AS weight, i % 4 AS bid FROM range(3000) t(i)"
+)
+
+
+def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "people.parquet", PEOPLE)
+    ran = []
+    for kind, text in BLOCKS:
+        for line in text.splitlines() if kind == "sh" else [text]:
+            if kind == "sh":
+                ran.append(succeeded(*shlex.split(line)[1:]).out)
+            elif kind == "sql":
+                assert rows(tmp_path / "ill.duckdb", text)
+    assert "qit.bid_ is its bid" in ran[1].replace("\n", "")
