@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 from pydantic import ValidationError
+from sqlglot import exp
 
 from privsql.engine import files
 from privsql.engine.duck.connection import Connection
@@ -478,13 +479,26 @@ def test_what_can_be_read_once_is_refused(tmp_path: Path) -> None:
     fails(tmp_path, "x.csv", "more than once", file="x.csv")
 
 
-def test_a_file_that_changes_meanwhile_is_not_published(tmp_path: Path) -> None:
+def test_a_csv_file_is_read_once(tmp_path: Path) -> None:
+    """What comes into it meanwhile is not published."""
     place = tmp_path / "x.csv"
     place.write_text("a,d\n1,x\n2,y\n", encoding="utf-8")
-    columns = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
+    roles = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
     with workroom() as db:
-        records = prepare(db, source(tmp_path, file="x.csv"), columns)
-        place.write_text("a,d\n1,x\n2,y\n3,y\n", encoding="utf-8")
+        records = prepare(db, source(tmp_path, file="x.csv"), roles)
+        place.write_text("a,d\n1,x\n2,z\n3,y\n", encoding="utf-8")
+        records.sort()
+        assert sorted(db.rows(exp.select("q0", "s0").from_(temp("records")))) == [(1, "x"), (2, "y")]
+
+
+def test_a_parquet_file_that_changes_meanwhile_is_not_published(tmp_path: Path) -> None:
+    write(tmp_path / "x.parquet", "SELECT i AS a, 'd' || i % 2 AS d FROM range(4) t(i)")
+    roles = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
+    with workroom() as db:
+        records = prepare(db, source(tmp_path, file="x.parquet"), roles)
+        write(tmp_path / "new.parquet", "SELECT i AS a, 'd' || i % 2 AS d FROM range(6) t(i)").replace(
+            tmp_path / "x.parquet"
+        )
         with pytest.raises(GuaranteeError, match="changed"):
             records.sort()
 

@@ -55,7 +55,7 @@ class DuckWorkshop(DuckContainer):
         elif origin.scan is not None:
             call = scanned(self.connection, origin.kind, origin.scan)
             with about(_shown(origin), whole=True):
-                self._called(call)
+                self._called(call, once=origin.kind == "csv" and not origin.query)
         else:
             self._database(origin.path or Path())
         if origin.query and not whole:  # materialised: it might yield other rows when it is read again
@@ -76,9 +76,11 @@ class DuckWorkshop(DuckContainer):
         else:
             self._fetch(name, one_select_of(query, SQLITE))
 
-    def _called(self, call: str) -> None:
-        """Let a publisher's query call files ``source``."""
-        self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
+    def _called(self, call: str, *, once: bool = False) -> None:
+        """Let a publisher's query call files ``source``; ``once``: a text is parsed anew whenever it is read."""
+        if once:
+            self.connection.step("Reading the source")
+        self.connection.run(f"CREATE TEMP {'TABLE' if once else 'VIEW'} source AS SELECT * FROM {call}")
 
     def _database(self, path: Path) -> None:
         if not path.is_file():
