@@ -8,13 +8,16 @@ TYPE_CHECKING = False  # as of typing, which takes longer to import than all tha
 if TYPE_CHECKING:
     from typing import Any
 
+    from privsql.answers.accuracy import Evaluated
+    from privsql.answers.answer import Answer
     from privsql.engine.progress import Options
-    from privsql.errors import PrivsqlError
+    from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.releases.opened import Release, inspect, query
     from privsql.releases.opened import Release as open  # noqa: A004, N813
-    from privsql.source.spec import Spec, build, load, schema
+    from privsql.source.reading import build, load
+    from privsql.source.spec import Spec, schema
     from privsql.verbs.algorithms import algorithms
-    from privsql.verbs.attack import attack
+    from privsql.verbs.attack import Attacked, attack
     from privsql.verbs.compare import compare
     from privsql.verbs.evaluate import Workload, evaluate
     from privsql.verbs.infer import infer
@@ -23,21 +26,26 @@ if TYPE_CHECKING:
     from privsql.verbs.itemsets import itemsets, synthesize
     from privsql.verbs.ledger import cap, ledger, withdraw
     from privsql.verbs.publish import plan, publish
-    from privsql.verbs.verify import verify
+    from privsql.verbs.published import Published
+    from privsql.verbs.verify import Verified, verify
 
 __all__ = [
-    "Options", "PrivsqlError", "Release", "Spec", "Workload", "__version__", "algorithms", "attack", "build",
-    "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load",
+    "Answer", "Attacked", "EngineError", "Evaluated", "GuaranteeError", "InfeasibleError", "Options", "PrivsqlError",
+    "Published", "Release", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms", "attack",
+    "build", "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load",
     "open", "plan", "publish", "query", "schema", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
+    "answers.accuracy": ("Evaluated",),
+    "answers.answer": ("Answer",),
     "engine.progress": ("Options",),
-    "errors": ("PrivsqlError",),
+    "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
     "releases.opened": ("Release", "inspect", "query"),
-    "source.spec": ("Spec", "build", "load", "schema"),
+    "source.reading": ("build", "load"),
+    "source.spec": ("Spec", "schema"),
     "verbs.algorithms": ("algorithms",),
-    "verbs.attack": ("attack",),
+    "verbs.attack": ("Attacked", "attack"),
     "verbs.compare": ("compare",),
     "verbs.evaluate": ("Workload", "evaluate"),
     "verbs.infer": ("infer",),
@@ -45,7 +53,8 @@ _HOMES = {
     "verbs.itemsets": ("itemsets", "synthesize"),
     "verbs.ledger": ("cap", "ledger", "withdraw"),
     "verbs.publish": ("plan", "publish"),
-    "verbs.verify": ("verify",),
+    "verbs.published": ("Published",),
+    "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"open": "Release", "differential": "infer"}

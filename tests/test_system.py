@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql import dpnoise, system
-from privsql.cli import plot
+from privsql import dpnoise, plot, system
 from support.commands import PEOPLE, refused, run, write
 from support.places import ROOT
 

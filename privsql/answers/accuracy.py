@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privsql import markup, plot
 from privsql.answers.channel import quality
 from privsql.answers.reconstruct import LARGE
 from privsql.answers.workload import questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from privsql.answers.answer import Answer
     from privsql.answers.base import Answers
@@ -118,10 +119,39 @@ class Evaluated:
     confidence: float
     extras: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def plot(self) -> Any:
+        """A picture, of altair: errors by size of the true answer, and estimated against true answers."""
+        return plot.shown(plot.evaluation, self.scores)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: error and coverage by size of the true answer, or by class of question."""
+        head = ("estimator", "questions", "asked", "mean error", "coverage")
+        rows = [
+            (name, label, figures["queries"], *(_shown(figures[key]) for key in (error, "coverage")))
+            for name, score in self.scores.items()
+            for label, error, figures in _parts(score, self.extras.get(name, {}))
+        ]
+        said = f"coverage is that of the {self.confidence:.0%} intervals; baseline's bounds are certain"
+        return markup.page("Answers beside those of the source", markup.table(head, rows, len(rows)), markup.line(said))
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         shown = {name: found.summary() | self.extras.get(name, {}) for name, found in self.scores.items()}
         return {**shown, "channel": self.channel, "confidence": self.confidence}
+
+
+def _parts(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """What is shown of one estimator: a label, the name of the error, and the figures."""
+    for one in extra.get("questions", []):
+        yield one["class"], "mean_error", one
+    if "questions" not in extra:
+        for band in (summary := score.summary())["bands"]:
+            yield f"true answer {plot.band_label(band)}", "mean_relative_error", band
+        yield "all", "mean_relative_error", summary
+
+
+def _shown(figure: float | None) -> str | None:
+    return None if figure is None else f"{figure:.3f}"
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from privsql import markup
 from privsql.engine.sqlfiles import render
-from privsql.errors import UsageError
+from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
+    import polars as pl
+    import pyarrow as pa
     from sqlglot import exp
 
     from privsql.model.estimate import RestsOn
@@ -121,6 +126,48 @@ class Answer:
 
         return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
 
+    def arrow(self) -> pa.Table:
+        """The answer as an Arrow table; values that have no common type are text."""
+        import pyarrow as pa  # noqa: PLC0415 (who prints an answer does not wait for it)
+
+        by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
+        return pa.Table.from_arrays([_array(column) for column in by_column], names=list(self.columns))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The same for whatever reads Arrow: ``polars.DataFrame(answer)``, DuckDB, .."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def polars(self) -> pl.DataFrame:
+        """The answer as a Polars DataFrame; ``EngineError`` where Polars is not installed."""
+        try:
+            import polars as pl  # noqa: PLC0415 (nothing else needs it)
+        except ImportError as error:
+            raise EngineError("polars is not installed; run: pip install polars") from error
+        return pl.DataFrame(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the rows, with a bar for each interval, and what they mean."""
+        seen = self.rows[: markup.ROWS]
+        scales = {one.at: markup.ends(one.of(row)[part] for row in seen for part in (0, 2, 3)) for one in self.figures}
+        head: list[object] = []
+        for at, name in enumerate(self.columns):
+            head += [name, ""] if at - 3 in scales else [name]
+        rows = (self._shown(row, scales) for row in self.rows)
+        lines = [markup.line(text) for text in (*self.interval.splitlines(), *self.notes)]
+        number = len(self.rows)
+        title = f"{number:,} row{'s' * (number != 1)}"
+        return markup.page(title, markup.table(head, rows, number), *lines)
+
+    def _shown(self, row: tuple[Any, ...], scales: dict[int, tuple[float, float]]) -> list[object]:
+        """The cells of a row, with a bar after each interval."""
+        cells: list[object] = []
+        for at, value in enumerate(row):
+            cells.append(value)
+            if at - 3 in scales:
+                estimate, _, low, high = row[at - 3 : at + 1]
+                cells.append(markup.bar((low, estimate, high), scales[at - 3]))
+        return cells
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [{c: _plain(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
@@ -146,6 +193,15 @@ class Answer:
 
 
 WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _plain(value: object) -> object:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
 QUERIES, OF_EACH = 1200, 300
+KINDS = ("equality", "random", "ranges")
 CELLS = 40  # of the tables by as many columns, for every query
 TRIES = 200  # conditions drawn for one that selects enough
 

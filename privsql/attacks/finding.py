@@ -64,6 +64,15 @@ class Finding:
         """Where the adversary stands to the promise, in words."""
         return PROMISED if self.promised else OUTSIDE
 
+    @property
+    def kept(self) -> str:
+        """What became of the promise, in a word or two."""
+        if not self.applies:
+            return "not applicable"
+        if not self.promised:
+            return "not promised" if not self.leaks else "not promised; found"
+        return "BROKEN" if self.exceeded else "kept"
+
     def as_json(self) -> dict[str, Any]:
         """An entry of ``--json``."""
         own = {part.name: getattr(self, part.name) for part in fields(self)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import privsql as api
-from privsql.cli import plot as pictures
+from privsql import plot as pictures
 from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from privsql.answers.answer import Answer
-    from privsql.engine.roles import Field
     from privsql.model.checks import Promised
     from privsql.model.manifest import Manifest
     from privsql.verbs.ledger import Listed
-    from privsql.verbs.publish import Published
+    from privsql.verbs.published import Published
     from privsql.verbs.verify import Verified
 
 FIRST = 8  # bounds that a person is shown
@@ -95,14 +94,7 @@ def say(text: str) -> None:
 
 def published(done: Published) -> None:
     """A release that was written, or a plan."""
-    facts = done.facts
-    rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
-    if facts["published"] is not None:
-        rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
-    rows += [*of(facts["mechanism"]).figures(facts), *_kept(done.ledger, done=done.release is not None)]
-    if done.checks:
-        rows.append(("checks", f"{len(done.checks)} passed"))
-    out().print(pairs([*rows, ("time", f"{done.seconds:.2f} s")]))
+    out().print(pairs(done.lines))
     if done.release:
         say(f"wrote {done.release}")
 
@@ -182,57 +174,17 @@ def ledger(found: Listed) -> None:
 
 def budget(found: Listed) -> None:
     """What a source has spent, and may."""
+    from privsql.verbs.published import capped  # noqa: PLC0415 (who asks for help does not wait for it)
+
     shown = found.as_json()
-    say(f"epsilon: {shown['spent']} spent, {_cap(shown['cap'])}")
-
-
-def _cap(cap: str | None) -> str:
-    return "no cap is set" if cap is None else f"of at most {cap}"
-
-
-def _kept(told: dict[str, Any], *, done: bool) -> list[tuple[str, object]]:
-    """What the publisher's ledger says of a release, or of one that there could be."""
-    rows: list[tuple[str, object]] = []
-    if "spent" in told:
-        rows.append(("budget", f"epsilon {told['spent']} spent{' with this one' * done}, {_cap(told['cap'])}"))
-    if told.get("off"):
-        rows.append(("ledger", "none is kept, and the release says so"))
-    if "release" in told:
-        replaced = f"; release {told['withdrawn']}, which it replaces, is withdrawn" if "withdrawn" in told else ""
-        rows.append(("ledger", f"release {told['release']}{replaced}"))
-    return rows
+    say(f"epsilon: {shown['spent']} spent, {capped(shown['cap'])}")
 
 
 def inspected(manifest: Manifest) -> None:
     """A manifest."""
-    asked = manifest.parameters.items()
-    rows: list[tuple[str, object]] = [
-        ("name", manifest.name),
-        ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
-        ("asked for", ", ".join(f"{key} = {value}" for key, value in asked if key not in ("kind", "algorithm"))),
-    ]
-    if manifest.quasi_identifiers:
-        rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
-    others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
-    rows.append((others, _fields(manifest.sensitive)))
-    own = ", ".join(
-        f"{table}.{called} is its {name}"
-        for table, names in manifest.own_columns.items()
-        for name, called in names.items()
-    )
-    rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
-    if manifest.records is not None:
-        counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
-        rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += of(manifest.mechanism).figures(manifest.described())
-    rows.append(("randomness", manifest.randomness))
-    rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
-    rows += [("together", said) for said in manifest.composition]
-    out().print(pairs(rows))
+    from privsql.releases.lines import lines  # noqa: PLC0415
 
-
-def _fields(fields: Iterable[Field]) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in fields)
+    out().print(pairs(lines(manifest)))
 
 
 def _figure(value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.cli import plot
+from privsql import plot
 from privsql.cli.printing import add, out, say, table
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.cli import plot
+from privsql import plot
 from privsql.cli.printing import add, say, table, wide
 from privsql.cli.printing_evaluated import covered
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from privsql.attacks.finding import Finding
     from privsql.mechanisms.alternatives import Alternatives
     from privsql.verbs.attack import Attacked
     from privsql.verbs.compare import Candidate
@@ -103,7 +102,7 @@ def attacked(found: Attacked) -> None:
         right = [_share(one.right)] if found.source else []
         number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
         knows = _lines((one.knows, *(f"({note})" for note in one.notes)))
-        add(made, one.adversary, knows, number, *figures, gain, *right, _promise(one))
+        add(made, one.adversary, knows, number, *figures, gain, *right, one.kept)
     wide().print(made)
     say(LEGEND)
     say(found.verdict)
@@ -111,15 +110,6 @@ def attacked(found: Attacked) -> None:
 
 def _share(figure: float | None) -> str:
     return "-" if figure is None else f"{figure:.1%}"
-
-
-def _promise(one: Finding) -> str:
-    """Where an adversary stands to the promise, in words."""
-    if not one.applies:
-        return "not applicable"
-    if not one.promised:
-        return "not promised" if not one.leaks else "not promised; found"
-    return "BROKEN" if one.exceeded else "kept"
 
 
 def inferred(found: Inferred) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from privsql.engine.roles import Field
 
+FRAME = "frame"  # the kind of what lies in memory
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -52,9 +54,10 @@ class Scan:
 class Origin:
     """Where a publisher's records lie.
 
-    ``kind``: duckdb, parquet, csv, or the engine that holds them; ``path``: the database, or what an engine beside
-    DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
-    ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database.
+    ``kind``: duckdb, parquet, csv, frame, or the engine that holds them; ``path``: the database, or what an engine
+    beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
+    ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
+    ``data``: the rows of what lies in memory, which a query calls ``source`` as well.
     """
 
     kind: str
@@ -63,6 +66,7 @@ class Origin:
     query: str | None = None
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
+    data: pa.Table | None = field(default=None, repr=False, compare=False)
 
 
 class Relations(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck.connection import Connection
+from privsql.engine.duck.connection import Connection, translated
 from privsql.engine.duck.container import log_of
 from privsql.engine.duck.far import FarWorkshop
 from privsql.engine.duck.locked import session
@@ -21,12 +21,13 @@ from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from privsql.engine.database import Elsewhere, Locked, Origin, Relations, Workshop
     from privsql.engine.duck.connection import Settings
 
-__all__ = ["is_database", "locked", "log_of", "released", "scratch", "spark", "tables", "workshop"]
+__all__ = ["is_database", "locked", "log_of", "released", "scratch", "spark", "tables", "told", "workshop"]
 WITHOUT = "Spark is not installed; install privsql[spark]"
 
 
@@ -112,6 +113,11 @@ def released(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[
         raise EngineError(WITHOUT) from error
     with opened(session, tables) as made:
         yield made
+
+
+def told() -> AbstractContextManager[None]:
+    """The errors of an engine's own tables, which callers hand over, as privsql's."""
+    return translated()
 
 
 def is_database(path: Path) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+
+from privsql.calls import known
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.progress import Progress
 
@@ -35,6 +38,40 @@ class Options:
     threads: int | None = None
     report: Reporter | None = None
     session: object | None = None
+
+
+class Running(TypedDict, total=False):
+    """Keywords of every verb that works for a while: ``options``, or what they consist of.
+
+    ``memory_limit``: how much memory may be taken, such as "2GB"; ``threads``: the engine's; ``progress``: a bar on
+    stderr for whatever takes over a second.
+    """
+
+    options: Options | None
+    memory_limit: str | None
+    threads: int | None
+    progress: bool
+
+
+RUNNING = tuple(Running.__annotations__)
+
+
+@contextmanager
+def running(given: Mapping[str, Any], verb: str) -> Iterator[Options]:
+    """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
+    known(given, RUNNING, verb)
+    options: Options = given.get("options") or Options()
+    limit, threads = given.get("memory_limit"), given.get("threads")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
+        raise UsageError(f"threads: {threads!r} is no whole number from 1 to 1024")
+    options = replace(
+        options, memory_limit=limit or options.memory_limit, threads=threads if threads is not None else options.threads
+    )
+    if not given.get("progress"):
+        yield options
+        return
+    with reporter(enabled=True) as report:
+        yield replace(options, report=report)
 
 
 class Silent:

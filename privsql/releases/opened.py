@@ -9,15 +9,16 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sqlglot import exp
 
+from privsql import markup
 from privsql.answers.answer import Answer
 from privsql.answers.evaluation import Asking
 from privsql.answers.present import Presented
 from privsql.answers.question import LOOKUPS
+from privsql.calls import as_path, as_paths
 from privsql.engine import sqlfiles
 from privsql.engine.open import locked, released
 from privsql.engine.sqlfiles import table
@@ -25,15 +26,18 @@ from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN
 from privsql.releases.contents import admitted, examine
+from privsql.releases.lines import lines
 from privsql.releases.lookups import Lookups, plain
 from privsql.releases.stored import stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
     from privsql.answers.question import Lookup
+    from privsql.calls import PathLike
     from privsql.engine.database import Locked, Relations
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
@@ -118,10 +122,12 @@ class Release:
     what is on disk is looked at and questions are read by DuckDB all the same.
     """
 
-    def __init__(self, path: Path | str, attach: Sequence[Path | str] = (), options: Options | None = None) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: PathLike, attach: Sequence[PathLike] | PathLike = (), options: Options | None = None
+    ) -> None:
+        self.path = as_path(path, "release")
         self._turn = threading.RLock()
-        files = [Path(extra) for extra in attach]
+        files = as_paths(attach, "attach")
         with ExitStack() as stack:
             self._db, self.manifest = stack.enter_context(opened(self.path, files, options))
             self._lookups = Lookups(self._db, files)
@@ -147,10 +153,9 @@ class Release:
 
     def query(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> Answer:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
-        if not 0 < confidence < 1:
-            raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+        sure = between(confidence)
         with self._turn, explained(self.path):
-            return self._answer(sql, confidence, estimator)
+            return self._answer(sql, sure, estimator)
 
     def _answer(self, sql: str, confidence: float, estimator: str) -> Answer:
         asked = self.answers.read(sql, self._lookups)
@@ -182,6 +187,14 @@ class Release:
             if twice:
                 raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows of it")
 
+    def __repr__(self) -> str:
+        return f"<Release {str(self.path)!r}: {self.manifest.name}, {self.manifest.mechanism}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the release says of itself."""
+        asked = markup.line(f"release.sql answers counts over {self.manifest.name}")
+        return markup.page(f"Release {self.path}", markup.pairs(lines(self.manifest)), asked)
+
     def close(self) -> None:
         """Close the release, once the question that is being answered has been."""
         with self._turn:
@@ -194,20 +207,31 @@ class Release:
         self.close()
 
 
+def between(confidence: float) -> float:
+    """A confidence; ``UsageError`` unless it lies in (0, 1)."""
+    try:
+        found = float(confidence)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"confidence {confidence!r} is no number") from error
+    if not 0 < found < 1:
+        raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+    return found
+
+
 def query(
-    path: Path,
+    release: PathLike,
     sql: str,
     *,
     confidence: float = 0.95,
     estimator: str = "reconstructed",
-    attach: Sequence[Path | str] = (),
+    attach: Sequence[PathLike] | PathLike = (),
 ) -> Answer:
-    """Answer one count query from a release alone."""
-    with Release(path, attach) as release:
-        return release.query(sql, confidence=confidence, estimator=estimator)
+    """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
+    with Release(release, attach) as found:
+        return found.query(sql, confidence=confidence, estimator=estimator)
 
 
-def inspect(path: Path) -> Manifest:
+def inspect(release: PathLike) -> Manifest:
     """What a release says of itself."""
-    with opened(path) as (_, manifest):
+    with opened(as_path(release, "release")) as (_, manifest):
         return manifest

@@ -17,15 +17,17 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from privsql.engine.files import is_files, shown
+from privsql.calls import as_path
+from privsql.engine.files import shown
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Categories, Sets, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
 from privsql.source.places import Source
-from privsql.source.spec import Columns, Ledger, Release, build, load, redirected
+from privsql.source.reading import build, load, place
+from privsql.source.spec import Columns, Ledger, Release, redirected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
-BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake")}  # no flags
+BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
@@ -121,43 +123,80 @@ def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInf
     yield from (("mechanism", key, fields) for key, fields in keys.items())
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a publisher says what is wanted, and is told what is wrong.
+
+    ``spell``: how a flag is called; ``read``: what a specification would hold in place of what was given.
+    """
+
+    spell: Callable[[Flag], str]
+    read: Callable[[Flag, Any, str], Any]
+    file: str
+
+
+TYPED = Way(lambda flag: flag.spelled[0], Flag.read, "a specification file")
+
+
 def asked(source: Path | str, given: Mapping[str, Any]) -> Spec:
     """The specification in a TOML file, or of any other source the one that flags give, by their names.
 
     Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
     """
-    present = {name: value for name, value in given.items() if value not in (None, [], ())}
     name = os.fspath(source)
-    if not name.lower().endswith(".toml"):
-        return build(_raw(name, present))
+    if name.lower().endswith(".toml"):
+        return adjusted(load(name), given, TYPED)
+    return build(plain(name, shown(name), given, TYPED))
+
+
+def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
+    """A specification with what may be given beside it."""
+    present = _present(given)
     wrong = next((name for name in present if name not in WITH_A_FILE), None)
     if wrong is not None:
-        raise UsageError(f"{flags()[wrong].spelled[0]} does not go with a specification file; write it there")
-    to, spec = present.get("to"), load(Path(name))
+        raise UsageError(f"{way.spell(flags()[wrong])} does not go with {way.file}; write it there")
+    to = present.get("to")
     for name, flag in flags().items():
         if flag.section == "mechanism" and name in present:
             if spec.mechanism.kind not in flag.kinds:
-                raise UsageError(f"{flag.spelled[0]} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
-            allowed = spec.mechanism.model_copy(update={flag.key: flag.read(present[name], spec.mechanism.kind)})
+                raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
+            allowed = spec.mechanism.model_copy(update={flag.key: way.read(flag, present[name], spec.mechanism.kind)})
             spec = spec.model_copy(update={"mechanism": allowed})
-    return redirected(spec, Path(to) if to else None, present.get("format"))
+    return redirected(spec, as_path(to) if to else None, present.get("format"))
 
 
-def _raw(source: str, present: dict[str, Any]) -> dict[str, Any]:
-    """The plain data of a specification."""
+def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:
+    """The plain data of a specification for a source, which messages call ``called``."""
+    present = _present(given)
     kind = present.get(KIND, DEFAULT)
-    where = "file" if is_files(source) or present.get("reader") else "database"
-    raw: dict[str, Any] = {"source": {where: source}, "columns": {}, "mechanism": {}}
+    raw: dict[str, Any] = {"columns": {}, "mechanism": {}}
     for name, value in present.items():
         flag = flags()[name]
         if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
-            raise UsageError(f"{flag.spelled[0]} does not go with --kind {kind}; it is of {', '.join(flag.fields)}")
-        raw.setdefault(flag.section, {})[flag.key] = flag.read(value, kind)
-    _complete(source, raw, kind)
+            raise UsageError(
+                f"{way.spell(flag)} does not go with {_kind(way)} {kind}; it is of {', '.join(flag.fields)}"
+            )
+        raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
+    where = {"file": source} if present.get("reader") and isinstance(source, str) else place(source)
+    raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
+    _complete(called, raw, kind, way)
     return raw
 
 
-def _complete(source: str, raw: dict[str, Any], kind: str) -> None:
+def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given: no list is empty, and nothing is None."""
+    return {name: value for name, value in given.items() if not (value is None or (_is_plural(value) and not value))}
+
+
+def _is_plural(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _kind(way: Way) -> str:
+    return way.spell(flags()[KIND])
+
+
+def _complete(called: str, raw: dict[str, Any], kind: str, way: Way) -> None:
     """``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
@@ -165,9 +204,10 @@ def _complete(source: str, raw: dict[str, Any], kind: str) -> None:
     needed = [("columns", key) for key in columns if not given or given & set(columns)]
     needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in flags().values()}
-    for flag in (by_place[place] for place in needed):
-        if raw[flag.section].get(flag.key) in (None, "", []):
-            raise UsageError(f"{shown(source)} is not a specification (.toml), so {flag.spelled[0]} is needed")
+    for flag in (by_place[one] for one in needed):
+        found = raw[flag.section].get(flag.key)
+        if found is None or (isinstance(found, str | list | tuple) and not found):
+            raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed")
 
 
 def _value(text: str, annotation: Any) -> Any:

@@ -25,13 +25,15 @@ DIALECTS = {"spark": "spark", "postgres": "postgres", "mysql": "duckdb", "duckla
 def known_as(source: Source) -> tuple[str, ...]:
     """The name that the publisher gives a source, or its file with each of the tables that are read from it.
 
-    A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, and an
-    address what of it is no secret.
+    A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, an
+    address what of it is no secret, and a table in Python its columns.
     """
     if source.name is not None:
         return (source.name,)
     if source.files:
         return _files(source.files)
+    if source.frame is not None:
+        return (f"python{WITHIN}{source.frame.known_as}",)
     path = os.path.realpath(source.path)
     if source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
@@ -47,7 +49,7 @@ def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
 
 def overlaps(source: Source, target: Path) -> bool:
     """Whether a release would be among the files of its source, or replace one of them."""
-    if source.elsewhere is not None:
+    if source.elsewhere is not None or source.frame is not None:
         return False
     places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
     if source.database is not None:

@@ -1,16 +1,28 @@
-"""Where a publisher's records lie: in a database file, in Parquet or CSV, in Spark, or in a server."""
+"""Where a publisher's records lie: in a database file, in Parquet or CSV, in Spark, in a server, or in Python."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
 
 from privsql.engine import files
-from privsql.engine.database import Origin, Scan
+from privsql.engine.database import FRAME, Origin, Scan
 from privsql.source.csv import Csv
+from privsql.source.frames import Frame
+from privsql.source.frames import frame as as_frame
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
 DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
@@ -78,6 +90,9 @@ class Source(Part):
     postgres: Server | None = Field(default=None, description="A table of a Postgres server in place of a file.")
     mysql: Server | None = Field(default=None, description="A table of a MySQL server, by DuckDB's extension mysql.")
     ducklake: Server | None = Field(default=None, description="A table of a DuckLake, by DuckDB's extension ducklake.")
+    frame: SkipJsonSchema[Annotated[InstanceOf[Frame], BeforeValidator(as_frame)] | None] = Field(
+        default=None, exclude=True, repr=False, description="A table in Python, in place of a file."
+    )
     reader: Literal["parquet", "csv", "delta", "iceberg"] | None = Field(
         default=None, description="What the files are. [default: as their ending says]"
     )
@@ -112,6 +127,8 @@ class Source(Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
+        if self.frame is not None:
+            return self._one_frame()
         given = (self.database, self.file, self.elsewhere)
         several = sum(one is not None for one in (self.spark, self.postgres, self.mysql, self.ducklake)) > 1
         if sum(one is not None for one in given) != 1 or several:
@@ -127,6 +144,12 @@ class Source(Part):
             raise ValueError(f"{self.kind} has its own table and query, and no engine")
         if self.spark is not None and self.id:
             raise ValueError("records of spark have no id")
+        return self
+
+    def _one_frame(self) -> Source:
+        others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", "query", "id", "name"}
+        if others - ({"engine"} if self.engine == "duckdb" else set()):
+            raise ValueError(f"a table in Python stands alone, without {', '.join(sorted(others))}")
         return self
 
     def _one_file(self) -> Source:
@@ -186,6 +209,8 @@ class Source(Part):
         for kind in ("postgres", "mysql", "ducklake"):
             if getattr(self, kind) is not None:
                 return kind
+        if self.frame is not None:
+            return FRAME
         return "duckdb" if self.database is not None else self.reader or files.kind_of(self.files[0]) or "csv"
 
     @property
@@ -198,6 +223,8 @@ class Source(Part):
         """What a release is called if its publisher does not say: after the table, or the file."""
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
+        if self.frame is not None:
+            return self.name if self.name and self.name.isidentifier() else "data"
         return files.called(self.files[0]) if self.files else self.path.stem or "release"
 
     @property
@@ -211,6 +238,8 @@ class Source(Part):
         there = self.elsewhere
         if there is not None:
             return Origin(self.kind, None, there.table, there.query, there.address)
+        if self.frame is not None:
+            return Origin(FRAME, None, None, self.query, data=self.frame.table)
         if self.database is not None:
             return Origin(self.kind, self.database, self.table, self.query)
         options = self.options.given if self.options is not None else {}

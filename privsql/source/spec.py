@@ -1,13 +1,11 @@
 """What a publisher asks for: source, roles of the columns, release and mechanism, as validated value objects.
 
-Read from TOML (numbers exactly as written) or built from flags; paths in a file are relative to that file.
+``privsql.source.reading`` makes one of TOML or plain data, ``privsql.source.flags`` of flags or keywords.
 """
 
 from __future__ import annotations
 
 import json
-import tomllib
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -22,11 +20,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from privsql.engine.names import fold
-from privsql.errors import EngineError, UsageError
+from privsql.errors import UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
 from privsql.model.parameters import NullPolicy, Order, Parameters, Positive
-from privsql.source.places import Part, Source, placed
+from privsql.source.places import Part, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +70,7 @@ class Columns(Part):
     def _roles(self) -> Columns:
         self._one_kind()
         seen: set[str] = set()
-        for name in (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories):
+        for name in self.names:
             if fold(name) in seen:
                 raise ValueError(f"column {name!r} has two roles")
             seen.add(fold(name))
@@ -99,6 +97,11 @@ class Columns(Part):
     def sets(self) -> tuple[str, ...]:
         """The columns of item sets: the list, or record and item; none in a table of another kind."""
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that have a role."""
+        return (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories)
 
     @property
     def shape(self) -> type[Shape]:
@@ -193,6 +196,15 @@ class Spec(Part):
             raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
         return self
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_line(cls, given: Any, handler: Any) -> Any:
+        """``UsageError`` in place of pydantic's own, wherever one is made; last, so that it takes in all."""
+        try:
+            return handler(given)
+        except ValidationError as error:
+            raise UsageError(_first(error)) from error
+
     @property
     def name(self) -> str:
         """The release's name: as given, else after the table or file."""
@@ -223,37 +235,6 @@ def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
             raise ValueError(f"mechanism.domains.{shown} is missing; give its values, or 'data'")
         if name not in wanted:
             raise ValueError(f"mechanism.domains.{shown} is not one of columns.categories")
-
-
-def load(path: Path) -> Spec:
-    """Read a specification from a TOML file.
-
-    Raises ``EngineError`` if it can't be read and ``UsageError``, naming the key, if it is not valid.
-    """
-    try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise EngineError(f"{path}: {reason}") from error
-    try:
-        raw = tomllib.loads(content, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from error
-    return build(raw, base=path.parent, origin=str(path))
-
-
-def build(raw: dict[str, Any], *, base: Path = Path(), origin: str = "specification") -> Spec:
-    """A validated specification from plain data; relative paths are taken from ``base``, ``~`` is the home folder."""
-    try:
-        spec = Spec.model_validate(raw)
-    except ValidationError as error:
-        raise UsageError(f"{origin}: {_first(error)}") from error
-    source = spec.source.placed(base)
-    release = spec.release.model_copy(update={"to": placed(base, spec.release.to or spec.target)})
-    ledger = spec.ledger
-    if ledger is not None and ledger.database is not None:
-        ledger = ledger.model_copy(update={"database": placed(base, ledger.database)})
-    return spec.model_copy(update={"source": source, "release": release, "ledger": ledger})
 
 
 def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from privsql.engine.progress import running
 from privsql.mechanisms.registry import of
+from privsql.source.given import apart, specified
 from privsql.source.records import prepared
 from privsql.verbs.room import workroom
 
 if TYPE_CHECKING:
-    from privsql.engine.progress import Options
+    from typing import Unpack
+
     from privsql.mechanisms.alternatives import Alternatives
-    from privsql.source.spec import Spec
+    from privsql.source.given import Given
+    from privsql.source.keywords import Planning
 
 
-def algorithms(spec: Spec, *, options: Options | None = None) -> Alternatives:
+def algorithms(spec: Given, **how: Unpack[Planning]) -> Alternatives:
     """What each algorithm of the mechanism would cost and tell; nothing is written, and no ledger is asked.
 
-    Raises ``UsageError`` where a mechanism's algorithms are not to be compared.
+    ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
+    compared.
     """
-    with workroom(options) as db:
-        return of(spec.mechanism.kind).algorithms(db, prepared(db, spec), spec.mechanism)
+    asked, rest = apart(how)
+    whole = specified(spec, asked, verb="algorithms")
+    with running(rest, "algorithms") as options, workroom(options) as db:
+        return of(whole.mechanism.kind).algorithms(db, prepared(db, whole), whole.mechanism)

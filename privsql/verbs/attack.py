@@ -6,21 +6,26 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privsql import noise
+from privsql import markup, noise, plot
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
+from privsql.calls import as_path, as_paths
+from privsql.engine.progress import running
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
 from privsql.releases.opened import explained, opened, together
+from privsql.source.given import beside as sourced
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Unpack
 
     from privsql.attacks.finding import Finding
-    from privsql.engine.progress import Options
-    from privsql.source.spec import Spec
+    from privsql.calls import PathLike
+    from privsql.engine.progress import Running
+    from privsql.source.given import Given
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,25 @@ class Attacked:
         """0; 1 for a broken promise; 3 where nothing was measured."""
         return 0 if self.ok else 1 if self.measured else 3
 
+    def plot(self) -> Any:
+        """A picture, of altair: certainty of every adversary's best guess, and by known records."""
+        return plot.shown(plot.attacks, self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: one row per adversary."""
+        head = ("adversary", "what it knows", "attacked", "mean", "highest", "above bound", "right", "promise")
+        rows = (
+            (
+                one.adversary,
+                one.knows,
+                f"{one.attacked:,} {one.unit}" if one.applies else None,
+                *map(_percent, (one.mean, one.highest, one.above, one.right)),
+                one.kept,
+            )
+            for one in self.findings
+        )
+        return markup.page(self.verdict, markup.table(head, rows, len(self.findings)))
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
@@ -72,31 +96,38 @@ class Attacked:
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
 
 
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
 def attack(
-    path: Path,
-    spec: Spec | None = None,
+    release: PathLike,
+    source: Given | None = None,
     *,
-    against: Sequence[Path] = (),
+    against: Sequence[PathLike] | PathLike = (),
     seed: int = 1,
     within: str | None = None,
-    options: Options | None = None,
+    **how: Unpack[Running],
 ) -> Attacked:
     """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
 
-    With the specification of its source, what is believed is compared with what is true. ``seed``: which records a
+    With its source (as of ``verify``), what is believed is compared with what is true. ``seed``: which records a
     corrupting adversary knows; ``within``: how near a guess of a number or date has to come. Raises
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
+    path, others = as_path(release, "release"), as_paths(against, "against")
     clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
-    with opened(path) as (db, manifest), explained(path):
-        suite = of(manifest.mechanism).adversaries
-        findings = suite.run(ReleaseView(db, manifest, drawn, within=within)) if spec is None else []
-    if spec is not None:
-        with beside(path, spec, manifest, options) as (room, _), explained(path):
-            findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=within))
-    for other in against:
-        findings += _together((path, other))
-    return Attacked(findings, spec is not None, time.monotonic() - clock)
+    near = str(within) if within is not None else None
+    with running(how, "attack") as options:
+        with opened(path) as (db, manifest), explained(path):
+            suite = of(manifest.mechanism).adversaries
+            findings = suite.run(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
+        if source is not None:
+            with beside(path, sourced(source, manifest), manifest, options) as (room, _), explained(path):
+                findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
+        for other in others:
+            findings += _together((path, other))
+    return Attacked(findings, source is not None, time.monotonic() - clock)
 
 
 def _together(paths: tuple[Path, Path]) -> list[Finding]:

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from privsql import markup, plot
+from privsql.answers.workload import Workload
+from privsql.calls import as_path
 from privsql.engine.folders import temporary
+from privsql.engine.progress import RUNNING, running
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
+from privsql.releases.opened import between
+from privsql.source.given import specified
 from privsql.source.spec import Ledger, redirected
-from privsql.verbs.evaluate import evaluate
+from privsql.verbs.evaluate import evaluate, workload_of
 from privsql.verbs.publish import publish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
+    from privsql.calls import PathLike
     from privsql.engine.progress import Options
+    from privsql.source.given import Given
     from privsql.source.spec import Spec
-    from privsql.verbs.evaluate import Evaluated, Workload
-    from privsql.verbs.publish import Published
+    from privsql.verbs.evaluate import Evaluated
+    from privsql.verbs.published import Published
+
+
+class Measured(TypedDict, total=False):
+    """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
+
+    queries: int | None
+    attributes: int
+    selectivity: float
+    ways: int
+    cells: int | None
+    options: Options | None
+    memory_limit: str | None
+    threads: int | None
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -49,22 +74,66 @@ class Candidate:
         }
 
 
+class Compared(list[Candidate]):
+    """What became of each specification, in their order."""
+
+    def plot(self) -> Any:
+        """A picture, of altair: error by size of the true answer, of each release."""
+        return plot.shown(plot.comparison, {one.name: one.evaluated.scores for one in self})
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what each promises, and how far its answers are from the truth."""
+        head = ("specification", "posterior", "estimator", "mean error", "coverage")
+        rows = [
+            (one.name, one.promise, estimator, *(_shown(summary[key]) for key in ("mean_relative_error", "coverage")))
+            for one in self
+            for estimator, summary in ((name, score.summary()) for name, score in one.evaluated.scores.items())
+        ]
+        return markup.page(f"{len(self)} specifications", markup.table(head, rows, len(rows)))
+
+
+def _shown(figure: float | None) -> str | None:
+    return None if figure is None else f"{figure:.3f}"
+
+
 def compare(
-    specs: Sequence[tuple[str, Spec]],
-    workload: Workload | None = None,
+    specs: Mapping[str, Given] | Sequence[Given | tuple[str, Given]],
+    workload: Workload | PathLike | None = None,
     *,
     confidence: float = 0.95,
-    seed: int | None = None,
-    options: Options | None = None,
-) -> list[Candidate]:
-    """Publish every (name, specification) into a temporary folder and evaluate it against the source.
+    seed: int | None = 1,
+    **how: Unpack[Measured],
+) -> Compared:
+    """Publish every specification into a temporary folder and evaluate it against the source.
 
-    The specifications differ in their mechanisms alone: source and columns must be the same, so that the same queries
-    are asked of each. ``seed`` repeats the releases. Raises ``UsageError`` and what publishing raises, naming the
-    specification.
+    ``specs``: by name, as (name, specification), or alone: a file's name is then its own. They differ in their
+    mechanisms alone: source and columns must be the same, so that the same queries are asked of each. ``seed`` repeats
+    queries and releases; None: releases by a fresh key. The other keywords: as of ``evaluate``. Raises ``UsageError``
+    and what publishing raises, naming the specification.
     """
+    drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
+    asked = workload_of(workload, {**how, **drawn}, "compare")
+    rest = {name: value for name, value in how.items() if name in RUNNING}
+    with running(rest, "compare") as options:
+        return _compared(_named(specs), asked, between(confidence), seed, options)
+
+
+def _named(given: Mapping[str, Given] | Sequence[Given | tuple[str, Given]]) -> list[tuple[str, Spec]]:
+    """The specifications with their names; a number where nothing names one."""
+    pairs: list[tuple[str, Given]] = []
+    for at, one in enumerate(given.items() if isinstance(given, Mapping) else given, 1):
+        if isinstance(one, tuple):
+            pairs.append((str(one[0]), one[1]))
+        else:
+            pairs.append((as_path(one).stem if isinstance(one, str | os.PathLike) else str(at), one))
+    return [(name, specified(spec)) for name, spec in pairs]
+
+
+def _compared(
+    specs: Sequence[tuple[str, Spec]], asked: Workload, confidence: float, seed: int | None, options: Options
+) -> Compared:
     _comparable(specs)
-    found = []
+    found = Compared()
     with temporary() as folder:
         for number, (name, spec) in enumerate(specs):
             own = redirected(spec, folder / f"{number}.duckdb", "duckdb")
@@ -77,7 +146,7 @@ def compare(
                 error.args = (f"{name}: {error}", *error.args[1:])
                 raise
             clock = time.monotonic()
-            evaluated = evaluate(own.target, own, workload, confidence=confidence, options=options)
+            evaluated = evaluate(own.target, own, asked, confidence=confidence, options=options)
             found.append(Candidate(name, spec, published, evaluated, time.monotonic() - clock))
     return found
 

@@ -2,37 +2,82 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
-from privsql.answers.workload import Workload
+from privsql.answers.workload import KINDS, Workload
+from privsql.calls import as_path, known
 from privsql.engine.folders import temporary
-from privsql.engine.progress import Options, Silent
+from privsql.engine.progress import RUNNING, Options, Silent, running
 from privsql.mechanisms.registry import of
-from privsql.releases.opened import Release, explained
+from privsql.releases.opened import Release, between, explained, inspect
+from privsql.source.given import beside as sourced
 from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from typing import Unpack
 
     from privsql.answers.answer import Answer
+    from privsql.calls import PathLike
+    from privsql.source.given import Given
     from privsql.source.spec import Spec
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
 
+class Asked(TypedDict, total=False):
+    """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
+
+    queries: int | None
+    attributes: int
+    selectivity: float
+    seed: int
+    ways: int
+    cells: int | None
+    options: Options | None
+    memory_limit: str | None
+    threads: int | None
+    progress: bool
+
+
 def evaluate(
-    path: Path,
-    spec: Spec,
-    workload: Workload | None = None,
+    release: PathLike,
+    source: Given,
+    workload: Workload | PathLike | None = None,
     *,
     confidence: float = 0.95,
-    options: Options | None = None,
+    **how: Unpack[Asked],
 ) -> Evaluated:
-    """Compare a release's answers with those of its source."""
-    asked, options = workload or Workload(), options or Options()
+    """Compare a release's answers with those of its source.
+
+    ``source``: as of ``verify``. ``workload``: "equality" (the default), "random", "ranges", a file of SQL, or a whole
+    ``Workload``, of which the other keywords are fields. Raises ``UsageError`` for a workload that is unknown or that
+    such columns can't have.
+    """
+    path, asked = as_path(release, "release"), workload_of(workload, how, "evaluate")
+    rest = {name: value for name, value in how.items() if name in RUNNING}
+    with running(rest, "evaluate") as options:
+        return _evaluated(path, sourced(source, inspect(path)), asked, between(confidence), options)
+
+
+def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str) -> Workload:
+    """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    own = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
+    known(how, [*own, *RUNNING], verb)
+    chosen = {name: how[name] for name in own if name in how}
+    if isinstance(given, Workload):
+        return replace(given, **chosen)
+    if given is None or given in KINDS:
+        return Workload(kind=str(given or KINDS[0]), **chosen)
+    file = as_path(given, "workload")
+    return Workload(kind=str(file), file=file, **chosen)
+
+
+def _evaluated(path: Path, spec: Spec, asked: Workload, confidence: float, options: Options) -> Evaluated:
     with (
         temporary() as folder,
         workshop_in(folder, replace(options, report=None)) as db,

@@ -9,19 +9,27 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import dpnoise
+from privsql import dpnoise, plot
 from privsql.answers.parse import read
 from privsql.attacks import differential
+from privsql.calls import number
+from privsql.engine.progress import running
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
+from privsql.source.given import specified
 from privsql.source.table import prepare
 from privsql.verbs.room import workroom
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+    from fractions import Fraction
+    from typing import Unpack
+
     from privsql.attacks.differential import Inference
-    from privsql.engine.progress import Options
+    from privsql.engine.progress import Options, Running
+    from privsql.source.given import Given
     from privsql.source.spec import Spec
 
 DRAWS = 20_000
@@ -42,6 +50,10 @@ class Inferred:
         """The row of the query."""
         return next(row for row in self.rows if row.asked)
 
+    def plot(self) -> Any:
+        """A picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
+        return plot.shown(plot.inference, self)
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         head = {"epsilon": self.epsilon, "condition": self.condition, "sensitive_condition": self.sensitive}
@@ -49,21 +61,28 @@ class Inferred:
 
 
 def infer(
-    spec: Spec,
+    source: Given,
     condition: str,
     sensitive: str,
     *,
-    epsilon: float = 0.1,
+    epsilon: float | Fraction | Decimal | str = 0.1,
     draws: int = DRAWS,
-    options: Options | None = None,
+    **how: Unpack[Running],
 ) -> Inferred:
     """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
 
-    ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those who meet it. Raises
-    ``UsageError`` for conditions that are not supported or that nobody meets.
+    ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
+    who meet it. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
     """
-    if not 0 < epsilon < float("inf"):
+    each = number(epsilon, "--epsilon")
+    if each <= 0:
         raise UsageError(f"--epsilon {epsilon} must be above 0")
+    with running(how, "infer") as options:
+        return _inferred(specified(source), (condition, sensitive), float(each), draws, options)
+
+
+def _inferred(spec: Spec, asked_of: tuple[str, str], epsilon: float, draws: int, options: Options) -> Inferred:
+    condition, sensitive = asked_of
     if not isinstance(of(spec.mechanism.kind).shape, Table):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with workroom(options) as db:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from pydantic import ValidationError
 
+from privsql.calls import as_path
 from privsql.engine.files import is_files, scheme
 from privsql.engine.folders import temporary
 from privsql.engine.open import tables
-from privsql.engine.progress import Options
+from privsql.engine.progress import running
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Profiled
 from privsql.mechanisms.registry import DEFAULT, of
+from privsql.source.frames import frame, is_table
 from privsql.source.places import Source
 from privsql.source.profile import choose
 from privsql.source.spec import Columns
@@ -23,38 +25,57 @@ from privsql.source.table import mount, prepare
 from privsql.verbs.room import workshop_in
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from privsql.calls import PathLike
+    from privsql.engine.progress import Options, Running
     from privsql.mechanisms.contract import Proposal
+    from privsql.source.given import ArrowStream
     from privsql.source.profile import Chosen
 
 
 def init(
-    path: Path | str,
+    source: PathLike | ArrowStream,
     *,
     table: str | None = None,
     sensitive: str | None = None,
     kind: str = DEFAULT,
-    base: Path | None = None,
-    options: Options | None = None,
+    base: PathLike | None = None,
+    **how: Unpack[Running],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
 
-    ``base``: the folder where the specification will lie, from which its paths are taken; else they are absolute.
-    Raises ``UsageError`` if no columns can have the roles that the mechanism needs, ``EngineError`` for files that
-    can't be read, ``InfeasibleError`` where nothing can be published.
+    ``source``: a file, or a table in Python, which the text can't name: ``privsql.load(path, source=table)`` reads it
+    once it is saved. ``base``: the folder where the specification will lie, from which its paths are taken; else they
+    are absolute. Raises ``UsageError`` if no columns can have the roles that the mechanism needs, ``EngineError`` for
+    files that can't be read, ``InfeasibleError`` where nothing can be published.
     """
-    mechanism, options, name = of(kind), options or Options(), os.fspath(path)
-    files = table is None and is_files(name)
-    if not files and table is None:
-        table = _only_table(Path(name))
-    source = _source({"file": name} if files else {"database": name, "table": table})
-    given = {("file" if files else "database"): _written(name, base), **({} if files else {"table": table})}
+    with running(how, "init") as options:
+        if is_table(source):
+            return _proposed("the table", Source(frame=frame(source)), {}, (sensitive, kind), options)
+        if not isinstance(source, str | os.PathLike):
+            raise UsageError(f"{type(source).__name__} is neither a path nor a table")
+        name = os.fspath(source)
+        files = table is None and is_files(name)
+        if not files and table is None:
+            table = _only_table(Path(name))
+        place = _written(name, as_path(base, "base") if base is not None else None)
+        given = {("file" if files else "database"): place, **({} if files else {"table": table})}
+        found = _source({"file": name} if files else {"database": name, "table": table})
+        return _proposed(name, found, given, (sensitive, kind), options)
+
+
+def _proposed(
+    called: str, source: Source, given: dict[str, Any], asked: tuple[str | None, str], options: Options
+) -> str:
+    sensitive, mechanism = asked[0], of(asked[1])
     with temporary() as folder:
         with workshop_in(folder, options) as db:
             mount(db, source)
             try:
                 chosen = choose(db, mechanism, sensitive)
             except UsageError as error:
-                raise UsageError(f"{path}: {error}") from error
+                raise UsageError(f"{called}: {error}") from error
         with workshop_in(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
             proposed = mechanism.propose(db, Profiled(chosen.profiles, lambda: prepare(db, source, columns)))
@@ -82,7 +103,8 @@ def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str
     head = (first, "", *chosen.remarks) if chosen.remarks else ("Proposed by privsql init.",)
     for line in (*head, *proposed.remarks):
         document.add(tomlkit.comment(line))
-    document["source"] = {**source, **({"id": chosen.id} if chosen.id else {})}
+    if written := {**source, **({"id": chosen.id} if chosen.id else {})}:
+        document["source"] = written
     document["columns"] = chosen.columns
     document["mechanism"] = proposed.parameters
     return tomlkit.dumps(document)

@@ -6,20 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql.calls import as_path, number
 from privsql.engine.open import scratch
 from privsql.errors import UsageError
-from privsql.exact import fraction, text
+from privsql.exact import text
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
 from privsql.releases.ledger.keeping import needed
 from privsql.releases.ledger.wish import digest
+from privsql.source.given import specified
 from privsql.source.names import known_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from decimal import Decimal
     from fractions import Fraction
 
+    from privsql.calls import PathLike
     from privsql.releases.ledger.book import Book, Entry
+    from privsql.source.given import Given
     from privsql.source.spec import Spec
 
 
@@ -57,15 +62,20 @@ class Listed:
         }
 
 
-def ledger(spec: Spec | None = None, *, database: Path | None = None) -> Listed:
+def ledger(spec: Given | None = None, *, database: PathLike | None = None) -> Listed:
     """What the ledger holds of the source of a specification; without one, of all sources.
 
     ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
-    path = needed(spec, database)
+    asked = specified(spec) if spec is not None else None
+    path = needed(asked, _place(database))
     with scratch() as db, storage.reading(db, path) as book:
-        return _listed(path, book, spec)
+        return _listed(path, book, asked)
+
+
+def _place(database: PathLike | None) -> Path | None:
+    return as_path(database, "database") if database is not None else None
 
 
 def _listed(path: Path, book: Book, spec: Spec | None) -> Listed:
@@ -76,14 +86,14 @@ def _listed(path: Path, book: Book, spec: Spec | None) -> Listed:
     return Listed(path, tuple(entries), source, spent(entries), book.cap(source))
 
 
-def withdraw(release: Path | str | int, *, database: Path | None = None) -> Entry:
+def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Entry:
     """Record that a release, named by its file or its number, never left the house: it frees all but a budget.
 
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
-    path = needed(None, database)
+    path, named = needed(None, _place(database)), str(release if isinstance(release, int) else as_path(release))
     with scratch() as db, storage.writing(db, path) as book:
-        found = _found(book, str(release))
+        found = _found(book, named)
         with db.together():
             storage.write(db, book, ("withdrawn", {"number": found.number, "why": "never left the house"}))
     return found
@@ -105,23 +115,20 @@ def _found(book: Book, release: str) -> Entry:
     return alike[-1]
 
 
-def cap(spec: Spec, epsilon: Fraction | str) -> Listed:
+def cap(spec: Given, epsilon: Fraction | Decimal | str | float) -> Listed:
     """Set the most that all differentially private releases of a source may spend together, and record it.
 
     The only way to raise it: a specification that still asks for less lowers it again. Raises ``UsageError`` unless
     it is a positive number.
     """
-    try:
-        most = fraction(epsilon)
-    except ValueError as error:
-        raise UsageError(f"cap: {error}") from error
+    asked, most = specified(spec), number(epsilon, "cap")
     if most <= 0:
         raise UsageError(f"cap: {text(most)} is not above 0")
-    path = needed(spec, None, exists=False)
-    source = known_as(spec.source)
+    path = needed(asked, None, exists=False)
+    source = known_as(asked.source)
     with scratch() as db:
         with storage.writing(db, path) as book, db.together():
             told = {"source": list(source), "epsilon": text(most), "by": "publisher"}
             storage.write(db, book, ("cap", told))
         with storage.reading(db, path) as book:
-            return _listed(path, book, spec)
+            return _listed(path, book, asked)

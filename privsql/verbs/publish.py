@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from privsql import noise
 from privsql._version import __version__
 from privsql.attacks import absence
+from privsql.calls import as_path
 from privsql.engine import sqlfiles
 from privsql.engine.folders import temporary
 from privsql.engine.names import fold
 from privsql.engine.open import is_database, log_of
-from privsql.engine.progress import Options
+from privsql.engine.progress import running
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
@@ -25,62 +26,75 @@ from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
 from privsql.releases.own import gave_way
 from privsql.releases.statements import learning_risk
+from privsql.source.given import apart, specified
 from privsql.source.names import overlaps
 from privsql.source.records import prepared
+from privsql.verbs.published import Published
 from privsql.verbs.room import source_in, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from typing import Unpack
 
     from privsql.engine.database import Elsewhere, Warehouse, Workshop
+    from privsql.engine.progress import Options
     from privsql.engine.roles import Roles
     from privsql.model.checks import Result
     from privsql.model.records import Records
     from privsql.noise import Key
     from privsql.releases.ledger.publication import Publication
+    from privsql.source.given import Given
+    from privsql.source.keywords import Planning, Publishing
     from privsql.source.spec import Spec
 
-
-@dataclass(frozen=True)
-class Published:
-    """A release that was written, or (``release`` None) that could be; ``ledger``: what the publisher's ledger says."""
-
-    release: Path | None
-    facts: dict[str, Any]
-    ledger: dict[str, Any] = field(default_factory=dict)
-    checks: list[Result] = field(default_factory=list)
-    seconds: float = 0.0
-    warnings: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
-        shown = {"release": str(self.release) if self.release else None, **self.facts}
-        return {
-            **shown,
-            "ledger": self.ledger,
-            "checks": [check.as_json() for check in self.checks],
-            "seconds": round(self.seconds, 3),
-            "warnings": self.warnings,
-        }
+OWN = ("key", "key_file", "seed", "replace", "allow_composition")  # keywords of publish alone
 
 
-def publish(
-    spec: Spec,
-    *,
-    key: Key | None = None,
-    replace: bool = False,
-    allow_composition: bool = False,
-    options: Options | None = None,
-) -> Published:
+def publish(spec: Given, **how: Unpack[Publishing]) -> Published:
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
+
+    ``spec``: a TOML path, plain data or a ``Spec``; or a source, which is a table in Python (of pandas, Polars, DuckDB
+    or Arrow) or the path of one, with keywords for the rest, which are called as the flags of the command line are:
+    ``publish(df, sensitive="disease", quasi_identifiers=["age", "sex"], threshold=0.1, to="release.duckdb")``.
 
     ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
-    Subjects that the ledger knows are only published again if a guarantee covers both, or if ``allow_composition``,
-    which the release says. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
+    guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
+    replaced. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    options, clock = options or Options(), time.monotonic()
+    own = {name: value for name, value in how.items() if name in OWN}
+    asked, rest = apart({name: value for name, value in how.items() if name not in own})
+    whole, key = specified(spec, asked, verb="publish"), _key(own)
+    with running(rest, "publish") as options:
+        return _published(
+            whole,
+            key,
+            replace=bool(own.get("replace")),
+            allow_composition=bool(own.get("allow_composition")),
+            options=options,
+        )
+
+
+def _key(own: Mapping[str, Any]) -> Key | None:
+    """The key of a release, if its publisher names one."""
+    given = {name: own[name] for name in ("key", "key_file", "seed") if own.get(name) is not None}
+    if len(given) > 1:
+        raise UsageError(f"give {' or '.join(given)}, not both")
+    if "seed" in given:
+        return noise.seed_key(given["seed"])
+    if "key_file" in given:
+        return noise.key_file(as_path(given["key_file"], "key_file"))
+    key = given.get("key")
+    if key is not None and not isinstance(key, noise.Key):
+        raise UsageError("key: give a key of privsql.noise, or key_file, the path of a file that holds one")
+    return key
+
+
+def _published(spec: Spec, key: Key | None, *, replace: bool, allow_composition: bool, options: Options) -> Published:
+    clock = time.monotonic()
     _may_write(spec, replace=replace)
     with (
         Draft(spec.target, replace=replace) as draft,
@@ -98,7 +112,8 @@ def publish(
         with kept.recorded(made, facts):
             draft.commit(made)
     shown = _shown(spec, kept.source, facts)
-    return Published(spec.target, shown, kept.told(), results, time.monotonic() - clock, warnings)
+    warnings += _of_the_table(spec)
+    return Published(spec.target, shown, kept.told(), results, time.monotonic() - clock, warnings, spec)
 
 
 def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result], Path, list[str]]:
@@ -199,9 +214,19 @@ def _look_at(target: Path) -> None:
         inspect(alone)
 
 
-def plan(spec: Spec, *, options: Options | None = None) -> Published:
-    """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written."""
-    clock, given = time.monotonic(), options or Options()
+def plan(spec: Given, **how: Unpack[Planning]) -> Published:
+    """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written.
+
+    ``spec`` and keywords: as of ``publish``. Raises the same.
+    """
+    asked, rest = apart(how)
+    whole = specified(spec, asked, verb="plan")
+    with running(rest, "plan") as options:
+        return _planned(whole, options)
+
+
+def _planned(spec: Spec, given: Options) -> Published:
+    clock = time.monotonic()
     sweep(spec.target)
     with temporary() as folder, workshop_in(folder, given) as db, source_in(spec, db, folder, given) as there:
         kept = _kept(db, there, Wish(spec, ready(db, spec)))
@@ -209,7 +234,14 @@ def plan(spec: Spec, *, options: Options | None = None) -> Published:
             kept.look()
         facts = of(spec.mechanism.kind).plan(there, kept.source, spec.mechanism)
         facts |= {"composition": kept.said} if kept.said else {}
-    return Published(None, _shown(spec, kept.source, facts), kept.told(), [], time.monotonic() - clock)
+    shown = _shown(spec, kept.source, facts)
+    return Published(None, shown, kept.told(), [], time.monotonic() - clock, _of_the_table(spec), spec)
+
+
+def _of_the_table(spec: Spec) -> list[str]:
+    """What should be known of how a table in Python was read."""
+    read = spec.source.frame
+    return [] if read is None else read.said(spec.columns.names, queried=spec.source.query is not None)
 
 
 def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:

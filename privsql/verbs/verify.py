@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from privsql import markup
 from privsql._version import __version__
 from privsql.attacks import absence
+from privsql.calls import as_path, as_paths
+from privsql.engine.progress import running
 from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
@@ -18,17 +21,21 @@ from privsql.releases.ledger.storage import known_values, reading, subjects
 from privsql.releases.ledger.wish import digest
 from privsql.releases.opened import RELEASE, seen, together
 from privsql.releases.statements import told
+from privsql.source.given import beside as sourced
 from privsql.verbs.room import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Unpack
 
+    from privsql.calls import PathLike
     from privsql.engine.database import Container, Relations
-    from privsql.engine.progress import Options
+    from privsql.engine.progress import Options, Running
     from privsql.model.checks import Result
     from privsql.model.manifest import Manifest
     from privsql.releases.statements import Told
+    from privsql.source.given import Given
     from privsql.source.spec import Spec
 
 
@@ -49,6 +56,22 @@ class Verified:
         """Whether every check holds."""
         return all(check.ok for check in self.checks)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: whether it holds, the checks that do not first, and the bounds that were verified."""
+        rows = [
+            (one.name, "yes" if one.ok else f"NO ({one.violations})", "; ".join((*one.offending, one.compared)))
+            for one in sorted(self.checks, key=lambda one: one.ok)
+        ]
+        failed = sum(not one.ok for one in self.checks)
+        title = (
+            f"NOT verified: {failed} of {len(rows)} checks do not hold" if failed else f"verified, {len(rows)} checks"
+        )
+        bounds = self.told.bounds if self.told is not None else ()
+        promised = [(one.value, one.bound, one.found) for one in bounds]
+        parts = [markup.table(("verified of", "bound", "found"), promised, len(promised))] if promised else []
+        notes = [markup.line(f"note: {one}") for one in self.notes]
+        return markup.page(title, *parts, markup.table(("check", "holds", ""), rows, len(rows)), *notes)
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         checks = [check.as_json() for check in self.checks]
@@ -56,18 +79,32 @@ class Verified:
 
 
 def verify(
-    path: Path, spec: Spec | None = None, *, against: Sequence[Path] = (), options: Options | None = None
+    release: PathLike,
+    source: Given | None = None,
+    *,
+    against: Sequence[PathLike] | PathLike = (),
+    **how: Unpack[Running],
 ) -> Verified:
-    """Check a release from its published file, against its source if ``spec`` is given, and beside other releases.
+    """Check a release from its published file, against its source if that is given, and beside other releases.
 
-    ``against`` are other releases of the same subjects: what an adversary who has them all can tell, and with ``spec``
-    what its ledger says of their records.
+    ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
+    the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
+    them all can tell, and with a specification what its ledger says of their records. Raises ``UsageError`` for a
+    source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
+    it returns.
     """
+    path, others = as_path(release, "release"), as_paths(against, "against")
+    with running(how, "verify") as options:
+        return _verified(path, source, others, options)
+
+
+def _verified(path: Path, given: Given | None, against: Sequence[Path], options: Options) -> Verified:
     found: Told | None = None
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
         held = all(result.ok for result in results)
-        if held and spec is None:  # against a source all other checks run there, where both are open
+        spec = sourced(given, manifest) if held and given is not None else None
+        if held and given is None:  # against a source all other checks run there, where both are open
             results += examine(alone, manifest, RELEASE)
             found = _told(alone, manifest, results)
     if held and spec is not None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import privsql as api
 from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
-from privsql.source.spec import build
+from privsql.source.reading import build
 from support.effort import share
 from support.loops import each, rest_slow
 

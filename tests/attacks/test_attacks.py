@@ -31,7 +31,7 @@ from privsql.mechanisms.bucketize.scene import Buckets
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key
 from privsql.releases.opened import opened
-from privsql.source.spec import load
+from privsql.source.reading import load
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked
 from support.commands import refused, rows, run, specification, succeeded

@@ -18,7 +18,8 @@ from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.names import known_as, overlaps, same_source
 from privsql.source.places import Source
-from privsql.source.spec import Columns, build
+from privsql.source.reading import build
+from privsql.source.spec import Columns
 from privsql.source.table import mount, prepare
 from privsql.verbs.room import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write

@@ -18,7 +18,7 @@ import privsql
 import privsql as api
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.noise import seed_key
-from privsql.source.spec import Spec, build
+from privsql.source.reading import build
 from support import commands
 from support.commands import write
 from support.loops import each, rest_slow
@@ -27,6 +27,8 @@ from support.places import REAL, ROOT
 QI = ["age", "sex", "education", "marital", "race", "work_class", "birthplace"]
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from privsql.source.spec import Spec
 
 THRESHOLDS = {"constant": "1/8", "linear": "8*f + 0.02"}
 FIGURES = ["estimate", "std_error", "low", "high"]

@@ -1,4 +1,4 @@
-"""``Warehouse`` of ``privsql.engine.database``: a publisher's database file, or Parquet or CSV files."""
+"""``Warehouse`` of ``privsql.engine.database``: a publisher's database, Parquet or CSV files, or a table in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from privsql.engine.database import FRAME
 from privsql.engine.duck.connection import about, one_select
 from privsql.engine.duck.container import DuckContainer, reader
 from privsql.engine.duck.extensions import ATTACHED, attach
@@ -16,7 +17,7 @@ from privsql.engine.duck.files import scanned
 from privsql.engine.duck.sqlite import SQLITE, SQLiteFile, is_sqlite
 from privsql.engine.files import shown
 from privsql.engine.portable import one_select as one_select_of
-from privsql.engine.sqlfiles import DIALECT, column, render, table, temp
+from privsql.engine.sqlfiles import DIALECT, PREFIX, column, render, table, temp
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class DuckWorkshop(DuckContainer):
             call = scanned(self.connection, origin.kind, origin.scan)
             with about(_shown(origin), whole=True):
                 self._called(call, once=origin.kind == "csv" and not origin.query)
+        elif origin.data is not None:
+            self.put(FRAME, origin.data)
+            self._called(render(table(PREFIX + FRAME)))
         else:
             self._database(origin.path or Path())
         if origin.query and not whole:  # materialised: it might yield other rows when it is read again
@@ -123,13 +127,15 @@ def _shown(origin: Origin) -> str:
     if origin.scan is not None:
         others = len(origin.scan.files) - 1
         return shown(origin.scan.files[0]) + (f" and {others} more" if others else "")
+    if origin.data is not None:
+        return "the table"
     return f"source.{origin.kind}" if origin.path is None else str(origin.path)
 
 
 def _relation(origin: Origin) -> exp.Table:
     """A table of the warehouse by its dotted name, parts may be quoted; of files, all of them."""
     name = origin.relation
-    if origin.scan is not None or origin.kind == SPARK:
+    if origin.scan is not None or origin.data is not None or origin.kind == SPARK:
         return table("source", "temp")
     try:
         given = exp.to_table(name or "", dialect=DIALECT)

@@ -17,8 +17,8 @@ from privsql.engine.open import workshop
 from privsql.engine.progress import Options, Silent
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency.questions import Classes, evaluate
+from privsql.source.reading import load
 from privsql.source.records import prepared
-from privsql.source.spec import load
 from support.commands import refused, run, succeeded, write
 from support.town import PEOPLE, spec
 

@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from altair import Chart, HConcatChart, LayerChart
 
-    from privsql.answers.accuracy import Score
-    from privsql.verbs.attack import Attacked
-    from privsql.verbs.infer import Inferred
+
+class Score(Protocol):
+    """Answers of one estimator beside the true ones."""
+
+    @property
+    def truth(self) -> Sequence[float]:
+        """What is true."""
+
+    @property
+    def estimate(self) -> Sequence[float]:
+        """What was answered."""
+
+    def summary(self) -> dict[str, Any]:
+        """Errors, and by band of true answers in ``bands``."""
+
+
+class Attacked(Protocol):
+    """What adversaries found: adversary, promised, mean, highest, right, baseline, unit, curve of each."""
+
+    @property
+    def findings(self) -> Sequence[Any]:
+        """One each."""
+
+
+class Inferred(Protocol):
+    """What noisy counts tell, by size of the question."""
+
+    @property
+    def rows(self) -> Sequence[Any]:
+        """x, mean, deviation, simulated_mean, simulated_deviation of each size."""
+
+    @property
+    def asked(self) -> Any:
+        """The row of the question."""
+
+    @property
+    def epsilon(self) -> float:
+        """What each count spends."""
+
 
 Found = TypeVar("Found")
 NEEDED = ("altair", "vl_convert")
@@ -40,14 +76,20 @@ def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
     """
     if to is None:
         return
-    picture = draw(found).configure_view(stroke=None).configure_axis(grid=False)
+    picture = shown(draw, found)
     try:
         picture.save(str(to), format=to.suffix[1:].lower(), ppi=RESOLUTION)
     except OSError as error:
         raise EngineError(f"{to}: {error.strerror}") from error
 
 
-def evaluation(scores: dict[str, Score]) -> HConcatChart:
+def shown(draw: Callable[[Found], Any], found: Found) -> Any:
+    """The picture itself, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
+    ready()
+    return draw(found).configure_view(stroke=None).configure_axis(grid=False)
+
+
+def evaluation(scores: Mapping[str, Score]) -> HConcatChart:
     """Errors by size of the true answer, and estimated against true answers, of each estimator."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
@@ -72,7 +114,7 @@ def evaluation(scores: dict[str, Score]) -> HConcatChart:
     return bars | (points + _chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
 
 
-def comparison(found: dict[str, dict[str, Score]]) -> Chart:
+def comparison(found: Mapping[str, Mapping[str, Score]]) -> Chart:
     """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 

@@ -1,0 +1,91 @@
+"""What callers in Python hand over: paths, numbers, keywords. What is wrong with them is one line, never a traceback.
+
+A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from decimal import Decimal
+from difflib import get_close_matches
+from fractions import Fraction
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsql.errors import UsageError
+from privsql.exact import fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PathLike = str | os.PathLike[str]
+
+
+def as_path(given: PathLike, what: str = "path") -> Path:
+    """A path, written as a text or as any object that stands for one; ``UsageError`` for anything else."""
+    try:
+        return Path(given)
+    except TypeError as error:
+        raise UsageError(f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path") from error
+
+
+def as_paths(given: Iterable[PathLike] | PathLike, what: str = "path") -> list[Path]:
+    """Several paths; one may stand alone."""
+    return [as_path(one, what) for one in ((given,) if isinstance(given, str | os.PathLike) else given)]
+
+
+def printed(given: Any) -> Any:
+    """A float as the decimal that it prints, and numpy's whole numbers as Python's; anything else as it is.
+
+    >>> printed(0.1), printed(3)
+    (Decimal('0.1'), 3)
+    """
+    if isinstance(given, int | Fraction | Decimal):
+        return given
+    if isinstance(given, Integral):
+        return int(given)
+    return Decimal(str(given)) if isinstance(given, Real) else given
+
+
+def exactly(given: Any, where: str = "specification") -> Any:
+    """Plain data with every float as the decimal that it prints.
+
+    Arrays and indexes become lists, and whole numbers that are keys texts. Raises ``UsageError``, naming the key, for
+    floats that are no numbers.
+    """
+    if isinstance(given, Mapping):
+        return {_key(key): exactly(value, str(key)) for key, value in given.items()}
+    if isinstance(given, list | tuple):
+        return type(given)(exactly(value, where) for value in given) if type(given) in (list, tuple) else given
+    number = printed(given)
+    if isinstance(number, Decimal) and not number.is_finite():
+        raise UsageError(f"{where}: {number} is not a number; write a decimal or a fraction such as 1/50")
+    if number is given and hasattr(given, "tolist") and not hasattr(given, "__arrow_c_stream__"):
+        return exactly(given.tolist(), where)
+    return number
+
+
+def _key(given: Any) -> Any:
+    """A key; a whole number, which a value may be, is its text."""
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
+    return str(int(given)) if whole else given
+
+
+def number(given: Any, what: str) -> Fraction:
+    """An exact number; ``UsageError``, with what it is for, if it is none."""
+    try:
+        return fraction(printed(given))
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}") from error
+
+
+def known(given: Iterable[str], names: Iterable[str], verb: str) -> None:
+    """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike."""
+    possible = sorted(names)
+    for name in given:
+        if name not in possible:
+            near = get_close_matches(name, possible, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
+            raise UsageError(f"{verb} has no keyword {name!r}; {hint}")

@@ -1,0 +1,120 @@
+"""What notebooks show: tables of HTML, small and escaped. Every text goes through ``cell``, and nothing else does.
+
+No script, no colour of its own: what is drawn takes the colour of the text around it, so that it can be read on a
+light ground and on a dark one.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ROWS, COLUMNS, WIDTH = 30, 20, 60  # that are shown, and characters of a cell
+WIDE = 160  # characters of a cell beside a name
+SIZE = 30_000  # characters of a table from which on rows are left out
+STYLE = (
+    "<style>.privsql table{border-collapse:collapse}.privsql th,.privsql td{text-align:left;padding:2px 8px;"
+    "vertical-align:top}.privsql td.n{text-align:right;font-variant-numeric:tabular-nums}.privsql .bar{position:"
+    "relative;width:120px;height:1em}.privsql .bar i{position:absolute;top:.4em;height:.2em;background:currentColor;"
+    "opacity:.45}.privsql .bar b{position:absolute;top:.1em;width:2px;height:.8em;background:currentColor}"
+    ".privsql p{margin:4px 8px;opacity:.8}</style>"
+)
+
+
+class Html(str):
+    """HTML that was made here."""
+
+    __slots__ = ()
+
+
+def cell(value: object, width: int = WIDTH) -> Html:
+    """A value as HTML: escaped, and cut where it is long."""
+    if isinstance(value, Html):
+        return value
+    if value is None:
+        return Html("-")
+    if isinstance(value, float):
+        text = f"{value:,.1f}" if math.isfinite(value) else str(value)
+    else:
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    short = text if len(text) <= width else text[: width - 1] + "\u2026"
+    return Html(escape("".join(one if one.isprintable() else "\ufffd" for one in short)))
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:
+    """A table; ``number``: of rows that there are. What is left out is said."""
+    columns = len(head)
+    made = ["<tr>", *(f"<th>{cell(one)}</th>" for one in head[:COLUMNS]), "</tr>"] if any(head) else []
+    size = shown = 0
+    left = False
+    for row in rows:
+        if shown == ROWS or size > SIZE:
+            left = True
+            break
+        line = "<tr>" + "".join(_td(one) for one in row[:COLUMNS]) + "</tr>"
+        made.append(line)
+        size, shown = size + len(line), shown + 1
+    notes = [f"{number - shown:,} more rows" if number is not None else "more rows"] if left else []
+    notes += [f"{columns - COLUMNS:,} more columns"] if columns > COLUMNS else []
+    said = f"<p>\u2026 and {' and '.join(notes)}</p>" if notes else ""
+    return Html(f"<table>{''.join(made)}</table>{said}")
+
+
+def _td(value: object) -> str:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"<td{' class=n' * numeric}>{cell(value)}</td>"
+
+
+def pairs(rows: Sequence[tuple[str, object]]) -> Html:
+    """Names and what they stand for."""
+    return table((), [(Html(f"<b>{cell(name)}</b>"), cell(value, WIDE)) for name, value in rows], len(rows))
+
+
+def line(text: object) -> Html:
+    """A line of text, which may be long."""
+    parts = [cell(str(text)[at : at + WIDTH]) for at in range(0, min(len(str(text)), 10 * WIDTH), WIDTH)]
+    return Html(f"<p>{''.join(parts)}</p>")
+
+
+def bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
+    """An interval (low, estimate, high) on a line from one end to the other: a stroke, and a mark for the estimate."""
+    low, estimate, high = (_place(one, ends) for one in figure)
+    drawn = ""
+    if low is not None and high is not None:
+        drawn += f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i>'
+    if estimate is not None:
+        drawn += f'<b style="left:{estimate:.1f}%"></b>'
+    return Html(f'<div class="bar">{drawn}</div>')
+
+
+def _place(value: object, ends: tuple[float, float]) -> float | None:
+    """Where a figure lies, in percent; None where there is none."""
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not math.isfinite(found) or not ends[1] > ends[0]:
+        return None
+    return min(100.0, max(0.0, 100 * (found - ends[0]) / (ends[1] - ends[0])))
+
+
+def ends(figures: Iterable[object]) -> tuple[float, float]:
+    """From 0, or the least figure if that is below, to the largest."""
+    known = [0.0]
+    for value in figures:
+        try:
+            found = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if math.isfinite(found):
+            known.append(found)
+    return min(known), max(known)
+
+
+def page(title: object, *parts: Html) -> str:
+    """What a notebook shows of one thing."""
+    return f'<div class="privsql">{STYLE}<p><b>{cell(title)}</b></p>{"".join(parts)}</div>'

@@ -1,0 +1,286 @@
+"""Tables in Python as sources: four libraries give one release, and what can't be one is refused in a line."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import privsql
+from privsql import UsageError
+from privsql.source.frames import frame
+from support.commands import tables
+from support.loops import each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = 120
+ASKED = {"sensitive": "disease", "threshold": 0.5, "seed": 1, "ledger_off": True, "mechanism": "two-size"}
+BERLIN = "Europe/Berlin"
+VALUES: dict[str, Callable[[int], Any]] = {
+    "age": lambda i: 20 + i % 40,
+    "mass": lambda i: None if i % 17 == 0 else 50.25 + i % 9,
+    "town": lambda i: None if i % 11 == 0 else f"town {i % 7} \u00fc'\"",
+    "band": lambda i: ("low", "high", "mid")[i % 3],
+    "since": lambda i: None if i % 13 == 0 else date(2020, 1, 1 + i % 28),
+    "paid": lambda i: Decimal(i % 50) / 4 + Decimal("0.25"),
+    "seen": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, tzinfo=UTC),
+    "local": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, 5),  # noqa: DTZ001 (without a zone is what is tried)
+    "smokes": lambda i: i % 4 == 0,
+    "visits": lambda i: None if i % 5 == 0 else i % 6,
+    "disease": lambda i: ("flu", "cold", "HIV", "gout", "ulcer")[i % 5],
+}
+TYPES = {
+    "age": pa.int64(), "mass": pa.float64(), "town": pa.string(), "band": pa.string(), "since": pa.date32(),
+    "paid": pa.decimal128(4, 2), "seen": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "smokes": pa.bool_(),
+    "visits": pa.int64(), "disease": pa.string(),
+}  # fmt: skip
+QI = [name for name in VALUES if name != "disease"]
+
+
+def plain() -> dict[str, list[Any]]:
+    return {name: [value(i) for i in range(ROWS)] for name, value in VALUES.items()}
+
+
+def arrow() -> pa.Table:
+    """As Arrow says it best, but for a column of categories, and one of nanoseconds."""
+    made = pa.table({name: pa.array(values, TYPES[name]) for name, values in plain().items()})
+    made = made.set_column(3, "band", made["band"].dictionary_encode())
+    return made.set_column(7, "local", made["local"].cast(pa.timestamp("ns")))
+
+
+def stream() -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(arrow().schema, arrow().to_batches(max_chunksize=50))
+
+
+def pandas() -> pd.DataFrame:
+    """With what is missing as NaN, None and NA, categories, and times in a zone."""
+    made = pd.DataFrame(plain())
+    made["mass"] = made["mass"].astype("float64")
+    made["band"] = pd.Categorical(made["band"], ["low", "mid", "high"], ordered=True)
+    made["seen"] = pd.to_datetime(made["seen"]).dt.tz_convert(BERLIN)
+    made["visits"] = made["visits"].astype("Int64")
+    made["since"] = pd.Series([VALUES["since"](i) for i in range(ROWS)], dtype=object)
+    return made.sample(frac=1, random_state=1)
+
+
+def polars() -> Any:
+    found = pytest.importorskip("polars")
+    made = found.DataFrame(plain(), schema_overrides={"paid": found.Decimal(4, 2)})
+    return made.with_columns(found.col("band").cast(found.Categorical), found.col("seen").dt.convert_time_zone(BERLIN))
+
+
+def relation() -> Any:
+    """A query of DuckDB's over the same, with an ENUM."""
+    db = duckdb.connect()
+    db.register("given", arrow())
+    return db.sql("SELECT * REPLACE (band::ENUM('low', 'high', 'mid') AS band) FROM given ORDER BY age")
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "pandas": pandas, "relation": relation, "polars": polars, "stream": stream,
+    "batch": lambda: pa.record_batch(plain()),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
+    """The release of the Arrow table."""
+    to = tmp_path_factory.mktemp("arrow") / "release.duckdb"
+    privsql.publish(arrow(), quasi_identifiers=QI, nulls={"visits": "suppress"}, to=to, **ASKED)
+    return tables(to)
+
+
+@each("library", list(MADE), few=2)
+def test_every_library_gives_the_same_release(
+    tmp_path: Path, expected: dict[str, list[tuple[Any, ...]]], library: str
+) -> None:
+    to = tmp_path / "release.duckdb"
+    found = MADE[library]()
+    if library == "batch":
+        found = found.cast(arrow().cast(pa.schema(list(TYPES.items()))).schema)
+    done = privsql.publish(found, quasi_identifiers=QI, nulls={"visits": "suppress"}, to=to, **ASKED)
+    assert done.facts["suppressed"] == ROWS // 5
+    assert [(one.name, one.type) for one in privsql.inspect(to).quasi_identifiers][4:7] == [
+        ("since", "DATE"),
+        ("paid", "DECIMAL(4,2)"),
+        ("seen", "TIMESTAMP WITH TIME ZONE"),
+    ]
+    assert tables(to) == expected
+
+
+def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
+    """Columns, policies and mechanism are those that the release states; one changed cell is found."""
+    people = pandas()
+    done = privsql.publish(people, quasi_identifiers=["age", "town"], to=tmp_path / "r.duckdb", **ASKED)
+    assert privsql.verify(done, source=people).ok
+    people.loc[3, "disease"] = "HIV" if people.loc[3, "disease"] != "HIV" else "flu"
+    assert not privsql.verify(done, source=people).ok
+    with pytest.raises(UsageError, match="'town' is not in the source"):
+        privsql.verify(done, source=people.drop(columns="town"))
+
+
+@pytest.mark.slow
+def test_a_release_is_measured_against_the_table_alone(tmp_path: Path) -> None:
+    people = pandas()
+    done = privsql.publish(people, quasi_identifiers=["age", "smokes"], to=tmp_path / "r.duckdb", **ASKED)
+    by_table, by_spec = (privsql.attack(done, source=one).as_json()["adversaries"] for one in (people, done.spec))
+    assert by_table == by_spec
+    assert privsql.evaluate(done, people, queries=5).scores == privsql.evaluate(done, done.spec, queries=5).scores
+    people.loc[3, "disease"] = "none"
+    assert privsql.verify(done, source=done.spec).ok  # the table as it was published
+
+
+def test_numbers_that_change_later_change_nothing() -> None:
+    """Without a copy Arrow shares memory with pandas, which writes in place."""
+    people = pd.DataFrame({"age": [1, 2, 3], "when": pd.to_datetime(["2020-01-01"] * 3)})
+    found = frame(people)
+    people.loc[0, "age"] = 99
+    people["age"].to_numpy(copy=False)
+    assert found.table["age"].to_pylist() == [1, 2, 3]
+
+
+def test_a_stream_is_read_once() -> None:
+    read = stream()
+    assert frame(read).table.num_rows == ROWS
+    with pytest.raises(UsageError, match="can be read once"):
+        frame(read)
+
+
+def test_what_pandas_does_with_missing_numbers_is_said() -> None:
+    found = frame(pd.DataFrame({"age": [1, None, 3], "size": [1.5, None, 2.0], "name": ["a", None, float("nan")]}))
+    assert found.table["age"].to_pylist() == [1.0, None, 3.0]
+    assert found.table["name"].to_pylist() == ["a", None, None]
+    (said,) = found.said(["AGE", "size"], queried=False)
+    assert "'age': pandas holds whole numbers as float64" in said
+    assert found.said(["size"], queried=False) == []
+    assert found.said(["size"], queried=True) == [said]
+
+
+@each("index", [pd.Index([5, 6], name="person"), pd.Index(["a", "b"]), pd.MultiIndex.from_product([[1], [2, 3]])])
+def test_an_index_is_no_column_and_that_is_said(index: Any) -> None:
+    found = frame(pd.DataFrame({"age": [1, 2]}, index=index))
+    assert found.table.column_names == ["age"]
+    assert "is no column and is left out" in found.said([], queried=False)[0]
+
+
+def test_an_index_that_says_nothing_is_not_spoken_of() -> None:
+    assert frame(pd.DataFrame({"age": [1, 2]}, index=[7, 3])).remarks == ()
+
+
+def levels() -> pd.DataFrame:
+    return pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")]))
+
+
+@each(
+    ("given", "words"),
+    [
+        (pd.DataFrame([[1, 2]]), "column 0 has a name that is no text"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' stands twice"),
+        (pd.DataFrame([[1, 2]], columns=["a", "A"]), "'a' and 'A' differ only in case"),
+        (pd.DataFrame([[1, 2]], columns=["a", ""]), "has a name that is no text"),
+        (levels(), "has a name of several levels"),
+        (pd.DataFrame(), "has no columns"),
+        (pd.Series([1, 2]), "a pandas Series is one column"),
+        (pa.table({"a": [1]}).select([]), "has no columns"),
+        (pa.Table.from_arrays([[1], [2]], ["a", "a"]), "'a' stands twice"),
+        ([1, 2], "list is no table"),
+        (iter([1]), "is no table"),
+        (7, "int is no table"),
+        (None, "NoneType is no table"),
+        (pd.DataFrame, "DataFrame is a class of tables"),
+    ],
+)
+def test_what_is_no_table_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        privsql.publish(given, quasi_identifiers="b", **ASKED)
+
+
+def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_path: Path) -> None:
+    """Others are published all the same; a period is not taken for the number that stands for it."""
+    people = pandas().assign(mixed=[1, "a"] * (ROWS // 2), day=pd.period_range("2020", periods=ROWS))
+    done = privsql.publish(people, quasi_identifiers=["age"], to=tmp_path / "r.duckdb", **ASKED)
+    assert privsql.verify(done, source=people).ok
+    for name, words in (
+        ("mixed", r"can't be read \(object\)"),
+        ("DAY", "has the type .*period.* of Arrow, which can't be read"),
+    ):
+        with pytest.raises(UsageError, match=f"column '{name}' {words}"):
+            privsql.plan(people, quasi_identifiers=["age", name], sensitive="disease", threshold=0.5)
+
+
+def test_types_of_arrow_that_the_engine_lacks_are_read() -> None:
+    given = pa.table(
+        {"half": pa.array([1.5], pa.float16()), "none": pa.nulls(1), "code": pa.array([7]).dictionary_encode()}
+    )
+    found = frame(given).table
+    assert found.schema.types == [pa.float32(), pa.string(), pa.int64()]
+    named = frame(pd.DataFrame({"id": [uuid.UUID(int=1)]}))
+    assert named.table.schema.types == [pa.uuid()]
+
+
+def test_a_relation_that_fails_is_a_line() -> None:
+    with duckdb.connect() as db:
+        fails, closed = db.sql("SELECT error('no such ward') AS a"), db.sql("SELECT 1 AS a")
+        with pytest.raises(UsageError, match="no such ward"):
+            frame(fails)
+    with pytest.raises(UsageError, match="closed"):
+        frame(closed)
+
+
+def test_a_specification_has_one_source() -> None:
+    people = pandas()
+    given = {"source": {"frame": people, "file": "x.csv"}, "columns": {"quasi_identifiers": ["age"]}}
+    with pytest.raises(UsageError, match="stands alone"):
+        privsql.build(given | {"mechanism": {"threshold": 0.5}})
+
+
+@each("rows", [0, 1])
+def test_too_few_rows_are_refused(rows: int) -> None:
+    with pytest.raises(privsql.PrivsqlError, match=r"no record|frequency 1 above"):
+        privsql.plan(pandas().head(rows), quasi_identifiers=["age"], sensitive="disease", threshold=0.5)
+
+
+@pytest.mark.slow
+def test_names_are_quoted_and_long_texts_kept(tmp_path: Path) -> None:
+    people = pandas().assign(**{"select": "x" * 20_000, 'a"b; --': 1, "order": 2.5})
+    names = ["select", 'a"b; --', "order"]
+    done = privsql.publish(people, quasi_identifiers=names, to=tmp_path / "r.duckdb", **ASKED)
+    assert privsql.verify(done, source=people).ok
+    with privsql.open(done) as release:
+        assert release.query('SELECT "select", COUNT(*) FROM data GROUP BY "select"').rows[0][1] == ROWS
+
+
+@pytest.mark.slow
+def test_three_hundred_columns(tmp_path: Path) -> None:
+    wide = pd.concat([pandas(), pd.DataFrame({f"c{i}": range(ROWS) for i in range(300)})], axis=1)
+    done = privsql.publish(wide, quasi_identifiers=["age", "c7"], to=tmp_path / "r.duckdb", **ASKED)
+    assert privsql.inspect(done).records == ROWS
+
+
+@pytest.mark.slow
+def test_the_ledger_knows_a_table_by_its_name_or_its_columns(tmp_path: Path) -> None:
+    people = pandas()[["age", "disease"]]
+    asked = {"quasi_identifiers": ["age"], "sensitive": "disease", "threshold": 0.5}
+    assert privsql.plan(people, **asked).ledger["source"] == ["python:age,disease"]
+    assert privsql.plan(people, source_name="clinic", **asked).ledger["source"] == ["clinic"]
+    privsql.publish(people, to=tmp_path / "a.duckdb", **asked)
+    with pytest.raises(privsql.GuaranteeError):  # the same people once more
+        privsql.publish(people.assign(more=1), to=tmp_path / "b.duckdb", **{**asked, "threshold": 0.4})
+
+
+def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:
+    people = pandas()[["age", "band", "disease"]]
+    path = tmp_path / "spec.toml"
+    path.write_text(privsql.init(people), encoding="utf-8")
+    spec = privsql.load(path, source=people)
+    assert spec.columns.sensitive == ("disease",)
+    assert privsql.plan(spec).facts["loss"] > 0

@@ -1,0 +1,296 @@
+"""Python's verbs and the command line's: the same names, flags and defaults; and what callers may hand over."""
+
+from __future__ import annotations
+
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer.main
+
+import privsql
+from privsql import UsageError, Workload
+from privsql.calls import exactly, printed
+from privsql.cli.app import app
+from privsql.engine.progress import Running
+from privsql.source.flags import flags
+from privsql.source.keywords import Planning, Publishing
+from privsql.verbs.compare import Measured
+from privsql.verbs.evaluate import Asked
+from support.commands import PEOPLE, fetched
+from support.loops import each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+COMMAND: Any = typer.main.get_command(app)
+TYPED = {one.__name__: set(one.__annotations__) for one in (Running, Planning, Publishing, Measured, Asked)}
+ELSEWHERE = {  # flags without a keyword, and what stands for them
+    "json": "results have as_json()",
+    "help": "help(privsql.publish)",
+    "version": "privsql.__version__",
+    "query --explain": "Answer.sql and Answer.formula",
+    "query --as_csv": "Answer.frame().to_csv()",
+    "plan --algorithms": "privsql.algorithms",
+    "evaluate --plot": "Evaluated.plot()",
+    "compare --plot": "Compared.plot()",
+    "attack --plot": "Attacked.plot()",
+    "infer --plot": "Inferred.plot()",
+    "attack --differential": "a former name of privsql.infer",
+    "attack --epsilon": "goes with the former name of privsql.infer",
+    "init --output": "pathlib.Path(..).write_text(privsql.init(.., base=folder))",
+    "itemsets --synthetic": "privsql.synthesize",
+}
+
+
+def commands(group: Any = COMMAND) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command)
+        else:
+            yield ("ledger" if name == "list" else name), command
+
+
+def keywords(verb: Callable[..., Any]) -> dict[str, Any]:
+    """The keywords of a verb with their defaults; those that are typed elsewhere have none."""
+    found: dict[str, Any] = {}
+    for name, one in inspect.signature(verb).parameters.items():
+        if one.kind is one.VAR_KEYWORD:
+            found |= dict.fromkeys(TYPED[one.annotation.removeprefix("Unpack[").removesuffix("]")], one.empty)
+        else:
+            found[name] = one.default
+    return found
+
+
+@pytest.mark.parametrize("name", dict(commands()))
+def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
+    command, found = dict(commands())[name], keywords(getattr(privsql, name))
+    drawn = {one.name: one.default for one in fields(Workload)} | {"workload": None}
+    for param in command.get_params(command.make_context(name, ["--help"], resilient_parsing=True)):
+        if param.param_type_name != "option" or param.name == "as_json" or param.name in ELSEWHERE:
+            continue
+        if f"{name} --{param.name}" in ELSEWHERE:
+            assert param.name not in found
+            continue
+        assert param.name in found, f"{name} has no keyword {param.name}"
+        given = found[param.name]
+        if given is inspect.Parameter.empty:
+            given = drawn.get(param.name) if name in ("evaluate", "compare") else None
+        if param.default not in (None, False, "equality") and not param.required:
+            assert given == param.default, param.name
+
+
+def test_the_typed_keywords_are_those_of_the_models() -> None:
+    own = {"key", "key_file", "seed", "replace", "allow_composition"}
+    assert TYPED["Planning"] == {*flags(), *TYPED["Running"], "mechanism"}
+    assert "options" in flags()  # of a CSV file: a table; of how a verb runs: ``Options``
+    assert TYPED["Publishing"] == TYPED["Planning"] | own
+    workload = {one.name for one in fields(Workload)} - {"kind", "file"}
+    assert TYPED["Asked"] == workload | TYPED["Running"]
+    assert TYPED["Measured"] == TYPED["Asked"] - {"seed"}
+
+
+def test_every_verb_is_public_and_says_what_it_raises() -> None:
+    for name in privsql.__all__:
+        assert inspect.getdoc(getattr(privsql, name)), name
+    assert set(dict(commands())) <= set(privsql.__all__)
+    errors = [one for one in privsql.__all__ if one.endswith("Error")]
+    assert len(errors) == 5
+    assert all(issubclass(getattr(privsql, one), privsql.PrivsqlError) for one in errors)
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+@each(
+    ("given", "expected"),
+    [
+        (0.1, Decimal("0.1")),
+        (np.float64(0.1), Decimal("0.1")),
+        (np.float32(0.1), Decimal("0.1")),
+        (np.int64(3), 3),
+        (1e-7, Decimal("1E-7")),
+        (Fraction(1, 3), Fraction(1, 3)),
+        (Decimal("0.10"), Decimal("0.10")),
+        ("8*f + 0.02", "8*f + 0.02"),
+        (True, True),
+        (None, None),
+    ],
+    few=10,
+)
+def test_a_float_is_the_decimal_that_it_prints(given: Any, expected: Any) -> None:
+    assert printed(given) == expected
+    assert exactly({"a": [given]}) == {"a": [expected]}
+
+
+def test_arrays_become_lists() -> None:
+    assert exactly({"a": np.array([0.5, 0.1]), "b": pd.Index(["x"])}) == {
+        "a": [Decimal("0.5"), Decimal("0.1")],
+        "b": ["x"],
+    }
+
+
+def test_whole_numbers_that_are_keys_are_texts() -> None:
+    assert exactly({"threshold": {"default": 0.5, 3: 0.25}}) == {
+        "threshold": {"default": Decimal("0.5"), "3": Decimal("0.25")}
+    }
+
+
+@each("given", [float("nan"), float("inf"), -np.inf, Decimal("nan")])
+def test_no_number_is_refused_by_its_key(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"threshold: .* is not a number"):
+        exactly({"mechanism": {"threshold": given}})
+
+
+# What may be handed over ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    return pd.DataFrame(fetched(PEOPLE.format(n=400)), columns=["age", "sex", "zip", "disease"])
+
+
+BOTH = {"source": "x.csv", "columns": {"quasi_identifiers": ["a"], "sensitive": "b"}, "mechanism": {"threshold": "2/5"}}
+GIVEN = {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"}
+
+
+@each("threshold", [0.4, "0.4", "2/5", Decimal("0.4"), Fraction(2, 5), {"default": 0.4}, np.float32(0.4)], few=7)
+def test_one_threshold_in_any_writing_is_one_specification(people: pd.DataFrame, threshold: Any) -> None:
+    spec = privsql.build({"source": people, "columns": GIVEN, "mechanism": {"threshold": threshold}})
+    assert spec.mechanism == privsql.build(BOTH).mechanism
+
+
+def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame, tmp_path: Path) -> None:
+    people.to_parquet(tmp_path / "people.parquet")
+    (tmp_path / "s.toml").write_text(
+        '[source]\nfile = "people.parquet"\n[columns]\nquasi_identifiers = ["age", "sex"]\nsensitive = "disease"\n'
+        "[mechanism]\nthreshold = 0.4\n",
+        encoding="utf-8",
+    )
+    file, toml = tmp_path / "people.parquet", tmp_path / "s.toml"
+    data = {"columns": GIVEN, "mechanism": {"threshold": 0.4}}
+    plans = [
+        privsql.plan(toml),
+        privsql.plan(str(toml)),
+        privsql.plan(privsql.load(toml)),
+        privsql.plan(file, threshold=0.4, **GIVEN),
+        privsql.plan(str(file), mechanism={"threshold": 0.4}, **GIVEN),
+        privsql.plan({"source": {"file": file}, **data}),
+        privsql.plan({"source": file, **data}),
+        privsql.plan({"source": people, **data}),
+        privsql.plan(people, threshold=0.4, mechanism="optimal", **GIVEN),
+    ]
+    assert len({repr(one.facts) for one in plans}) == 1
+
+
+@each(
+    ("wrong", "words"),
+    [
+        ({"treshold": 0.4}, "plan has no keyword 'treshold'; did you mean 'threshold'?"),
+        ({"threshold": 0.4, "zzz": 1}, "plan has no keyword 'zzz'; it has "),
+        ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed'"),
+        ({}, "threshold is needed"),
+        ({"threshold": 1.4}, "mechanism.threshold: threshold 1.4 lies outside"),
+        ({"threshold": [0.1]}, "is not an exact number"),
+        ({"threshold": 0.4, "k": 3}, "k does not go with kind bucketize; it is of permute"),
+        ({"threshold": 0.4, "mechanism": 3}, "mechanism: int is neither a name nor a table"),
+        ({"threshold": 0.4, "mechanism": {"threshold": 0.4}}, "threshold is given twice"),
+        ({"threshold": 0.4, "mechanism": {"tresh": 0.4}}, "mechanism has no keyword 'tresh'; did you mean"),
+        ({"threshold": 0.4, "threads": 0}, "threads: 0 is no whole number"),
+        ({"threshold": 0.4, "min_bucket_size": 2.5}, "mechanism.min_bucket_size"),
+        ({"threshold": 0.4, "to": 7}, "release.to"),
+    ],
+)
+def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        privsql.plan(people, **GIVEN, **wrong)
+    assert words in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+@each(
+    "call",
+    [
+        lambda spec, release: privsql.publish(spec, threshold=0.5),
+        lambda spec, release: privsql.publish(spec, seed=1, key_file="k"),
+        lambda spec, release: privsql.publish(spec, key="secret"),
+        lambda spec, release: privsql.verify(release, sauce=spec),
+        lambda spec, release: privsql.verify(7),
+        lambda spec, release: privsql.attack(release, against=[7]),
+        lambda spec, release: privsql.evaluate(release, spec, query=3),
+        lambda spec, release: privsql.query(release, "SELECT COUNT(*) FROM ill", confidence="much"),
+        lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon=0),
+        lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon="x"),
+        lambda spec, release: privsql.build([1]),
+        lambda spec, release: privsql.Spec(source=1),
+        lambda spec, release: privsql.plan(None),
+        lambda spec, release: privsql.cap(spec, float("nan")),
+        lambda spec, release: privsql.compare([spec], queries="many", zzz=1),
+    ],
+    few=15,
+)
+def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], object]) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(ward / "spec.toml", ward / "ill.duckdb")
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_may_be_texts_everywhere(ward: Path) -> None:
+    release, spec = str(ward / "ill.duckdb"), str(ward / "spec.toml")
+    assert privsql.inspect(release).name == "ill"
+    assert privsql.verify(release, spec).ok
+    assert privsql.query(release, "SELECT COUNT(*) FROM ill").rows[0][0] == 400
+
+
+@pytest.mark.slow
+def test_paths_may_be_texts_in_what_takes_longer(ward: Path) -> None:
+    release, spec = str(ward / "ill.duckdb"), str(ward / "spec.toml")
+    assert privsql.attack(release).findings
+    assert privsql.evaluate(release, spec, "random", queries=3, seed=2).scores
+    found = privsql.compare({"a": spec, "b": privsql.load(spec)}, queries=3)
+    assert [one.name for one in found] == ["a", "b"]
+    assert found[0].evaluated.as_json() == found[1].evaluated.as_json()
+    assert privsql.infer(spec, "sex = 'F'", "disease = 'flu'", epsilon=Fraction(1, 10)).epsilon == 0.1
+
+
+# A release ------------------------------------------------------------------------------------------------------------
+
+SQL = "SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY sex ORDER BY sex"
+
+
+def test_answers_are_tables_of_every_library(ward: Path) -> None:
+    with privsql.open(str(ward / "ill.duckdb")) as release:
+        answer, frame = release.query(SQL), release.sql(SQL)
+    assert isinstance(frame, pd.DataFrame)
+    assert answer.arrow().to_pylist() == frame.to_dict("records")
+    assert [tuple(row) for row in frame.itertuples(index=False)] == answer.rows
+    polars = pytest.importorskip("polars")
+    assert answer.polars().rows() == polars.DataFrame(answer).rows() == answer.rows
+
+
+def test_without_polars_there_is_a_line(ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(privsql.EngineError, match="polars is not installed"):
+        privsql.query(ward / "ill.duckdb", SQL).polars()
+
+
+@pytest.mark.slow
+def test_eight_threads_share_one_release(ward: Path) -> None:
+    asked = [SQL.replace("'flu'", f"'{name}'") for name in ("flu", "cold", "HIV", "asthma")] * 8
+    with privsql.open(ward / "ill.duckdb") as release:
+        alone = [release.query(sql).rows for sql in asked[:4]] * 8
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda sql: release.query(sql).rows, asked))
+    assert found == alone
+
+
+def test_a_plan_is_no_release(people: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="this is a plan"):
+        privsql.open(privsql.plan(people, threshold=0.4, **GIVEN))
