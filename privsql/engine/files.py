@@ -24,6 +24,17 @@ REMOTE = {  # by the beginning of an address the extension of DuckDB that reads 
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
+MAGIC = {  # how files begin, what that makes them, and what to say then
+    b"SQLite format 3\0": ("sqlite", "is a SQLite database; give database = .., with a table"),
+    b"PAR1": ("parquet", "is a Parquet file; say reader = 'parquet'"),
+    b"PK\x03\x04": ("zip", "is a zip archive, as spreadsheets are; write its table as CSV"),
+    b"\x1f\x8b": ("gzip", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
+    b"\x28\xb5\x2f\xfd": (
+        "zstd",
+        "is packed by zstd; say options = { compression = 'zstd' }, or rename it to .csv.zst",
+    ),
+}
+DATABASE = slice(8, 12), b"DUCK"
 USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
 ASKED = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
@@ -93,6 +104,20 @@ def _endings(name: str) -> list[str]:
     """Of the last part of a path, in small letters."""
     last = re.split(r"[/\\]", _path(name))[-1]
     return [] if WILD.match(last) and "." not in last else [one.lower() for one in Path(last).suffixes]
+
+
+def disguised(file: Path, kind: str, compression: str | None) -> str:
+    """What to say of a file that begins as one of another kind than it is read as; empty where it does not."""
+    try:
+        with file.open("rb") as opened:
+            begun = opened.read(16)
+    except OSError as error:
+        return f"{error.strerror}"
+    if begun[DATABASE[0]] == DATABASE[1]:
+        return "is a DuckDB database; give database = .., with a table"
+    packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
+    known = {kind, "gzip", "zstd"} if packed else {kind}
+    return next((say for start, (of, say) in MAGIC.items() if begun.startswith(start) and of not in known), "")
 
 
 # Looked up ---

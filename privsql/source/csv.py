@@ -32,6 +32,7 @@ class Csv(BaseModel):
     types: dict[str, str] | None = Field(default=None, description="Types of columns by DuckDB's names.")
     all_varchar: bool | None = Field(default=None, description="Whether every column is text.")
     sample_size: int | None = Field(default=None, ge=-1, description="Lines by which types are told; -1: all.")
+    max_line_size: int | None = Field(default=None, gt=0, description="The longest line, in bytes. [default: 2000000]")
     compression: Literal["none", "gzip", "zstd"] | None = Field(default=None, description="[default: by the ending]")
 
     @field_validator("encoding")

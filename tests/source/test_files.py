@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 from sqlglot import exp
@@ -230,18 +231,20 @@ WRONG: dict[str, tuple[bytes, dict[str, Any], list[str]]] = {
     ),
     "utf-16": (BODY.encode("utf-16"), {}, ['encoding = "utf-16"']),
     "utf-16 without a mark": (BODY.encode("utf-16-le"), {}, ['encoding = "utf-16"']),
-    "another encoding": (BODY.encode("cp1252"), {"encoding": "cp1252"}, ["'cp1252'", "iconv"]),
+    "another encoding": (BODY.encode("cp1252"), {"encoding": "cp1252"}, ["'cp1252'", "INSTALL encodings", "iconv"]),
     "nothing": (b"", {}, ["empty"]),
     "two columns of a name": (b"name,Name,disease\na,b,c\n", {}, ["two columns", "'name'"]),
     "lines of any length": (b"a,b\n1,2\n3\n4,5,6\n", {}, ["first 3 lines", "skip"]),
     "a number that is none": (b"a,b\n" + b"1,2\n" * 60_000 + b"x,2\n", {}, ["line 60002", "'a'", "VARCHAR", "sample"]),
     "a line too long": (b"a,b\n" + b"1,2\n" * 60_000 + b"1,2,3\n", {}, ["line 60002", "3 columns, not 2"]),
+    "a long line": (b"a,b\n1," + b"x" * 2_100_000 + b"\n", {}, ["max_line_size", "quote"]),
     "a column that is none": (b"a,b\n1,2\n", {"types": {"c": "BIGINT"}}, ['"c"']),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_csv_file_that_is_written_otherwise(tmp_path: Path, case: str) -> None:
+def test_a_csv_file_that_is_written_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB looks for extensions
     content, options, words = WRONG[case]
     (tmp_path / "x.csv").write_bytes(content)
     fails(tmp_path, *words, file="x.csv", **({"options": options} if options else {}))
@@ -250,12 +253,55 @@ def test_a_csv_file_that_is_written_otherwise(tmp_path: Path, case: str) -> None
 def test_what_is_not_what_its_ending_says(tmp_path: Path) -> None:
     (tmp_path / "x.csv.gz").write_bytes(BODY.encode())
     fails(tmp_path, "x.csv.gz", "not packed", "compression", file="x.csv.gz")
+    (tmp_path / "x.csv.zst").write_bytes(BODY.encode())
+    fails(tmp_path, "x.csv.zst", "not packed", "compression", file="x.csv.zst")
     (tmp_path / "x.parquet").write_bytes(BODY.encode())
-    fails(tmp_path, "x.parquet", "can't be read", file="x.parquet")
+    fails(tmp_path, "x.parquet", "no Parquet file", "reader = 'csv'", file="x.parquet")
+    for name, word in (("x.parquet", "no Parquet file"), ("y.parquet", "database = ")):
+        warehouse(tmp_path / "y.parquet", "CREATE TABLE IF NOT EXISTS t AS SELECT 1 AS k")
+        fails(tmp_path, name, word, file=name)
     with pytest.raises(UsageError, match="database = "):
         build({"source": {"file": "x.sqlite"}, **ASKED})
     (tmp_path / "x.duckdb").write_bytes(b"x" * 5000)
     fails(tmp_path, "neither a DuckDB nor a SQLite", database="x.duckdb", table="t")
+
+
+@pytest.mark.parametrize(
+    ("begins", "word"),
+    [
+        (b"SQLite format 3\0", "database = "),
+        (b"PAR1", "reader = 'parquet'"),
+        (b"PK\x03\x04", "write its table as CSV"),
+        (gzip.compress(BODY.encode()), "compression = 'gzip'"),
+        (b"\x28\xb5\x2f\xfd", "compression = 'zstd'"),
+    ],
+)
+def test_a_file_is_told_by_its_first_bytes(tmp_path: Path, begins: bytes, word: str) -> None:
+    (tmp_path / "x.csv").write_bytes(begins + b"rest")
+    fails(tmp_path, "x.csv", word, file="x.csv")
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_packed_file_that_is_cut_off_is_not_read_in_part(tmp_path: Path, ending: str) -> None:
+    """At the end of a line, where nothing else tells that others are missing; and with a wrong sum behind it."""
+    lines = "".join(f"{n * n % 997},{n}\n" for n in range(20_000)).encode()
+    place = tmp_path / f"x.csv.{ending}"
+    with pa.output_stream(place) as stream:
+        stream.write(b"a,b\n" + lines)
+    whole = place.read_bytes()
+    assert len(rows(tmp_path, file=place.name)) == 20_000
+    for cut in (whole[: len(whole) // 2], whole[:-4], *([whole[:-8] + bytes(8)] if ending == "gz" else [])):
+        place.write_bytes(cut)
+        fails(tmp_path, "damaged", file=place.name)
+    place.write_bytes(whole + whole)  # one after the other, as compressors allow
+    assert len(rows(tmp_path, file=place.name)) == 40_001
+
+
+def test_packed_under_another_ending(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(gzip.compress(BODY.encode()))
+    assert rows(tmp_path, file="x.csv", options={"compression": "gzip"}) == READ
+    (tmp_path / "y.csv.gz").write_bytes(BODY.encode())
+    assert rows(tmp_path, file="y.csv.gz", options={"compression": "none"}) == READ
 
 
 def test_quoted_lines_and_a_header_alone(tmp_path: Path) -> None:

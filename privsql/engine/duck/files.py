@@ -7,8 +7,10 @@ columns that it lacks. So the columns of each file are compared before.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
@@ -16,7 +18,7 @@ from privsql.engine.duck import extensions
 from privsql.engine.duck.connection import about
 from privsql.engine.duck.container import called, literal, reader
 from privsql.engine.duck.relations import text
-from privsql.engine.files import WILD, found, levels, rounded, scheme, shown
+from privsql.engine.files import WILD, disguised, found, levels, rounded, scheme, shown
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, all_rows, render
 from privsql.errors import EngineError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from privsql.engine.duck.connection import Connection
 
 LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
+CHUNK = 2**20  # bytes that are unpacked at a time
+ENCODINGS = ("utf-8", "utf-16", "latin-1")  # without an extension
 Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
 
 
@@ -38,8 +42,11 @@ def scanned(connection: Connection, kind: str, scan: Scan) -> str:
     """
     if kind in extensions.TABLES:
         return _table(connection, kind, scan.files[0])
-    files = _looked_up(connection, scan.files)
-    options = dict(scan.options)
+    files, options = _looked_up(connection, scan.files), dict(scan.options)
+    encoding = options.get("encoding", ENCODINGS[0])
+    if encoding not in ENCODINGS:
+        anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
+        extensions.load(connection, "encodings", f"encoding {encoding!r}", anew)
     known = [_columns(connection, kind, file, options) for file in files]
     if len(files) > 1:
         if not scan.by_name:
@@ -74,11 +81,32 @@ def _looked_up(connection: Connection, given: Sequence[str]) -> list[str]:
 
 def _columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
     """The columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
+    wrong = "" if scheme(file) else disguised(Path(file), kind, options.get("compression"))
+    if wrong:
+        raise EngineError(f"{file}: {wrong}")
+    if kind == "csv" and not scheme(file):
+        _unpacked(Path(file), options.get("compression"))
     with about(shown(file), whole=True):
         if kind == "csv":
             _whole(connection, file, options)
         rows = connection.rows(f"DESCRIBE {_all(reader(kind, file, **options))}")
     return {fold(row[0]): (row[0], row[1]) for row in rows}
+
+
+def _unpacked(file: Path, compression: str | None) -> None:
+    """``EngineError`` for a packed file that is cut off or damaged: DuckDB takes what comes before for all of it."""
+    packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(file.suffix.lower(), "none")
+    if packing == "none":
+        return
+    try:
+        with pa.input_stream(file, compression=packing) as stream:
+            while stream.read(CHUNK):
+                pass
+    except OSError as error:
+        raise EngineError(
+            f"{file}: is damaged, cut off, or not packed by {packing} ({str(error).splitlines()[0]}); get it anew, or "
+            "say options = { compression = .. }"
+        ) from error
 
 
 def _whole(connection: Connection, file: str, options: dict[str, Any]) -> None:

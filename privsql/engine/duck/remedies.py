@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql.engine.files import PACKED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,16 +43,20 @@ def _encoded(found: re.Match[str], text: str) -> str:  # noqa: ARG001 (as all ar
 
 
 def _unknown_encoding(found: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return (
-        f"there is no encoding {found[1]!r} here; it may be utf-8, utf-16 or latin-1; write the file in one of them "
-        f"(iconv -f {found[1]} -t UTF-8)"
-    )
+    return f"there is no encoding {found[1]!r}; write the file anew (iconv -f {found[1]} -t UTF-8)"
 
 
 def _converted(found: re.Match[str], text: str) -> str:
     return (
         f"{_line_of(text)}: column {found[1]!r} is {found[2]} by the lines before, and this value is not; say "
         f'options = {{ types = {{ {found[1]} = "VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1'
+    )
+
+
+def _too_long(found: re.Match[str], text: str) -> str:
+    return (
+        f"{_line_of(text)} is {found[1]} bytes long; a quote may be missing, or say "
+        f"options = {{ max_line_size = {found[1]} }}"
     )
 
 
@@ -71,6 +77,10 @@ def _other_csv(found: re.Match[str], text: str) -> str:
 
 def _no_table(found: re.Match[str], text: str) -> str:  # noqa: ARG001
     return "no table is found in it; say how it is written: options = { delimiter = .., quote = .., header = .. }"
+
+
+def _no_parquet(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+    return "is no Parquet file, or no whole one; of CSV say reader = 'csv'"
 
 
 def _not_packed(found: re.Match[str], text: str) -> str:  # noqa: ARG001
@@ -102,7 +112,7 @@ def _has_zeros(text: str) -> bool:
     """Whether the file that an error names looks like UTF-16."""
     file = FILE.search(text)
     with suppress(OSError):
-        if file and Path(file[1]).is_file():
+        if file and Path(file[1]).is_file() and Path(file[1]).suffix not in PACKED:
             with Path(file[1]).open("rb") as opened:
                 begun = opened.read(BEGINNING)
             return begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun
@@ -114,9 +124,11 @@ KNOWN: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
     (re.compile(r'does not support the encoding: "([^"]*)"'), _unknown_encoding),
     (re.compile(r'Error when converting column "([^"]*)".*? to \'([^\']*)\'', re.DOTALL), _converted),
     (re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)"), _columns),
+    (re.compile(r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)"), _too_long),
+    (re.compile(r"No magic bytes found|too small to be a Parquet file"), _no_parquet),
     (CSV, _other_csv),
     (re.compile(r"Error when sniffing file|not possible to automatically detect the CSV"), _no_table),
-    (re.compile(r"Input is not a GZIP stream|not a valid gzip|ZSTD Decompression failed"), _not_packed),
+    (re.compile(r"Input is not a GZIP stream|not a valid gzip|ZSTD Decompression failed|Unknown frame"), _not_packed),
     (
         re.compile(
             r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
