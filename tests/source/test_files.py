@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -467,7 +468,8 @@ def test_an_extension_that_is_missing_is_named(
 class Stands:
     """In place of an extension: what it attaches is a DuckDB file, and the tables that it reads are Parquet."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
+        """``places``: what stands for addresses that begin so."""
         self.loaded: list[str] = []
         real = Connection.run
 
@@ -476,6 +478,8 @@ class Stands:
                 name = sql.removeprefix("LOAD ")
                 self.loaded.append(name)
                 sql = f"CREATE MACRO {name}_scan(place) AS TABLE FROM read_parquet(place || '/*.parquet')"
+            for start, place in places.items():
+                sql = re.sub(rf"{start}://bucket/([^?']*)(\?[^']*)?'", rf"{place}/\1'", sql)
             sql = sql.replace("TYPE mysql, ", "").replace("'ducklake:", "'").replace("'mysql://", "'")
             real(connection, sql, values)
 
@@ -502,6 +506,40 @@ def test_a_table_that_knows_its_files_is_read(tmp_path: Path, monkeypatch: pytes
     stands = Stands(monkeypatch)
     assert rows(tmp_path, file="lake", reader=kind) == [(1,)]
     assert stands.loaded == [kind]
+
+
+def test_patterns_of_addresses_are_looked_up_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet(tmp_path, "d/year=2020/a.parquet", "SELECT 1 AS k")
+    parquet(tmp_path, "d/year=2021/b.parquet", "SELECT 2 AS k")
+    stands = Stands(monkeypatch, s3=str(tmp_path), https=str(tmp_path))
+    given = {"file": "s3://bucket/d/*/*.parquet", "hive_partitioning": True}
+    assert sorted(rows(tmp_path, **given)) == [(1, 2020), (2, 2021)]
+    assert set(stands.loaded) == {"httpfs"}
+    assert rows(tmp_path, file="https://bucket/d/year=2020/a.parquet?token=secret") == [(1,)]
+    fails(tmp_path, "s3://bucket/no*.parquet", "no file matches", file="s3://bucket/no*.parquet")
+    parquet(tmp_path, "d/year=2021/c.parquet", "SELECT 2.5 AS k")
+    fails(tmp_path, "a.parquet", "c.parquet", "union_by_name", **given)
+
+
+@pytest.mark.slow
+def test_no_secret_of_an_address_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the release, in the ledger and what lies beside it, in what is printed and in what verify says."""
+    monkeypatch.setenv("PRIVSQL_LEDGER", str(tmp_path / "ledger.duckdb"))
+    parquet(tmp_path, "d/people.parquet", PEOPLE.format(n=200))
+    Stands(monkeypatch, s3=str(tmp_path))
+    address = "s3://bucket/d/people.parquet?s3_access_key_id=WHOASKS&s3_secret_access_key=TOPSECRET"
+    spec = specification(tmp_path, source=f'file = "{address}"')
+    told = [run(*given) for given in (("publish", spec, "--json"), ("publish", spec), ("ledger", spec), ("ledger",))]
+    told.append(run("verify", tmp_path / "ill.duckdb", "--source", spec))
+    assert told[0].code == 0
+    shown = "".join(one.out + one.err for one in told) + "".join(capfd.readouterr())
+    assert "s3://bucket/d/people.parquet" in shown
+    written = b"".join(one.read_bytes() for one in tmp_path.glob("*") if one.is_file() and one != spec)
+    for secret in ("WHOASKS", "TOPSECRET"):
+        assert secret not in shown
+        assert secret.encode() not in written
 
 
 def test_addresses_are_shown_without_secrets() -> None:
