@@ -31,6 +31,8 @@ Memory = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 
+PROGRAM = "privsql"
+
 
 class Verbs(TyperGroup):
     """The verbs. Whatever goes wrong in one, or in reading its flags, is one line on stderr and an exit code."""
@@ -38,26 +40,29 @@ class Verbs(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         """Run the verb that the arguments name, and exit."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        as_json = "--json" in given  # reading them takes them out
         _streams()
+        self._main_shell_completion({}, PROGRAM)  # ends the process where a shell asks what could come next
         try:
             code = self._run(given)
         except BrokenPipeError:
             code = _unread()
         except (typer.TyperException, PrivsqlError, OSError) as error:
-            code = _failed(error, as_json="--json" in given)
+            code = _failed(error, as_json=as_json)
         sys.exit(code)
 
-    def get_help_option(self, ctx: Any) -> Any:
-        """``--help``, with a default: Typer imports pydantic to make sure that none is no bool."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.default = False
-        return option
+    def get_params(self, ctx: Any) -> list[Any]:
+        """``--help`` and its like, with a default: Typer imports pydantic to make sure that none is no bool."""
+        found = list(super().get_params(ctx))
+        for option in found:
+            if getattr(option, "is_flag", False) and option.default is None:
+                option.default = False
+        return found
 
     def _run(self, given: list[str]) -> int:
         code = 0
         try:
-            with self.make_context("privsql", given) as context:
+            with self.make_context(PROGRAM, given) as context:
                 self.invoke(context)
         except typer.Exit as done:
             code = done.exit_code
@@ -68,7 +73,6 @@ class Verbs(TyperGroup):
 app = typer.Typer(
     cls=Verbs,
     help="Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

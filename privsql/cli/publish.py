@@ -108,6 +108,6 @@ def init(
 
 
 @app.command(epilog="Example:\n\n    privsql schema > spec.schema.json")
-def schema() -> None:
-    """Print the JSON Schema of a specification, for editors."""
+def schema(_as_json: Json = False) -> None:
+    """Print the JSON Schema of a specification, for editors; it is JSON with and without --json."""
     print(api.schema(), end="")

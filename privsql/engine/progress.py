@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -93,21 +94,20 @@ class Bar:
 
     def __init__(self, show: Callable[[], Progress]) -> None:
         self._show = show
-        self._title = ""
+        self._begun = time.monotonic()
 
     def step(self, title: str) -> None:
-        """Name the step that begins."""
-        self._title = title
+        """Name the step that begins; its time is its own."""
+        progress = self._show()
+        progress.reset(progress.tasks[0].id, total=None, description=title)
         self.update(-1)
 
     def update(self, percent: float) -> None:
         """Move the bar."""
         progress = self._show()
-        task = progress.tasks[0].id
         known = percent >= 0
-        progress.update(task, description=self._title, total=100 if known else None, completed=max(percent, 0))
-        late = (progress.tasks[0].elapsed or 0) > PATIENCE
-        if late and not progress.live.is_started:
+        progress.update(progress.tasks[0].id, total=100 if known else None, completed=max(percent, 0))
+        if time.monotonic() > self._begun + PATIENCE and not progress.live.is_started:
             progress.start()
 
 
@@ -118,9 +118,10 @@ def reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
         yield Silent()
         return
     from rich.console import Console  # noqa: PLC0415 (only where somebody watches)
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    left = TimeRemainingColumn(), TextColumn("left")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), *left)
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task("", total=None)
     try:

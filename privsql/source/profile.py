@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.engine.names import fold
-from privsql.engine.sqlfiles import Holes, column, fill, temp
+from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
 from privsql.model.records import Profile
 from privsql.source.table import publishable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlglot import exp
 
     from privsql.engine.database import Warehouse
+    from privsql.engine.progress import Reporter
     from privsql.engine.roles import Field
     from privsql.mechanisms.contract import Mechanism
 
@@ -28,11 +31,48 @@ SENSITIVE = re.compile(
 IDENTIFYING = re.compile(
     r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
 )
+Named = TypeVar("Named", "Field", "Profile")
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Looks at the columns of a source one after the other, and tells whoever watches how far it is."""
+
+    db: Warehouse
+    source: exp.Table
+    report: Reporter
+
+    def at_all(self, fields: Sequence[Field]) -> list[Profile]:
+        """What stands in each column."""
+        return [self._profile(field) for field in self._told("Looking at", fields, len(fields))]
+
+    def beside(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
+        """The profiles with the share of records whose sensitive value follows from the column."""
+        title = f"{sensitive.records:,} records: {sensitive.name} beside"
+        return [self._with_clear(one, sensitive) for one in self._told(title, profiles, len(profiles))]
+
+    def _told(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
+        self.report.step(f"{title} {number} columns")
+        for done, one in enumerate(columns):
+            yield one
+            self.report.update(100 * (done + 1) / number)
+
+    def _profile(self, field: Field) -> Profile:
+        holes: Holes = {"source": self.source, "column": column(field.name)}
+        records, filled, different, most = self.db.rows(fill("core/profile", holes))[0]
+        return Profile(field.name, field.type, int(records), int(filled), int(different), int(most))
+
+    def _with_clear(self, profile: Profile, sensitive: Profile) -> Profile:
+        if profile.different > MOST_VALUES:
+            return profile
+        holes: Holes = {"source": self.source, "column": column(profile.name), "sensitive": column(sensitive.name)}
+        determined = self.db.rows(fill("core/determined", holes))[0][0]
+        return replace(profile, clear=int(determined) / max(1, profile.records))
 
 
 @dataclass(frozen=True)
@@ -48,30 +88,30 @@ class Chosen:
     id: str | None = None
 
 
-def choose(db: Warehouse, mechanism: Mechanism[Any], asked: str | None) -> Chosen:
-    """Roles for the columns of ``source``, of the shape that a mechanism is given; ``asked``: the sensitive column.
+def choose(db: Warehouse, source: exp.Table, mechanism: Mechanism[Any], asked: str | None, report: Reporter) -> Chosen:
+    """Roles for the columns of a source, of the shape that a mechanism is given; ``asked``: the sensitive column.
 
     Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
     """
-    fields, shape = db.fields(temp("source")), mechanism.shape
+    fields, shape = db.fields(source), mechanism.shape
     if isinstance(shape, Sets):
         return _lists(fields, asked)
     remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
-    usable = [field for field in fields if publishable(field)]
-    profiles = [_profile(db, field.name, field.type) for field in usable]
+    look = _Look(db, source, report)
+    profiles = look.at_all([field for field in fields if publishable(field)])
     if not any(profile.records for profile in profiles):
         raise UsageError(
             "the source has no records" if profiles else f"no column can be published: {'; '.join(remarks)}"
         )
     if isinstance(shape, Table):
-        return _table(db, profiles, asked, remarks, numeric=shape.numeric)
+        return _table(look, profiles, asked, remarks, numeric=shape.numeric)
     return _categories(profiles)
 
 
-def _table(db: Warehouse, profiles: list[Profile], asked: str | None, remarks: list[str], *, numeric: bool) -> Chosen:
+def _table(look: _Look, profiles: list[Profile], asked: str | None, remarks: list[str], *, numeric: bool) -> Chosen:
     """A sensitive column, and what could be known of a person as quasi-identifiers."""
     sensitive = _sensitive(profiles, asked, numeric=numeric)
-    others = [_with_clear(db, profile, sensitive) for profile in profiles if profile.name != sensitive.name]
+    others = look.beside([profile for profile in profiles if profile.name != sensitive.name], sensitive)
     why = {profile.name: _left_out(profile, sensitive) for profile in others}
     quasi = [profile.name for profile in others if not why[profile.name]]
     reasons = [f"left out: {name} {reason}" for name, reason in why.items() if reason]
@@ -122,22 +162,6 @@ def _categories(profiles: list[Profile]) -> Chosen:
     nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
     columns = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
     return Chosen(columns, tuple(chosen))
-
-
-def _profile(db: Warehouse, name: str, kind: str) -> Profile:
-    records, filled, different, most = db.rows(
-        fill("core/profile", {"source": temp("source"), "column": column(name)})
-    )[0]
-    return Profile(name, kind, int(records), int(filled), int(different), int(most))
-
-
-def _with_clear(db: Warehouse, profile: Profile, sensitive: Profile) -> Profile:
-    """The profile with the share of records whose sensitive value follows from the column."""
-    if profile.name == sensitive.name or profile.different > MOST_VALUES:
-        return profile
-    holes: Holes = {"source": temp("source"), "column": column(profile.name), "sensitive": column(sensitive.name)}
-    determined = db.rows(fill("core/determined", holes))[0][0]
-    return replace(profile, clear=int(determined) / max(1, profile.records))
 
 
 def _identifies(profile: Profile) -> bool:

@@ -66,6 +66,10 @@ def test_a_usage_error_is_one_line_and_one_object(arguments: list[str], words: l
     assert done.json == {"error": done.err.strip().removeprefix("privsql: "), "exit_code": 2}
 
 
+def test_json_alone_is_an_error_in_json() -> None:
+    assert run("--json").json["exit_code"] == 2
+
+
 def test_no_arguments_is_help() -> None:
     assert run().out == succeeded("--help").out
 
@@ -177,3 +181,17 @@ def test_publish_from_flags_says_what_json_says(tmp_path: Path) -> None:
     source = write(tmp_path / "people.parquet", PEOPLE.format(n=100))
     done = succeeded("publish", source, *FLAGS, "--to", tmp_path / "r.duckdb", "--json")
     assert done.json["release"] == str(tmp_path / "r.duckdb")
+
+
+# What a shell asks ---
+
+
+def test_a_shell_is_told_verbs_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_PRIVSQL_COMPLETE", "complete_bash")
+    for words, place, found in (
+        ("privsql ver", 1, ["verify"]),
+        ("privsql publish --thr", 2, ["--threshold", "--threads"]),
+    ):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(place))
+        assert succeeded().out.split() == found

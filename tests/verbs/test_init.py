@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from support.commands import refused, run, succeeded, write
+import privsql
+from support.commands import PEOPLE, refused, run, succeeded, write
 from support.loops import rest_slow
 
 if TYPE_CHECKING:
@@ -145,3 +146,35 @@ def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) 
 def test_a_number_that_is_mostly_the_same_is_said_to_be_guessed(tmp_path: Path) -> None:
     text, _ = proposed(tmp_path, SALARIES.format(zeros=7), "--kind", "permute")
     assert "Mind: who guesses the commonest value of a group is right for" in text
+
+
+class Watcher:
+    """Writes down what a progress bar would show."""
+
+    watched = True
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.most = 0.0
+
+    def step(self, title: str) -> None:
+        self.steps.append(title)
+
+    def update(self, percent: float) -> None:
+        self.most = max(self.most, percent)
+
+
+def test_a_text_file_is_read_once_whatever_columns_it_has(tmp_path: Path) -> None:
+    """And proposes what a file by columns does; whoever watches is told how many columns and records there are."""
+    source = write(tmp_path / "people.parquet", PEOPLE.format(n=300))
+    with duckdb.connect() as db:
+        db.execute(f"COPY (FROM '{source}') TO '{tmp_path / 'people.csv'}'")
+    seen, texts = {}, {}
+    for name in ("people.parquet", "people.csv"):
+        seen[name] = Watcher()
+        texts[name] = privsql.init(tmp_path / name, options=privsql.Options(report=seen[name]))
+    assert texts["people.csv"].replace(".csv", ".parquet").replace("BIGINT", "INTEGER") == texts["people.parquet"]
+    looks = ["Looking at 4 columns", "300 records: disease beside 3 columns"]
+    assert seen["people.parquet"].steps[:2] == looks
+    assert seen["people.csv"].steps[:3] == ["Reading the source", *looks]
+    assert seen["people.csv"].most == 100
