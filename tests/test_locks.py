@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from itertools import pairwise
 
@@ -13,12 +15,13 @@ from support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-TESTS = [*PROJECT["dependencies"], *EXTRAS["dp"], *EXTRAS["plot"], *EXTRAS["test"]]
+TESTS = [*PROJECT["dependencies"], *EXTRAS["docs"], *EXTRAS["dp"], *EXTRAS["plot"], *EXTRAS["test"]]
 LOCKS = {
     "requirements.lock": PROJECT["dependencies"],
     "tests/requirements.lock": TESTS,
     "tests/engines.lock": [*TESTS, *EXTRAS["spark"], *EXTRAS["postgres"]],
 }
+DBT = "examples/dbt/requirements.lock"  # an environment of its own
 
 
 def pinned(name: str) -> dict[str, set[str]]:
@@ -34,10 +37,12 @@ def pinned(name: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", [*LOCKS, DBT])
 def test_locks_fit_the_project(name: str) -> None:
     held = pinned(name)
-    asked = [Requirement(text) for text in LOCKS[name]]
+    asked = [
+        Requirement(text) for text in LOCKS.get(name, [*PROJECT["dependencies"], "dbt-core<1.12", "dbt-duckdb<1.12"])
+    ]
     wrong = [
         f"{one.name}: {held.get(one.name.lower(), 'missing')}"
         for one in asked
@@ -50,3 +55,19 @@ def test_locks_fit_the_project(name: str) -> None:
 def test_each_lock_agrees_with_the_next() -> None:
     for first, second in pairwise(map(pinned, LOCKS)):
         assert {name: second.get(name) for name in first} == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["windows", "macos"])
+def test_wheels_are_there_for_the_newest_python_on(platform: str) -> None:
+    """Of the package and the extras that have any; pyspark comes as source, for all platforms alike."""
+    extras = [part for name in ("dp", "plot", "postgres") for part in ("--extra", name)]
+    version = f"3.{max(int(one.split('3.')[1]) for one in PROJECT['classifiers'] if 'Python :: 3.' in one)}"
+    target = ["--python-platform", platform, "--python-version", version, "--only-binary", ":all:"]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml", *extras, *target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if "Failed to fetch" in done.stderr or "dns error" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^duckdb==2\.0", done.stdout, flags=re.MULTILINE)
+    assert ("pywin32==" in done.stdout) == (platform == "windows")
