@@ -14,7 +14,7 @@ from privsql.engine.files import is_files, scheme
 from privsql.engine.folders import temporary
 from privsql.engine.open import tables
 from privsql.engine.progress import Silent, running
-from privsql.engine.sqlfiles import all_rows, temp
+from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Profiled
 from privsql.mechanisms.registry import DEFAULT, of
@@ -28,16 +28,11 @@ from privsql.verbs.room import workshop_in
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from sqlglot import exp
-
     from privsql.calls import PathLike
-    from privsql.engine.database import Warehouse
     from privsql.engine.progress import Options, Running
     from privsql.mechanisms.contract import Proposal
     from privsql.source.given import ArrowStream
     from privsql.source.profile import Chosen
-
-COLUMNAR = ("duckdb", "parquet")  # of these one column is read without the others
 
 
 def init(
@@ -77,9 +72,9 @@ def _proposed(
     sensitive, mechanism = asked[0], of(asked[1])
     with temporary() as folder:
         with workshop_in(folder, options) as db:
-            looked_at = _mounted(db, source)
+            mount(db, source)
             try:
-                chosen = choose(db, looked_at, mechanism, sensitive, options.report or Silent())
+                chosen = choose(db, temp("source"), mechanism, sensitive, options.report or Silent())
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
         with workshop_in(folder, options) as db:
@@ -101,15 +96,6 @@ def _written(name: str, base: Path | None) -> str:
         return name
     place = Path(name).absolute()
     return (place if base is None else Path(os.path.relpath(place, base))).as_posix()
-
-
-def _mounted(db: Warehouse, source: Source) -> exp.Table:
-    """What the columns are looked at in, one after the other: text is read once, and not once for every column."""
-    mount(db, source)
-    if source.kind in COLUMNAR:
-        return temp("source")
-    db.make("looked_at", all_rows(temp("source")), title="Reading the source")
-    return temp("looked_at")
 
 
 def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str:
