@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
@@ -81,11 +80,25 @@ def number(given: Any, what: str) -> Fraction:
         raise UsageError(f"{what}: {error}") from error
 
 
+def whole(given: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
+    """A whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise UsageError(f"{what}: {given!r} is no whole number")
+    found = int(given)
+    if least is not None and found < least:
+        raise UsageError(f"{what} {found} must be at least {least}")
+    if most is not None and found > most:
+        raise UsageError(f"{what} {found} must be at most {most}")
+    return found
+
+
 def known(given: Iterable[str], names: Iterable[str], verb: str) -> None:
     """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike."""
     possible = sorted(names)
     for name in given:
         if name not in possible:
+            from difflib import get_close_matches  # noqa: PLC0415 (only where something is wrong)
+
             near = get_close_matches(name, possible, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
             raise UsageError(f"{verb} has no keyword {name!r}; {hint}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from decimal import Decimal
@@ -25,6 +27,7 @@ from privsql.verbs.compare import Measured
 from privsql.verbs.evaluate import Asked
 from support.commands import PEOPLE, fetched
 from support.loops import each
+from support.places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,6 +107,49 @@ def test_every_verb_is_public_and_says_what_it_raises() -> None:
     errors = [one for one in privsql.__all__ if one.endswith("Error")]
     assert len(errors) == 5
     assert all(issubclass(getattr(privsql, one), privsql.PrivsqlError) for one in errors)
+
+
+@pytest.mark.slow
+def test_keywords_and_tables_are_typed(tmp_path: Path) -> None:
+    """By a strict mypy: what is meant passes, a keyword that is written wrong does not."""
+    program = tmp_path / "program.py"
+    program.write_text(TYPED_PROGRAM, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-error-summary",
+        str(program),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    wrong = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert len(wrong) == 1, done.stdout + done.stderr
+    assert 'Unexpected keyword argument "treshold" for "plan"' in wrong[0]
+
+
+TYPED_PROGRAM = """
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+import privsql
+
+df = pd.DataFrame({"a": [1]})
+done = privsql.publish(df, sensitive="a", quasi_identifiers=["b"], threshold=0.1, to="x.duckdb", threads=2)
+privsql.publish(pa.table({"a": [1]}), sensitive="a", threshold=Fraction(1, 3), seed=1, replace=True)
+privsql.plan(Path("x.csv"), sensitive=["a"], mechanism={"kind": "permute"}, options={"encoding": "latin-1"})
+privsql.verify("x.duckdb", source=df)
+privsql.verify(done, done.spec)
+privsql.evaluate(done, df, workload="random", queries=3)
+privsql.attack(done, against="y.duckdb", progress=True)
+privsql.compare({"a": "a.toml", "b": {"source": df}})
+privsql.infer("s.toml", "a", "b", epsilon="1/10")
+frame: pd.DataFrame = privsql.open("x").sql(privsql.init(df))
+privsql.plan(df, treshold=3)
+"""
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------
@@ -203,7 +249,9 @@ def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame,
         ({"threshold": 0.4, "mechanism": 3}, "mechanism: int is neither a name nor a table"),
         ({"threshold": 0.4, "mechanism": {"threshold": 0.4}}, "threshold is given twice"),
         ({"threshold": 0.4, "mechanism": {"tresh": 0.4}}, "mechanism has no keyword 'tresh'; did you mean"),
-        ({"threshold": 0.4, "threads": 0}, "threads: 0 is no whole number"),
+        ({"threshold": 0.4, "threads": 0}, "threads 0 must be at least 1"),
+        ({"threshold": 0.4, "threads": "4"}, "threads: '4' is no whole number"),
+        ({"threshold": 0.4, "options": 3}, "options: int is no privsql.Options"),
         ({"threshold": 0.4, "min_bucket_size": 2.5}, "mechanism.min_bucket_size"),
         ({"threshold": 0.4, "to": 7}, "release.to"),
     ],
@@ -225,6 +273,8 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.verify(7),
         lambda spec, release: privsql.attack(release, against=[7]),
         lambda spec, release: privsql.evaluate(release, spec, query=3),
+        lambda spec, release: privsql.evaluate(release, spec, queries="three"),
+        lambda spec, release: privsql.itemsets(release, top="x"),
         lambda spec, release: privsql.query(release, "SELECT COUNT(*) FROM ill", confidence="much"),
         lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon=0),
         lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon="x"),
@@ -234,7 +284,7 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.cap(spec, float("nan")),
         lambda spec, release: privsql.compare([spec], queries="many", zzz=1),
     ],
-    few=15,
+    few=17,
 )
 def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], object]) -> None:
     with pytest.raises(UsageError) as caught:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from privsql.calls import known
+from privsql.calls import known, whole
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ RUNNING = tuple(Running.__annotations__)
 def running(given: Mapping[str, Any], verb: str) -> Iterator[Options]:
     """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
     known(given, RUNNING, verb)
-    options: Options = given.get("options") or Options()
-    limit, threads = given.get("memory_limit"), given.get("threads")
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
-        raise UsageError(f"threads: {threads!r} is no whole number from 1 to 1024")
-    options = replace(
-        options, memory_limit=limit or options.memory_limit, threads=threads if threads is not None else options.threads
-    )
+    options, limit, threads = given.get("options") or Options(), given.get("memory_limit"), given.get("threads")
+    if not isinstance(options, Options):
+        raise UsageError(f"options: {type(options).__name__} is no privsql.Options")
+    if limit is not None:
+        options = replace(options, memory_limit=str(limit))
+    if threads is not None:
+        options = replace(options, threads=whole(threads, "threads", most=1024))
     if not given.get("progress"):
         yield options
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
-from privsql.calls import as_path, known
+from privsql.calls import as_path, known, number, whole
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Options, Silent, running
 from privsql.mechanisms.registry import of
@@ -68,13 +68,20 @@ def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb:
     """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
     own = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     known(how, [*own, *RUNNING], verb)
-    chosen = {name: how[name] for name in own if name in how}
+    chosen = {name: _chosen(name, how[name]) for name in own if name in how}
     if isinstance(given, Workload):
         return replace(given, **chosen)
     if given is None or given in KINDS:
         return Workload(kind=str(given or KINDS[0]), **chosen)
     file = as_path(given, "workload")
     return Workload(kind=str(file), file=file, **chosen)
+
+
+def _chosen(name: str, given: Any) -> Any:
+    """A field of a ``Workload``: a whole number, a share of the records, or None where nothing is chosen."""
+    if given is None:
+        return None
+    return float(number(given, name)) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
 
 
 def _evaluated(path: Path, spec: Spec, asked: Workload, confidence: float, options: Options) -> Evaluated:

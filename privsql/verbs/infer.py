@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from privsql import dpnoise, plot
 from privsql.answers.parse import read
 from privsql.attacks import differential
-from privsql.calls import number
+from privsql.calls import number, whole
 from privsql.engine.progress import running
 from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import UsageError
@@ -78,7 +78,7 @@ def infer(
     if each <= 0:
         raise UsageError(f"--epsilon {epsilon} must be above 0")
     with running(how, "infer") as options:
-        return _inferred(specified(source), (condition, sensitive), float(each), draws, options)
+        return _inferred(specified(source), (condition, sensitive), float(each), whole(draws, "draws"), options)
 
 
 def _inferred(spec: Spec, asked_of: tuple[str, str], epsilon: float, draws: int, options: Options) -> Inferred:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.calls import as_path
+from privsql.calls import as_path, whole
 from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
@@ -19,8 +19,7 @@ def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructe
 
     Raises ``UsageError`` for a release of another kind.
     """
-    if top < 1:
-        raise UsageError(f"--top {top} must be at least 1")
+    top = whole(top, "--top")
     path = as_path(release, "release")
     with Release(path) as found, explained(path):
         return found.answers.frequent(top, estimator)
