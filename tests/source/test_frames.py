@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -20,7 +21,6 @@ from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = 120
 ASKED = {"sensitive": "disease", "threshold": 0.5, "seed": 1, "ledger_off": True, "mechanism": "two-size"}
@@ -278,9 +278,10 @@ def test_the_ledger_knows_a_table_by_its_name_or_its_columns(tmp_path: Path) -> 
 
 
 def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:
-    people = pandas()[["age", "band", "disease"]]
+    people = pandas()[["age", "band", "disease"]].assign(person=range(ROWS))
     path = tmp_path / "spec.toml"
     path.write_text(privsql.init(people), encoding="utf-8")
     spec = privsql.load(path, source=people)
-    assert spec.columns.sensitive == ("disease",)
+    assert privsql.load(path, source="other.csv").source.path == Path("other.csv").absolute()
+    assert (spec.columns.sensitive, spec.source.id) == (("disease",), "person")
     assert privsql.plan(spec).facts["loss"] > 0
