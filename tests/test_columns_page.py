@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from support.commands import rows, succeeded, write
+from support.commands import refused, rows, run, succeeded, write
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "columns.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 PEOPLE = (
     "SELECT 18 + i % 60 AS age, ['A01', 'B20', 'J45', 'K70', 'Z00'][1 + (i * i + i // 7) % 5] AS code, "
-    "50 + i % 31 AS weight, i % 4 AS bid FROM range(3000) t(i)"
+    "50 + i % 31 AS weight, i % 4 AS bid, DATE '2019-06-01' + CAST(i % 700 AS INTEGER) AS since, "
+    "['Paris', 'Lyon', 'Bonn'][1 + i % 3] AS city FROM range(3000) t(i)"
 )
 
 
@@ -31,4 +32,9 @@ def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monk
                 ran.append(succeeded(*shlex.split(line)[1:]).out)
             elif kind == "sql":
                 assert rows(tmp_path / "ill.duckdb", text)
+            else:
+                more = '[source]\nfile = "people.parquet"\n[mechanism]\nthreshold = "0.5"\n'
+                (tmp_path / "spec.toml").write_text(more + text, encoding="utf-8")
+                succeeded("verify", "coarse.duckdb", "--source", "spec.toml")
     assert "qit.bid_ is its bid" in ran[1].replace("\n", "")
+    refused(run("query", "coarse.duckdb", "SELECT COUNT(*) FROM people WHERE age BETWEEN 30 AND 42"), 2, "in bins of 5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from privsql.answers import parse
+from privsql.answers import cuts, parse
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class Answers(ABC):
 
     def read(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
-        return parse.read(sql, self._roles, self._manifest.name, lookups, self.measures)
+        asked, stated = parse.read(sql, self._roles, self._manifest.name, lookups, self.measures), self._manifest
+        return cuts.refuse(asked, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property
     @abstractmethod

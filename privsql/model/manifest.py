@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from privsql.engine.roles import Field as Column
 from privsql.engine.roles import Roles
 from privsql.errors import EngineError
+from privsql.model.bins import Bins, fits
 from privsql.model.parameters import NullPolicy, Version
 from privsql.noise import Origin
 
@@ -50,6 +51,8 @@ class Manifest(BaseModel):
     learning_risk: dict[str, float] | None = None
     orders: dict[str, list[str]] = Field(default_factory=dict)
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
+    bins: dict[str, Bins] = Field(default_factory=dict, exclude_if=_is_empty)
+    groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]
 
@@ -87,6 +90,14 @@ class Manifest(BaseModel):
                 raise ValueError("a column has no type that is published")
             if not found.orders.keys() <= {column.name for column in columns if column.type == "VARCHAR"}:
                 raise ValueError("an order is of no column that is text")
+            kinds = {column.name: column.type for column in found.quasi_identifiers}
+            if any(not fits(one, kinds.get(name, "")) for name, one in found.bins.items()):
+                raise ValueError("bins are of no column that can have them")
+            if (
+                not found.groups.keys()
+                <= {name for name, kind in kinds.items() if kind == "VARCHAR"} - found.bins.keys()
+            ):
+                raise ValueError("groups are of no column that is text")
             if any(len(set(labels)) < len(labels) for labels in found.orders.values()):
                 raise ValueError("an order names a label twice")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:

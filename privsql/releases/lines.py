@@ -23,6 +23,8 @@ def lines(manifest: Manifest) -> list[tuple[str, object]]:
     ]
     if manifest.quasi_identifiers:
         rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
+    rows += [("in bins", f"{name}: {bins}; a value is the first of its bin") for name, bins in manifest.bins.items()]
+    rows += [("in groups", f"{name}: {', '.join(groups)}") for name, groups in manifest.groups.items()]
     others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
     rows.append((others, _fields(manifest.sensitive)))
     own = ", ".join(

@@ -16,12 +16,14 @@ from privsql._version import __version__
 from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
 from privsql.engine import sqlfiles
-from privsql.engine.sqlfiles import column, fill, some, table
+from privsql.engine.sqlfiles import column, fill, is_null, some, table
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check
 from privsql.model.manifest import Manifest
 from privsql.noise import seed_key
 from privsql.releases import orders
+from privsql.releases.own import own_columns
+from privsql.source.binning import coarser, in_bins
 
 if TYPE_CHECKING:
     from privsql.attacks.risk import Risk
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
+WHOLE = "columns in bins hold where bins begin, and columns of groups these"
 LATER = {"orders"}  # entries that earlier versions did not have
-SOMETIMES = {"own_columns"}  # those that say nothing of most releases
+SOMETIMES = {"own_columns", "bins", "groups"}  # those that say nothing of most releases
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
@@ -82,7 +85,9 @@ def told(db: Relations, manifest: Manifest, database: str) -> Told:
 
 def checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
     """What a manifest must say whatever the mechanism, against itself and the tables."""
+    coarse = [Check(WHOLE, partial(_within_bins, db, manifest, database))] if manifest.bins or manifest.groups else []
     return [
+        *coarse,
         Check("SQL files are as stated", partial(_digests, manifest)),
         Check("the manifest says all that it should, and of every column", partial(_incomplete, manifest)),
         Check("NULL stands only where the stated policies let it", partial(_nulls, db, manifest, database)),
@@ -94,6 +99,7 @@ def source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check
     return [
         Check("suppressed records are as stated", partial(_suppressed, manifest, source)),
         Check("policies for NULL are those of the specification", partial(_policies, manifest, spec)),
+        Check("bins and groups are those of the specification", partial(_coarser, manifest, spec)),
         Check("labels are in the order of the source", lambda: orders.otherwise(manifest, source.roles.orders)),
     ]
 
@@ -132,6 +138,21 @@ def _nulls(db: Relations, manifest: Manifest, database: str) -> list[str]:
     return wrong
 
 
+def _within_bins(db: Relations, manifest: Manifest, database: str) -> list[str]:
+    """Columns of the tables that hold a value at which no bin begins, or one that is none of the groups."""
+    fields, wrong = {field.name: field for field in manifest.quasi_identifiers}, []
+    for name, columns in of(manifest.mechanism).tables(manifest).items():
+        own = {called for _, called, _ in own_columns(manifest)[name]}
+        for one in (one for one, _ in columns if one not in own and one in {*manifest.bins, *manifest.groups}):
+            value, bins = column(one), manifest.bins.get(one)
+            groups = [exp.Literal.string(group) for group in manifest.groups.get(one, ())]
+            met = value.isin(*groups) if bins is None else value.eq(in_bins(fields[one], value, bins).value)
+            outside = {"table": table(name, database), "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met))}
+            if db.rows(fill("core/matching", outside))[0][0]:
+                wrong.append(f"{one} of {name} holds what is no bin or group")
+    return wrong
+
+
 def _suppressed(manifest: Manifest, source: Records) -> list[str]:
     stated = (manifest.records, manifest.published, manifest.suppressed)
     left_out = manifest.facts.get("left_out", 0)
@@ -147,6 +168,12 @@ def _suppressed(manifest: Manifest, source: Records) -> list[str]:
 def _policies(manifest: Manifest, spec: Spec) -> list[str]:
     asked = {name: spec.columns.policy(name) for name in manifest.nulls}
     return [f"{name}: stated {policy}" for name, policy in manifest.nulls.items() if policy != asked[name]]
+
+
+def _coarser(manifest: Manifest, spec: Spec) -> list[str]:
+    asked = coarser(manifest.quasi_identifiers, spec.columns)
+    stated = {"bins": manifest.bins, "groups": manifest.groups}
+    return [f"{key} are stated otherwise" for key, found in stated.items() if found != asked[key]]
 
 
 def _same(stated: object, found: object) -> bool:

@@ -79,7 +79,12 @@ def beside(given: Given, manifest: Manifest) -> Spec:
     else:
         return specified(given)
     asked = {**manifest.parameters, "kind": manifest.mechanism, "algorithm": manifest.algorithm}
-    columns: dict[str, Any] = {**_columns(manifest), "nulls": manifest.nulls}
+    columns: dict[str, Any] = {**_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}
+    if manifest.groups:
+        name = next(iter(manifest.groups))
+        raise UsageError(
+            f"column {name!r} holds groups, and which values they are of the release does not say; give levels"
+        )
     raw = {"columns": columns, "mechanism": asked, "release": {"name": manifest.name}}
     return build(raw, source=source, origin="the source of the release")
 

@@ -135,7 +135,7 @@ def _left_out(profile: Profile, sensitive: Profile) -> str:
     if profile.different < 2:
         return f"has {'one value' if profile.different else 'no value'}"
     if profile.different > MOST_QI:
-        return f"has {profile.different} values; put them into bands in source.query"
+        return f"has {profile.different} values; give it columns.bins or columns.levels"
     if profile.clear >= CLEAR and profile.lifts(sensitive) >= LIFTS:
         base = f"{sensitive.most / sensitive.records:.0%} without it"
         return f"gives {sensitive.name} away: who knows it guesses right for {profile.clear:.0%} of the records, {base}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     Field,
@@ -23,17 +23,28 @@ from privsql.engine.names import fold
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.model.bins import Bins
 from privsql.model.parameters import NullPolicy, Order, Parameters, Positive
 from privsql.source.places import Part, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+T = TypeVar("T")
 SHAPES: dict[type[Shape], str] = {
     Table: "columns.quasi_identifiers and columns.sensitive",
     Sets: "columns.items, or record and item",
     Categories: "columns.categories",
 }
+
+
+def _of(given: dict[str, T], name: str) -> T | None:
+    """What is given of a column."""
+    return {fold(key): value for key, value in given.items()}.get(fold(name))
+
+
+def _is_empty(value: dict[str, Any]) -> bool:
+    return not value
 
 
 class Columns(Part):
@@ -60,6 +71,19 @@ class Columns(Part):
     nulls: dict[str, NullPolicy] = Field(
         default_factory=dict, description="What happens to NULL in a column: value, suppress or refuse."
     )
+    bins: dict[str, Bins] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="Bins of a quasi-identifier: a width, { width, origin }, { edges }, or month, quarter, year.",
+    )
+    levels: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="The group of each value of a quasi-identifier that is text.",
+    )
+    others: dict[str, str] = Field(
+        default_factory=dict, exclude_if=_is_empty, description="The group of values that levels do not name."
+    )
 
     @field_validator("sensitive", mode="before")
     @classmethod
@@ -77,7 +101,28 @@ class Columns(Part):
         for name in self.nulls:
             if fold(name) not in seen:
                 raise ValueError(f"nulls: column {name!r} has no role")
+        self._coarser()
         return self
+
+    def _coarser(self) -> None:
+        """``ValueError`` unless bins and levels are of quasi-identifiers, and one of them of each."""
+        known, seen = {fold(name) for name in self.quasi_identifiers}, set()
+        for key in ("bins", "levels"):
+            for name in getattr(self, key):
+                if fold(name) not in known:
+                    raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
+                if fold(name) in seen:
+                    raise ValueError(f"{key}: column {name!r} has bins or levels already")
+                seen.add(fold(name))
+                if not getattr(self, key)[name]:
+                    raise ValueError(f"{key}: column {name!r} has none")
+        for name in self.others:
+            if fold(name) not in map(fold, self.levels):
+                raise ValueError(f"others: column {name!r} has no levels")
+
+    def coarser(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
+        """Of a column its bins, the groups of its values, and the group of those that have none."""
+        return _of(self.bins, name), _of(self.levels, name) or {}, _of(self.others, name)
 
     def _one_kind(self) -> None:
         """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""

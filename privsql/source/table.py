@@ -15,6 +15,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null
 from privsql.errors import UsageError
 from privsql.model.records import History, changed
 from privsql.source.binding import fingerprinted, hashed
+from privsql.source.binning import Coarse, binned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
     from privsql.source.spec import Columns
 
+ELSEWHERE = ("spark", "postgres")  # engines that count what lies there
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
@@ -164,7 +166,8 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
     ``EngineError`` for files that can't be read.
     """
     mount(db, source)
-    roles, sources = _roles(db, columns)
+    _refuse_calendar(source, columns)
+    roles, sources, coarse = _roles(db, columns)
     keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
     reading = Reading(
         _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
@@ -172,6 +175,8 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         keep,
     )
     source_records, kept = _count(db, columns, roles, keep)
+    for one in coarse:
+        _refuse_misfits(db, one, keep)
     holes: Holes = {
         "source": temp("source"),
         "sa": reading.sa,
@@ -192,6 +197,16 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         reading,
         _id(db, source, keep) if named_records else None,
     )
+
+
+def _refuse_calendar(source: Source, columns: Columns) -> None:
+    """``UsageError`` for months and the like of a source that another engine counts: engines differ in them."""
+    name = next((name for name, bins in columns.bins.items() if bins.unit is not None), None)
+    if name is not None and source.kind in ELSEWHERE:
+        raise UsageError(
+            f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
+            f"{source.kind}; make them in its query"
+        )
 
 
 def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
@@ -215,10 +230,11 @@ def mount(db: Warehouse, source: Source) -> None:
     db.mount("source", source.origin)
 
 
-def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]:
-    """The fields by role under their true names, and how each is read from ``source``."""
+def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
     available = {fold(field.name): field for field in db.fields(temp("source"))}
     reading: dict[str, exp.Expr] = {}
+    misfits: list[Coarse] = []
 
     def resolve(name: str) -> Field:
         field = available.get(fold(name))
@@ -232,13 +248,17 @@ def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr]]
             )
         kind = "VARCHAR" if base in AS_TEXT else field.type
         reading[field.name] = canonical(column(field.name), kind)
+        if (coarse := binned(Field(field.name, kind), columns, reading[field.name])) is not None:
+            reading[field.name] = coarse.value
+            misfits.append(coarse)
         return Field(field.name, kind)
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
     own = {one.name: available[fold(one.name)].type for one in (*quasi, *sensitive)}
-    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(")}
-    return Roles(quasi, sensitive, orders), reading
+    coarse = {one.name for one in misfits}
+    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(") and name not in coarse}
+    return Roles(quasi, sensitive, orders), reading, misfits
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
@@ -261,6 +281,15 @@ def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]
 
 def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
     return exp.not_(is_null(reading[name].copy()))
+
+
+def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
+    """``UsageError`` if a record that is published has no bin or group."""
+    if coarse.misfit is not None:
+        outside = fill("core/matching", {"table": temp("source"), "filter": exp.and_(keep, coarse.misfit)})
+        records = int(db.rows(outside)[0][0])
+        if records:
+            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
 
 
 def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:

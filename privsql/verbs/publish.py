@@ -26,6 +26,7 @@ from privsql.releases.ledger.wish import Wish, digest
 from privsql.releases.opened import inspect
 from privsql.releases.own import gave_way
 from privsql.releases.statements import learning_risk
+from privsql.source.binning import coarser
 from privsql.source.given import apart, specified
 from privsql.source.names import overlaps
 from privsql.source.records import prepared
@@ -245,6 +246,7 @@ def _of_the_table(spec: Spec) -> list[str]:
 
 
 def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
+    coarse = coarser(source.roles.quasi_identifiers, spec.columns)
     return Manifest(
         format=1,
         privsql=__version__,
@@ -256,6 +258,8 @@ def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[s
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
+        bins=coarse["bins"],
+        groups=coarse["groups"],
         **_counts(spec, source, facts),
         randomness=key.origin,
         facts=facts,

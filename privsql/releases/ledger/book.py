@@ -7,16 +7,18 @@ an earlier version's ledger held; ``elsewhere`` a source whose releases stand in
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql.engine.names import fold
 from privsql.errors import EngineError
 from privsql.source.names import same_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 FORMAT = 2
 Event = tuple[str, dict[str, Any]]  # kind and what it says
@@ -37,6 +39,21 @@ class Rows:
         """From a row of ``sql/ledger/summary.sql``."""
         records, once, twice, fingerprint = map(int, summary)
         return Rows(records, once, twice, str(fingerprint))
+
+
+def published(columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """The published columns of a specification in its order; those that are made coarser there with how they are.
+
+    >>> published({"quasi_identifiers": ["age", "zip"], "sensitive": ["ill"], "bins": {"age": {"width": "5"}}})
+    ('age {"bins": {"width": "5"}}', 'zip', 'ill')
+    """
+    coarser: dict[str, dict[str, Any]] = {}
+    for key in ("bins", "levels", "others"):
+        for name, how in columns.get(key, {}).items():
+            coarser.setdefault(fold(name), {})[key] = how
+    names = [name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ())]
+    more = [json.dumps(coarser[fold(name)], sort_keys=True) if fold(name) in coarser else "" for name in names]
+    return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
 
 
 @dataclass(frozen=True)
@@ -83,8 +100,7 @@ class Entry:
     @property
     def columns(self) -> tuple[str, ...]:
         """The published columns in the order of the specification."""
-        columns = self.spec["columns"]
-        return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
+        return published(self.spec["columns"])
 
     def is_of(self, source: Iterable[str]) -> bool:
         """Whether it is a release of a source."""

@@ -221,4 +221,5 @@ def _terms(spec: dict[str, Any]) -> Any:
         return None
     asked = mechanism.parameters.model_validate(spec["mechanism"])
     columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
-    return storage.plain([mechanism.kind, mechanism.composition.terms(asked), columns])
+    coarser = [spec["columns"][key] for key in ("bins", "levels", "others") if key in spec["columns"]]
+    return storage.plain([mechanism.kind, mechanism.composition.terms(asked), columns, *coarser])

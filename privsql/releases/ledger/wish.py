@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
-from privsql.releases.ledger.book import Entry
+from privsql.releases.ledger.book import Entry, published
 from privsql.source.names import known_as
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Wish:
     @property
     def columns(self) -> tuple[str, ...]:
         """The published columns."""
-        asked = self.spec.columns
-        return (*asked.quasi_identifiers, *asked.sensitive, *asked.categories)
+        return published(self.spec.columns.model_dump(mode="json"))
 
     @property
     def plain(self) -> dict[str, Any]:
