@@ -48,6 +48,9 @@ class Planning(TypedDict, total=False):
     item: str
     categories: Names
     nulls: Nulls
+    bins: Mapping[str, Number | Mapping[str, Any]]
+    levels: Mapping[str, Mapping[str, str]]
+    others: Mapping[str, str]
     name: str
     to: PathLike
     format: Literal["duckdb", "parquet"]
