@@ -73,9 +73,9 @@ def kind_of(name: str) -> str | None:
 
 def is_files(name: str) -> bool:
     """Whether what a command is given are files, and not a database."""
-    if scheme(name) or Path(name).is_dir() or (WILD.search(name) and not Path(name).is_file()):
+    if scheme(name) or (WILD.search(name) and not Path(name).is_file()):
         return True
-    return bool(_endings(name)) and kind_of(name) is not None
+    return (bool(_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
 
 
 def called(name: str) -> str:

@@ -264,6 +264,8 @@ def test_what_is_not_what_its_ending_says(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="database = "):
         build({"source": {"file": "x.sqlite"}, **ASKED})
     (tmp_path / "x.duckdb").write_bytes(b"x" * 5000)
+    (tmp_path / "folder.v2").mkdir()
+    fails(tmp_path, "is a folder", "reader = ", database="folder.v2", table="t")
     fails(tmp_path, "neither a DuckDB nor a SQLite", database="x.duckdb", table="t")
 
 

@@ -88,7 +88,8 @@ class DuckWorkshop(DuckContainer):
 
     def _database(self, path: Path) -> None:
         if not path.is_file():
-            raise EngineError(f"{path}: no such file")
+            folder = "is a folder, and no database; of Parquet files give it as file, with reader = 'parquet'"
+            raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
         if is_sqlite(path):
             self._sqlite = SQLiteFile(path)
             return
