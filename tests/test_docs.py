@@ -1,0 +1,231 @@
+"""The README and the pages of ``docs/``: every command runs, what they name is there, and the site is built.
+
+Pages on sources, on columns, on Python and on pipelines have tests of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import privsql
+from support.commands import succeeded, write
+from support.places import ROOT
+
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SETUP = ["sh examples/quickstart.sh", "sh tests/run.sh"]
+WALK = [
+    "publish",
+    "several",
+    "randomize",
+    "numbers",
+    "itemsets",
+    "tables",
+    "query",
+    "attack",
+]  # in one folder, in order
+ALONE = {"tutorial", "sources", "pipelines", "columns", "python"}  # whose commands run elsewhere
+
+
+def page(name: str) -> str:
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page, with their languages."""
+    return re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL)
+
+
+BLOCKS = [block for name in WALK for block in blocks(page(name))]
+
+
+def commands(text: str) -> list[str]:
+    """The shell commands of a page, one per line, without comments."""
+    lines = [line for kind, block in blocks(text) if kind == "sh" for line in block.splitlines()]
+    return [" ".join(shlex.split(line, comments=True, posix=False)) for line in lines if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table that the commands speak of."""
+    folder = tmp_path_factory.mktemp("readme")
+    query = (
+        "SELECT 20 + i % 60 AS age, 1 + i % 2 AS sex, 1000 + i % 17 AS zip, "
+        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease, "
+        "(i * 37 % 900 * 50)::INTEGER AS income, i AS person_id FROM range(6000) t(i)"
+    )
+    write(folder / "people.parquet", query)
+    goods = "list_filter(['ale', 'bread', 'figs'], lambda good, k: (i + k) % (k + 1) = 0)"
+    write(folder / "baskets.parquet", f"SELECT {goods} AS goods FROM range(6000) t(i)")
+    return folder
+
+
+def test_the_first_commands_are_the_two_that_set_up_everything() -> None:
+    assert commands(README)[:2] == SETUP
+    assert "sh tests/run.sh" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "sh examples/quickstart.sh" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short_and_says_nothing_that_does_not_run() -> None:
+    assert len(README.splitlines()) <= 150
+    run = {command for name in WALK for command in commands(page(name))}
+    assert [command for command in commands(README)[2:] if command not in run] == []
+    code = next(text for kind, text in blocks(README) if kind == "python")
+    assert code in [text for kind, text in BLOCKS if kind == "python"]
+
+
+def test_no_page_has_commands_that_no_test_runs() -> None:
+    with_commands = {path.stem for path in DOCS.glob("*.md") if commands(path.read_text(encoding="utf-8"))}
+    assert with_commands <= {*WALK, *ALONE}
+
+
+def test_links_lead_to_pages_and_the_site_lists_all_of_them() -> None:
+    pages = [*DOCS.glob("*.md"), ROOT / "README.md"]
+    generated = {"index.md", "security.md", "changelog.md", "reference/cli.md", "reference/python.md"}
+    for path in pages:
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists() or link in generated, f"{path.name}: {link}"
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert listed == {path.name for path in DOCS.glob("*.md")} | generated
+
+
+def test_the_page_on_the_papers_names_what_there_is() -> None:
+    """Verbs and flags of its commands, files, keys of specifications."""
+    text = page("papers")
+    told = re.findall(r"`privsql (\w+)([^`]*)`", text)
+    assert len(told) >= 30
+    help_of = {verb: succeeded(verb, "--help").out for verb in {verb for verb, _ in told}}
+    for verb, rest in told:
+        for flag in re.findall(r"--[\w-]+", rest):
+            assert flag in help_of[verb], f"{verb} {flag}"
+    for path in re.findall(r"`((?:privsql|planning)/[\w/]+\.py)`", text):
+        assert (ROOT / path.replace("planning/", "privsql/mechanisms/bucketize/planning/")).exists(), path
+    schema = (ROOT / "privsql" / "spec.schema.json").read_text(encoding="utf-8")
+    for value in re.findall(r'"([a-z][\w-]+)"', text):
+        assert f'"{value}"' in schema, value
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Every public name and every verb has its place in the reference."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    python, verbs = ((tmp_path / "reference" / name / "index.html").read_text("utf-8") for name in ("python", "cli"))
+    for name in {*privsql.__all__} - {"__version__"}:
+        assert re.search(rf"\b{name}\b", python), name
+    for verb in ("publish", "query", "ledger"):
+        assert f"Usage: privsql {verb}" in verbs
+
+
+def plain(text: str) -> str:
+    """A text without figures and widths."""
+    return " ".join(re.sub(r"\d[\d.,]*", "0", text).split())
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path: Path) -> None:
+    """All but the installation; what it shows is what is printed, but for numbers, which follow from a secret."""
+    shutil.copy(ROOT / "examples" / "make_census.py", tmp_path)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    said = []
+    for command in commands(page("tutorial"))[1:]:
+        steps = ["sh", "-c", command]
+        done = subprocess.run(steps, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        said.append(done.stdout)
+    everything = plain((tmp_path / "spec.toml").read_text(encoding="utf-8") + "".join(said))
+    shown = [line for kind, text in blocks(page("tutorial")) if kind == "text" for line in text.splitlines()]
+    assert len(shown) >= 12
+    assert [line for line in shown if plain(line) not in everything] == []
+    assert (tmp_path / "attacks.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_every_command_and_the_python_example_run(place: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = 0
+    for command in (command for name in WALK for command in commands(page(name))):
+        steps = ["sh", "-c", command]
+        done = subprocess.run(steps, cwd=place, env=environment, capture_output=True, text=True, check=False)
+        if command.startswith("privsql init"):
+            spec = place / "spec.toml"
+            spec.write_text(spec.read_text(encoding="utf-8").replace('name = "disease"', 'name = "people"'))
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        ran += 1
+    assert ran >= 6
+    assert (place / "error.png").stat().st_size > 10_000
+    _python_runs(place)
+
+
+def test_the_specification_is_valid() -> None:
+    text = next(text for kind, text in BLOCKS if kind == "toml")
+    spec = privsql.build(tomllib.loads(text, parse_float=str))
+    assert spec.mechanism.algorithm == "optimal"
+
+
+@pytest.mark.slow
+def test_the_columns_and_groups_make_a_release(tmp_path: Path) -> None:
+    """The keys as they stand, over a table with such diseases."""
+    query = (
+        "SELECT 20 + i % 60 AS age, 1 + (i // 21) % 3 AS stage, ['flu', 'cold', 'HIV', 'asthma', 'angina', 'leukemia', "
+        "'gout', 'lymphoma', 'flu', 'cold', 'lung', 'asthma', 'angina', 'skin', 'gout', 'ulcer', 'ulcer', 'mumps', "
+        "'mumps', 'none', 'none'][1 + i % 21] AS disease FROM range(6300) t(i)"
+    )
+    write(tmp_path / "people.parquet", query)
+    block = next(text for kind, text in BLOCKS if kind == "toml" and "[mechanism.groups" in text)
+    asked = tomllib.loads(block, parse_float=str)
+    asked["columns"]["quasi_identifiers"] = ["age"]
+    to = {"name": "groups", "to": tmp_path / "groups.duckdb"}
+    spec = privsql.build(asked | {"source": {"file": tmp_path / "people.parquet"}, "release": to})
+    done = privsql.publish(spec)
+    assert {"cancer", "cancer.1", "disease = HIV"} <= {one["name"] for one in done.facts["bounds"]}
+    assert privsql.verify(tmp_path / "groups.duckdb", spec).ok
+
+
+def _python_runs(place: Path) -> None:
+    """The example in Python, in the folder where the commands have run."""
+    text = next(text for kind, text in BLOCKS if kind == "python")
+    done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
+    """The steps of the quickstart after its set-up, here with the environment that runs the tests."""
+    script = (ROOT / "examples" / "quickstart.sh").read_text(encoding="utf-8")
+    steps = script[script.index("set -x") :].replace('"$PWD', "")
+    copied = tmp_path / "examples"
+    copied.mkdir()
+    for name in ("make_census.py", "census.toml"):
+        (copied / name).write_text((ROOT / "examples" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-eu", "-c", steps], cwd=copied, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "95% interval" in done.stdout
+    assert "verified" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_walk_through_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
+    """Five releases of a smaller table than the one that the page speaks of."""
+    for name in ("make_census.py", "five_ways.py"):
+        (tmp_path / name).write_text((ROOT / "examples" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    subprocess.run([sys.executable, "make_census.py", "--rows", "6000"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "five_ways.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for way in ("anatomy", "optimal", "with fakes", "randomized", "(k,e) on income"):
+        assert way in done.stdout
+    assert (tmp_path / "five_ways.png").stat().st_size > 10_000
