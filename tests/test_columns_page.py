@@ -6,13 +6,13 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.commands import refused, rows, run, succeeded, write
 from support.places import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "columns.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 PEOPLE = (
@@ -22,6 +22,7 @@ PEOPLE = (
 )
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "people.parquet", PEOPLE)

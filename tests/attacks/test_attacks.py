@@ -787,6 +787,7 @@ def test_the_same_attack_finds_the_same(plain: Path) -> None:
     assert attacked(plain / "ill.duckdb") == attacked(plain / "ill.duckdb")
 
 
+@pytest.mark.slow
 def test_a_picture_without_a_curve(plain: Path, tmp_path: Path) -> None:
     shutil.copy(plain / "people.parquet", tmp_path)
     succeeded("attack", made(tmp_path, mechanism=UP), "--plot", tmp_path / "a.svg")

@@ -571,7 +571,7 @@ def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
 
 
 @each("name", ["bid", "count", "weight", "BID", "Weight"])
-@each("role", ["--qi", "--sensitive"])
+@each("role", ["--qi", "--sensitive"], few=1)
 def test_columns_may_be_called_like_those_of_the_release(tmp_path: Path, name: str, role: str) -> None:
     source = write(tmp_path / "ward.parquet", f'SELECT i % 5 AS "{name}", i % 4 AS other FROM range(200) t(i)')
     roles = ["--qi", "other", "--sensitive", name] if role == "--sensitive" else ["--qi", name, "--sensitive", "other"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from privsql.engine.names import beside, fold
 from support.commands import manifest, refused, rows, run, succeeded, tables, warehouse, write
 from support.loops import each
@@ -172,8 +174,9 @@ def test_own_columns_give_way_table_by_table_and_the_manifest_says_so(tmp_path: 
     assert "own_columns" not in manifest(made(tmp_path / "plain", "bucketize", PLAIN)[1])
 
 
-@each("kind", list(TABLES), few=1)
-@each("form", ["duckdb", "parquet"], few=1)
+@pytest.mark.slow
+@each("kind", list(TABLES))
+@each("form", ["duckdb", "parquet"])
 def test_names_that_take_those_that_privsql_gives_way_to(tmp_path: Path, kind: str, form: str) -> None:
     for start in range(0, len(AWAY), 4):
         names = chosen(start, AWAY)
@@ -184,6 +187,7 @@ def test_names_that_take_those_that_privsql_gives_way_to(tmp_path: Path, kind: s
         assert len(shown["rows"]) == 9
 
 
+@pytest.mark.slow
 @each(("algorithm", "more"), [("views", "items = 3\n"), ("diffpart", ""), ("basic", "")])
 def test_item_sets_may_be_called_like_their_weight(tmp_path: Path, algorithm: str, more: str) -> None:
     write(tmp_path / "b.parquet", "SELECT ['a', chr(98 + CAST(i % 5 AS INTEGER))] AS \"Weight\" FROM range(300) t(i)")
