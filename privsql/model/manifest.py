@@ -14,6 +14,7 @@ from privsql.engine.roles import Roles
 from privsql.errors import EngineError
 from privsql.model.bins import Bins, fits
 from privsql.model.parameters import NullPolicy, Version
+from privsql.model.records import Persons
 from privsql.noise import Origin
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
 
 
-def _is_empty(value: dict[str, Any]) -> bool:
+def _is_empty(value: object) -> bool:
     return not value
 
 
@@ -53,6 +54,7 @@ class Manifest(BaseModel):
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
     bins: dict[str, Bins] = Field(default_factory=dict, exclude_if=_is_empty)
     groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
+    persons: Persons | None = Field(default=None, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from privsql.errors import GuaranteeError
 
@@ -45,6 +46,29 @@ class History:
         return self.fetch(last)
 
 
+class Persons(BaseModel):
+    """What is stated of persons with several records: there are none, one of each is published, or all are.
+
+    In the last case ``several``: how many persons have several, and ``most``: how many records one has.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rule: Literal["refuse", "one", "count"]
+    several: int | None = Field(default=None, ge=0)
+    most: int | None = Field(default=None, ge=0)
+
+    def __str__(self) -> str:
+        if self.rule == "one":
+            return "one record of each is published: the one whose hash with the person's name is the smallest"
+        if self.rule == "refuse" or not self.several:
+            return "each has one record"
+        return (
+            f"{self.several:,} have several records, up to {self.most:,}; every bound is that of a record, and who "
+            "knows several records of one person learns more of that person"
+        )
+
+
 class Records(Protocol):
     """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.contract``)."""
 
@@ -75,6 +99,10 @@ class Records(Protocol):
     @property
     def suppressed(self) -> int:
         """Records that the NULL policy leaves out."""
+
+    @property
+    def persons(self) -> Persons | None:
+        """What is known of persons with several records; None where nothing names persons."""
 
     @property
     def history(self) -> History:

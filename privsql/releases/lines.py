@@ -33,6 +33,7 @@ def lines(manifest: Manifest) -> list[tuple[str, object]]:
         for name, called in names.items()
     )
     rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
+    rows += [("persons", manifest.persons)] if manifest.persons is not None else []
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
 LATER = {"orders"}  # entries that earlier versions did not have
-SOMETIMES = {"own_columns", "bins", "groups"}  # those that say nothing of most releases
+SOMETIMES = {"own_columns", "bins", "groups", "persons"}  # those that say nothing of most releases
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
@@ -100,6 +100,7 @@ def source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check
         Check("suppressed records are as stated", partial(_suppressed, manifest, source)),
         Check("policies for NULL are those of the specification", partial(_policies, manifest, spec)),
         Check("bins and groups are those of the specification", partial(_coarser, manifest, spec)),
+        Check("persons are as stated", lambda: _persons(manifest, source)),
         Check("labels are in the order of the source", lambda: orders.otherwise(manifest, source.roles.orders)),
     ]
 
@@ -174,6 +175,11 @@ def _coarser(manifest: Manifest, spec: Spec) -> list[str]:
     asked = coarser(manifest.quasi_identifiers, spec.columns)
     stated = {"bins": manifest.bins, "groups": manifest.groups}
     return [f"{key} are stated otherwise" for key, found in stated.items() if found != asked[key]]
+
+
+def _persons(manifest: Manifest, source: Records) -> list[str]:
+    same = manifest.persons == source.persons
+    return [] if same else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"]
 
 
 def _same(stated: object, found: object) -> bool:

@@ -109,6 +109,12 @@ class Source(Part):
     table: str | None = Field(default=None, description="Table or view of a database file.")
     query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
     id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
+    person: str | None = Field(default=None, description="The column that names persons, who may have several records.")
+    persons: Literal["refuse", "one", "count"] | None = Field(
+        default=None,
+        description="Persons with several records: refuse, one record of each, or count (all; bounds are of a record). "
+        "[default: refuse]",
+    )
     name: str | None = Field(
         default=None,
         min_length=1,
@@ -127,6 +133,8 @@ class Source(Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
+        if self.persons is not None and self.person is None:
+            raise ValueError("persons goes with person, the column that names them")
         if self.frame is not None:
             return self._one_frame()
         given = (self.database, self.file, self.elsewhere)
@@ -147,7 +155,14 @@ class Source(Part):
         return self
 
     def _one_frame(self) -> Source:
-        others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", "query", "id", "name"}
+        others = {name for name in self.model_fields_set if getattr(self, name)} - {
+            "frame",
+            "query",
+            "id",
+            "person",
+            "persons",
+            "name",
+        }
         if others - ({"engine"} if self.engine == "duckdb" else set()):
             raise ValueError(f"a table in Python stands alone, without {', '.join(sorted(others))}")
         return self

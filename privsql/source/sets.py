@@ -14,13 +14,15 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.model.listing import listed
 from privsql.model.records import History
-from privsql.source.table import AS_TEXT, mount
+from privsql.source import persons
+from privsql.source.table import AS_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
+    from privsql.model.records import Persons
     from privsql.model.universe import Universe
     from privsql.noise import Key
     from privsql.source.places import Source
@@ -42,6 +44,7 @@ class SetRecords:
     labels: tuple[str, ...]  # text of the items, in the order of the universe
     source_records: int
     suppressed: int
+    persons: Persons | None = None
     names: exp.Expr | None = None  # a budget covers a record whatever its name is
     history: History = field(default_factory=History)
     _made: set[str] = field(default_factory=set)
@@ -105,17 +108,20 @@ def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Uni
     Raises ``UsageError`` for unknown columns and types, NULL where it is refused, lists that hold an item twice, and
     items outside the universe.
     """
-    mount(db, source)
-    known = {fold(one.name): one for one in db.fields(temp("source"))}
+    given = persons.mount(db, source)
+    known = {fold(one.name): one for one in db.fields(given)}
     columns = [_resolved(known, name) for name in columns_.sets]
     kind = _kind(columns[-1], is_list=columns_.items is not None)
+    told = persons.counted(db, source, given, exp.true())
+    if told is not None and told.rule == "one":
+        persons.reduce(db, source, given, [column(columns[0].name)], exp.true())
     records, suppressed = _baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp("baskets")})
     labels = listed(db, universe, kind, occurring)
     db.make("apart", fill("duckdb/apart", {"baskets": temp("baskets")}))
     _known_items(db, columns[-1].name)
     roles = Roles((), (Field(columns[-1].name, f"{kind}[]"),))
-    return SetRecords(db, roles, labels, records, suppressed)
+    return SetRecords(db, roles, labels, records, suppressed, persons=told)
 
 
 def _resolved(known: dict[str, Field], name: str) -> Field:

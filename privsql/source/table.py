@@ -14,6 +14,7 @@ from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, same, some, temp
 from privsql.errors import UsageError
 from privsql.model.records import History, changed
+from privsql.source import persons
 from privsql.source.binding import fingerprinted, hashed
 from privsql.source.binning import Coarse, binned
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
+    from privsql.model.records import Persons
     from privsql.noise import Key
     from privsql.source.places import Source
     from privsql.source.spec import Columns
@@ -42,6 +44,7 @@ class TableRecords:
     suppressed: int
     reading: Reading
     names: exp.Expr | None = None  # the text that names a record, where a ledger is kept
+    persons: Persons | None = None
     order: Order = "stream"
     history: History = field(default_factory=History)
     _made: set[str] = field(default_factory=set)
@@ -165,15 +168,18 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
-    mount(db, source)
+    given = persons.mount(db, source)
     _refuse_calendar(source, columns)
-    roles, sources, coarse = _roles(db, columns)
+    roles, sources, coarse = _roles(db, columns, given)
     keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
     reading = Reading(
         _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
         _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
         keep,
     )
+    told = persons.counted(db, source, given, keep)
+    if told is not None and told.rule == "one":
+        persons.reduce(db, source, given, [reading.copy() for reading in sources.values()], keep)
     source_records, kept = _count(db, columns, roles, keep)
     for one in coarse:
         _refuse_misfits(db, one, keep)
@@ -196,6 +202,7 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         source_records - kept,
         reading,
         _id(db, source, keep) if named_records else None,
+        persons=told,
     )
 
 
@@ -230,9 +237,9 @@ def mount(db: Warehouse, source: Source) -> None:
     db.mount("source", source.origin)
 
 
-def _roles(db: Warehouse, columns: Columns) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
     """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
-    available = {fold(field.name): field for field in db.fields(temp("source"))}
+    available = {fold(field.name): field for field in db.fields(given)}
     reading: dict[str, exp.Expr] = {}
     misfits: list[Coarse] = []
 

@@ -148,6 +148,7 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
+    warnings += [f"persons: {manifest.persons}"] if manifest.persons is not None and manifest.persons.several else []
     warnings += _collated(cast("Warehouse", kept.source.db), kept.source.roles)
     return facts, results, made, [*warnings, *mechanism.warnings(manifest.described()), *absence.told(manifest)]
 
@@ -260,6 +261,7 @@ def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[s
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
         bins=coarse["bins"],
         groups=coarse["groups"],
+        persons=source.persons,
         **_counts(spec, source, facts),
         randomness=key.origin,
         facts=facts,

@@ -57,6 +57,8 @@ class Wish:
         parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude={"ledger": True, "release": {"to"}}))
         source = self.spec.source
         parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
+        more = {"person": source.person, "persons": source.persons}
+        parts["source"] |= more if source.person is not None else {}
         return parts
 
     @property

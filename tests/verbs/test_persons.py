@@ -1,0 +1,153 @@
+"""A person with several records: refused, one record of each, or all of them, and the release says what that means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.commands import fetched, manifest, refused, rows, run, specification, succeeded, tables, write
+from support.loops import each
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VISITS = """
+SELECT i % 400 AS patient, CAST(20 + i % 11 AS INTEGER) AS age, CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex,
+  'd' || (i * i + i // 7) % 5 AS disease, CAST(i * 37 % 90 AS INTEGER) AS pay, i AS visit FROM range(900) t(i)
+"""
+MECHANISMS = {
+    "bucketize": ("disease", 'threshold = "0.6"'),
+    "randomize": ("disease", 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/2"\nrho2 = "3/4"'),
+    "permute": ("pay", 'kind = "permute"\nk = 3\ne = "5"'),
+    "marginals": ("", 'kind = "contingency"\nepsilon = "20"\ndomains = { age = "data", disease = "data" }'),
+}
+CATEGORIES = 'categories = ["age", "disease"]'
+OFF = "\n[ledger]\noff = true"
+
+
+def asked(folder: Path, kind: str, persons: str = "", file: str = "visits.parquet", to: str = "ill") -> Path:
+    """A specification of a mechanism."""
+    sensitive, mechanism = MECHANISMS[kind]
+    columns = f'quasi_identifiers = ["age", "sex"]\nsensitive = "{sensitive}"'
+    return specification(
+        folder, source=f'file = "{file}"\n{persons}', columns=columns if sensitive else CATEGORIES,
+        mechanism=mechanism + OFF, release=f'name = "ill"\nto = "{to}.duckdb"', name=f"{to}.toml",
+    )  # fmt: skip
+
+
+@each("kind", list(MECHANISMS), few=2)
+def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "visits.parquet", VISITS)
+    for persons in ('person = "patient"', 'person = "Patient"\npersons = "refuse"'):
+        spec = asked(tmp_path, kind, persons)
+        for command in ("plan", "publish"):
+            done = run(command, spec)
+            refused(done, 2, "400 of 400 persons have several records, up to 3", "'one'", "'count'")
+            assert "patient" not in done.err.lower()
+    write(tmp_path / "visits.parquet", f"SELECT * FROM ({VISITS}) WHERE visit < 400")
+    succeeded("publish", spec)
+    assert manifest(tmp_path / "ill.duckdb")["persons"] == {"rule": "refuse", "several": None, "most": None}
+    succeeded("verify", tmp_path / "ill.duckdb", "--source", spec)
+
+
+@each("kind", list(MECHANISMS), few=2)
+def test_one_record_of_each_whatever_the_order_of_the_rows(tmp_path: Path, kind: str) -> None:
+    found = []
+    for to, order in (("up", "visit"), ("down", "hash(visit)")):
+        write(tmp_path / f"{to}.parquet", f"SELECT * FROM ({VISITS}) ORDER BY {order}")
+        spec = asked(tmp_path, kind, 'person = "patient"\npersons = "one"', f"{to}.parquet", to)
+        succeeded("publish", spec, "--seed", 3)
+        succeeded("verify", tmp_path / f"{to}.duckdb", "--source", spec)
+        found.append(tables(tmp_path / f"{to}.duckdb"))
+    assert found[0] == found[1]
+    told = manifest(tmp_path / "up.duckdb")
+    assert told["persons"]["rule"] == "one"
+    assert told["published"] == (None if kind == "marginals" else 400)
+    assert "patient" not in str(rows(tmp_path / "up.duckdb", "FROM privsql_manifest"))
+    other = asked(tmp_path, kind, 'person = "visit"\npersons = "one"', "up.parquet", "other")
+    assert run("verify", tmp_path / "up.duckdb", "--source", other).code == (
+        0 if kind == "marginals" else 1
+    )  # tells nothing
+
+
+def test_no_value_is_preferred_and_each_person_keeps_a_record_of_their_own(tmp_path: Path) -> None:
+    """Persons with two records, one of each disease: half of them keep either (6 standard deviations)."""
+    people = (
+        "SELECT i % 4000 AS patient, 20 + i % 4000 % 7 AS age, 'F' AS sex, 'd' || i // 4000 AS disease "
+        "FROM range(8000) t(i)"
+    )
+    write(tmp_path / "visits.parquet", people)
+    spec = asked(tmp_path, "bucketize", 'person = "patient"\npersons = "one"')
+    spec.write_text(spec.read_text("utf-8").replace('"0.6"', '"1"'), "utf-8")
+    succeeded("publish", spec, "--allow-certain")
+    counted = dict(rows(tmp_path / "ill.duckdb", "SELECT disease, sum(count) FROM st GROUP BY 1"))
+    assert abs(int(counted["d0"]) - 2000) < 6 * 1000**0.5
+    ages = "SELECT age, count(*) FROM {} GROUP BY 1 ORDER BY 1"
+    assert rows(tmp_path / "ill.duckdb", ages.format("qit")) == fetched(ages.format(f"({people}) WHERE disease = 'd0'"))
+
+
+def test_a_record_that_is_published_is_taken_where_there_is_one(tmp_path: Path) -> None:
+    write(
+        tmp_path / "visits.parquet",
+        VISITS.replace("'d' || ", "CASE WHEN i >= 400 THEN 'd' || ").replace("% 5 AS", "% 5 END AS"),
+    )
+    spec = asked(tmp_path, "bucketize", 'person = "patient"\npersons = "one"')
+    spec.write_text(
+        spec.read_text("utf-8").replace('"disease"', '"disease"\nnulls = { disease = "suppress" }'), "utf-8"
+    )
+    told = succeeded("publish", spec, "--json").json
+    assert (told["records"], told["published"], told["suppressed"]) == (400, 400, 0)
+
+
+@each("kind", ["bucketize", "randomize", "permute"], few=1)
+def test_all_records_are_published_and_the_release_says_what_that_means(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "visits.parquet", VISITS)
+    spec = asked(tmp_path, kind, 'person = "patient"\npersons = "count"')
+    told = succeeded("publish", spec, "--json").json
+    assert any("400 have several records, up to 3; every bound is that of a record" in one for one in told["warnings"])
+    assert manifest(tmp_path / "ill.duckdb")["persons"] == {"rule": "count", "several": 400, "most": 3}
+    assert "up to 3" in succeeded("inspect", tmp_path / "ill.duckdb").out
+    succeeded("verify", tmp_path / "ill.duckdb", "--source", spec)
+    for other in ("", 'person = "visit"\npersons = "count"'):
+        assert run("verify", tmp_path / "ill.duckdb", "--source", asked(tmp_path, kind, other, to="other")).code == 1
+
+
+@each(
+    ("persons", "words"),
+    [
+        ('persons = "one"', ("persons goes with person",)),
+        ('person = "nobody"', ("source.person", "not in the source")),
+        ('person = "age"', ("never published",)),
+        ('person = "odd"', ("source.person is NULL in 90 records",)),
+        ('person = "odd"\npersons = "one"', ("source.person is NULL in 90 records",)),
+        ('person = "patient"\npersons = "first"', ("'first'",)),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, persons: str, words: tuple[str, ...]) -> None:
+    write(tmp_path / "visits.parquet", f"SELECT *, CASE WHEN visit % 10 > 0 THEN visit END AS odd FROM ({VISITS})")
+    refused(run("publish", asked(tmp_path, "bucketize", persons)), 2, *words)
+
+
+def test_a_private_release_covers_one_record_of_each(tmp_path: Path) -> None:
+    write(tmp_path / "visits.parquet", VISITS)
+    refused(run("publish", asked(tmp_path, "marginals", 'person = "patient"\npersons = "count"')), 2, "'one'")
+
+
+@each("algorithm", ["views", "diffpart"], few=1)
+def test_item_sets(tmp_path: Path, algorithm: str) -> None:
+    write(
+        tmp_path / "b.parquet",
+        "SELECT i % 300 AS who, ['a', chr(98 + CAST(i % 5 AS INTEGER))] AS goods FROM range(600) t(i)",
+    )
+
+    def spec(persons: str) -> Path:
+        return specification(
+            tmp_path, source=f'file = "b.parquet"\nperson = "who"\n{persons}', columns='items = "goods"',
+            mechanism=f'kind = "setvalued"\nalgorithm = "{algorithm}"\nepsilon = "9"\nuniverse = "data"{OFF}',
+        )  # fmt: skip
+
+    refused(run("publish", spec("")), 2, "300 of 300 persons")
+    succeeded("publish", spec('persons = "one"'), "--seed", 1)
+    release = tmp_path / "ill.duckdb"
+    succeeded("verify", release, "--source", spec('persons = "one"'))
+    found = succeeded("query", release, "SELECT COUNT(*) FROM ill WHERE list_contains(goods, 'a')", "--json").json
+    assert abs(found["rows"][0]["estimate"] - 300) < 20
