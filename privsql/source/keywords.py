@@ -40,6 +40,8 @@ class Planning(TypedDict, total=False):
     table: str
     query: str
     id: str
+    person: str
+    persons: Literal["refuse", "one", "count"]
     source_name: str
     quasi_identifiers: Names
     sensitive: Names
