@@ -112,7 +112,7 @@ def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
         ("bins = { city = 5 }", ("'city' is VARCHAR", "columns.levels")),
         ("bins = { since = 5 }", ("'since' is DATE", "month")),
         ("bins = { age = 0.5 }", ("'age' is INTEGER",)),
-        ("bins = { age = { edges = [0, 18] } }", ("'age'", "200 records", "below 0, the first edge")),
+        ("bins = { age = { edges = [0, 18] } }", ("'age'", "196 records", "below 0, the first edge")),
         ('levels = { age = { a = "b" } }', ("'age' is INTEGER", "columns.bins")),
         ('levels = { city = { Paris = "FR" } }', ("'city'", "400 records", "columns.others")),
         ('levels = { city = { Paris = "FR" } }\nbins = { City = 5 }', ("already",)),
