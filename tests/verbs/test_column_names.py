@@ -131,8 +131,13 @@ def chosen(start: int, names: Sequence[str] = ODD) -> list[str]:
     return found
 
 
-@each("start", range(0, len(ODD), 5), few=1)
-@each("kind", list(TABLES), few=1)
+STARTS = range(0, len(ODD), 5)
+EVERY_NAME = dict.fromkeys(  # by one mechanism, and those of privsql's own columns by all
+    [*((kind, start) for start in (0, 5) for kind in TABLES), *((list(TABLES)[i % 5], n) for i, n in enumerate(STARTS))]
+)
+
+
+@each(("kind", "start"), EVERY_NAME, few=1)
 def test_a_release_is_the_same_whatever_its_columns_are_called(tmp_path: Path, kind: str, start: int) -> None:
     names = chosen(start)
     _, plain = made(tmp_path / "plain", kind, PLAIN)
@@ -178,7 +183,7 @@ def test_own_columns_give_way_table_by_table_and_the_manifest_says_so(tmp_path: 
 @each("kind", list(TABLES))
 @each("form", ["duckdb", "parquet"])
 def test_names_that_take_those_that_privsql_gives_way_to(tmp_path: Path, kind: str, form: str) -> None:
-    for start in range(0, len(AWAY), 4):
+    for start in (0, 6):
         names = chosen(start, AWAY)
         spec, release = made(tmp_path / f"away{start}", kind, names, format_=form)
         succeeded("verify", release, "--source", spec)
