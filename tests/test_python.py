@@ -23,8 +23,7 @@ from privsql.cli.app import app
 from privsql.engine.progress import Running
 from privsql.source.flags import flags
 from privsql.source.keywords import Planning, Publishing
-from privsql.verbs.compare import Measured
-from privsql.verbs.evaluate import Asked
+from privsql.verbs.evaluate import Asked, Measured
 from support.commands import PEOPLE, fetched
 from support.loops import each
 from support.places import ROOT

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.roles import Field
     from privsql.model.bins import Bins
-    from privsql.source.spec import Columns
+    from privsql.source.columns import Columns
 
 MORE = 2  # digits that are needed on the way to a bin
 

@@ -22,9 +22,10 @@ from privsql.engine.files import shown
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Categories, Sets, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.source.columns import Columns
 from privsql.source.places import Source
 from privsql.source.reading import build, load, place
-from privsql.source.spec import Columns, Ledger, Release, redirected
+from privsql.source.spec import Ledger, Release, redirected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

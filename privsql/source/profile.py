@@ -11,7 +11,7 @@ from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
 from privsql.model.records import Profile
-from privsql.source.table import publishable
+from privsql.source.preparing import publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from privsql.mechanisms.contract import Budget, Sets
 from privsql.mechanisms.registry import of
+from privsql.source.preparing import prepare
 from privsql.source.sets import prepare_sets
-from privsql.source.table import prepare
 
 if TYPE_CHECKING:
     from privsql.engine.database import Warehouse

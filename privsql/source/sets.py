@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from privsql.model.records import Persons
     from privsql.model.universe import Universe
     from privsql.noise import Key
+    from privsql.source.columns import Columns
     from privsql.source.places import Source
-    from privsql.source.spec import Columns
 
 SHOWN = 3  # unknown items that a message names
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from privsql import markup, plot
 from privsql.answers.workload import Workload
@@ -30,22 +30,8 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options
     from privsql.source.given import Given
     from privsql.source.spec import Spec
-    from privsql.verbs.evaluate import Evaluated
+    from privsql.verbs.evaluate import Evaluated, Measured
     from privsql.verbs.published import Published
-
-
-class Measured(TypedDict, total=False):
-    """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
-
-    queries: int | None
-    attributes: int
-    selectivity: float
-    ways: int
-    cells: int | None
-    options: Options | None
-    memory_limit: str | None
-    threads: int | None
-    progress: bool
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
 from privsql.calls import as_path, known, number, whole
 from privsql.engine.folders import temporary
-from privsql.engine.progress import RUNNING, Options, Silent, running
+from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
 from privsql.releases.opened import Release, between, explained, inspect
 from privsql.source.given import beside as sourced
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
 
-class Asked(TypedDict, total=False):
+class Measured(Running, total=False):
     """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
 
     queries: int | None
     attributes: int
     selectivity: float
-    seed: int
     ways: int
     cells: int | None
-    options: Options | None
-    memory_limit: str | None
-    threads: int | None
-    progress: bool
+
+
+class Asked(Measured, total=False):
+    """The same, and where the questions come from."""
+
+    seed: int
 
 
 def evaluate(

@@ -19,7 +19,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
 from privsql.source.given import specified
-from privsql.source.table import prepare
+from privsql.source.preparing import prepare
 from privsql.verbs.room import workroom
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Profiled
 from privsql.mechanisms.registry import DEFAULT, of
+from privsql.source.columns import Columns
 from privsql.source.frames import frame, is_table
 from privsql.source.places import Source
+from privsql.source.preparing import mount, prepare
 from privsql.source.profile import choose
-from privsql.source.spec import Columns
-from privsql.source.table import mount, prepare
 from privsql.verbs.room import workshop_in
 
 if TYPE_CHECKING:

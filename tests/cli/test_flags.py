@@ -16,8 +16,9 @@ from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.model.parameters import Parameters
 from privsql.source import flags
+from privsql.source.columns import Columns
 from privsql.source.places import Source
-from privsql.source.spec import Columns, Ledger, Release
+from privsql.source.spec import Ledger, Release
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from privsql.engine import files
 from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
+from privsql.source.columns import Columns
 from privsql.source.names import known_as, overlaps, same_source
 from privsql.source.places import Source
+from privsql.source.preparing import mount, prepare
 from privsql.source.reading import build
-from privsql.source.spec import Columns
-from privsql.source.table import mount, prepare
 from privsql.verbs.room import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite

@@ -1,0 +1,183 @@
+"""From the publisher's source to counted records: roles, NULL policy, persons, bins, domain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.engine.names import fold, label
+from privsql.engine.roles import Field, Roles, canonical, comparable
+from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, some, temp
+from privsql.errors import UsageError
+from privsql.source import persons
+from privsql.source.binning import Coarse, binned
+from privsql.source.table import AS_TEXT, Reading, TableRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.database import Warehouse
+    from privsql.source.columns import Columns
+    from privsql.source.places import Source
+
+ELSEWHERE = ("spark", "postgres")  # engines that count what lies there
+
+
+def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
+    """Mount the source, apply the NULL policy and count the sensitive values.
+
+    ``named_records``: for a ledger, the records keep their names, ``source.id``.
+    Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
+    ``EngineError`` for files that can't be read.
+    """
+    given = persons.mount(db, source)
+    _refuse_calendar(source, columns)
+    roles, sources, coarse = _roles(db, columns, given)
+    keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
+    reading = Reading(
+        _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
+        _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
+        keep,
+    )
+    told = persons.counted(db, source, given, keep)
+    if told is not None and told.rule == "one":
+        persons.reduce(db, source, given, [reading.copy() for reading in sources.values()], keep)
+    source_records, kept = _count(db, columns, roles, keep)
+    for one in coarse:
+        _refuse_misfits(db, one, keep)
+    holes: Holes = {
+        "source": temp("source"),
+        "sa": reading.sa,
+        "keep": keep,
+        "keys": roles.sa(),
+        "sa_order": roles.sa(),
+    }
+    db.make("domain", fill("core/domain", holes), title="Counting the sensitive values")
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    return TableRecords(
+        db,
+        roles,
+        tuple(label(row[:-1]) for row in rows),
+        tuple(int(row[-1]) for row in rows),
+        source_records,
+        source_records - kept,
+        reading,
+        _id(db, source, keep) if named_records else None,
+        persons=told,
+    )
+
+
+def _refuse_calendar(source: Source, columns: Columns) -> None:
+    """``UsageError`` for months and the like of a source that another engine counts: engines differ in them."""
+    name = next((name for name, bins in columns.bins.items() if bins.unit is not None), None)
+    if name is not None and source.kind in ELSEWHERE:
+        raise UsageError(
+            f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
+            f"{source.kind}; make them in its query"
+        )
+
+
+def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
+    """The text that names records; ``UsageError`` unless every record has a name of its own."""
+    available = {fold(field.name): field for field in db.fields(temp("source"))}
+    found = available.get(fold(source.id or ""))
+    if found is None:
+        known = ", ".join(field.name for field in available.values())
+        raise UsageError(f"source.id: column {source.id!r} is not in the source; it has {known}")
+    kind = "VARCHAR" if found.type.split("(")[0] in AS_TEXT else found.type
+    own = exp.Case().when(exp.not_(is_null(column(found.name))), comparable(column(found.name), kind))
+    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": own, "keep": keep}))[0]
+    if nulls or twice:
+        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
+        raise UsageError(f"source.id: column {found.name!r} {wrong}; a ledger needs one name for every record")
+    return own
+
+
+def mount(db: Warehouse, source: Source) -> None:
+    """Make the publisher's table readable as ``source``."""
+    db.mount("source", source.origin)
+
+
+def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
+    available = {fold(field.name): field for field in db.fields(given)}
+    reading: dict[str, exp.Expr] = {}
+    misfits: list[Coarse] = []
+
+    def resolve(name: str) -> Field:
+        field = available.get(fold(name))
+        if field is None:
+            known = ", ".join(f.name for f in available.values())
+            raise UsageError(f"column {name!r} is not in the source; it has {known}")
+        base = field.type.split("(")[0]
+        if not publishable(field):
+            raise UsageError(
+                f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
+            )
+        kind = "VARCHAR" if base in AS_TEXT else field.type
+        reading[field.name] = canonical(column(field.name), kind)
+        if (coarse := binned(Field(field.name, kind), columns, reading[field.name])) is not None:
+            reading[field.name] = coarse.value
+            misfits.append(coarse)
+        return Field(field.name, kind)
+
+    quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
+    sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
+    own = {one.name: available[fold(one.name)].type for one in (*quasi, *sensitive)}
+    coarse = {one.name for one in misfits}
+    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(") and name not in coarse}
+    return Roles(quasi, sensitive, orders), reading, misfits
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """The labels of an ENUM, in its order.
+
+    >>> labels_of("ENUM('low', 'it''s high')")
+    ('low', "it's high")
+    """
+    return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
+
+
+def publishable(field: Field) -> bool:
+    """Whether values of this type can be published: scalars whose text and order are the same everywhere."""
+    return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
+
+
+def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
+    return [named(reading[name], key) for name, key in zip(names, keys, strict=True)]
+
+
+def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
+    return exp.not_(is_null(reading[name].copy()))
+
+
+def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
+    """``UsageError`` if a record that is published has no bin or group."""
+    if coarse.misfit is not None:
+        outside = fill("core/matching", {"table": temp("source"), "filter": exp.and_(keep, coarse.misfit)})
+        records = int(db.rows(outside)[0][0])
+        if records:
+            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
+
+
+def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+    """Records of the source, and those that the NULL policy keeps; refuses by name."""
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.policy(f.name) == "refuse"]
+    missing = [is_null(column(name)) for name in refused]
+
+    def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
+        holes = {"source": temp("source"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
+        records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
+        return int(records), int(kept), int(bad)
+
+    records, kept, bad = counts(missing)
+    if bad:
+        for name, condition in zip(refused, missing, strict=True):
+            if of_column := counts([condition])[2]:
+                raise UsageError(
+                    f"column {name!r} is NULL in {of_column} records; "
+                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
+                )
+    return records, kept
