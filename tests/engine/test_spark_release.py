@@ -137,6 +137,7 @@ def test_what_java_shuffles_is_private() -> None:
     assert Path(place).stat().st_mode & 0o777 == 0o700
     assert Path(place).name.startswith(ROOM)
     assert any(path.name.startswith("blockmgr") for path in Path(place).iterdir())
+    assert engines.session().conf.get("spark.sql.warehouse.dir") == f"file:{place}/warehouse"
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
     with translated():
         first = SparkSession.getActiveSession()
         if first is None:
-            chosen["spark.local.dir"] = str(_room())
+            chosen |= {"spark.local.dir": str(_room()), "spark.sql.warehouse.dir": str(_room() / "warehouse")}
             builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
             first = builder.config(map=dict(chosen)).getOrCreate()
         return _own(first.newSession())
@@ -80,6 +80,8 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
 @cache
 def _room() -> Path:
     """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
+
+    Spark makes a folder for tables of its own, too, which would stand wherever privsql is called.
 
     It lies where other temporary folders of privsql's do, and is swept with them.
     """
