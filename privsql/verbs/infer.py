@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql import dpnoise, plot
+from privsql.answers import cuts
 from privsql.answers.parse import read
 from privsql.attacks import differential
 from privsql.calls import number, whole
@@ -18,6 +19,7 @@ from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
+from privsql.source.binning import coarser
 from privsql.source.given import specified
 from privsql.source.preparing import prepare
 from privsql.verbs.room import workroom
@@ -90,8 +92,10 @@ def _inferred(spec: Spec, asked_of: tuple[str, str], epsilon: float, draws: int,
         source.sort()
         source.named(spec.name)
         asked = [_count(spec.name, part) for part in ([condition], [condition, sensitive])]
+        own = source.roles.quasi_identifiers
+        coarse = coarser(own, spec.columns)
         for sql in asked:
-            read(sql, source.roles, spec.name)
+            cuts.refuse(read(sql, source.roles, spec.name), coarse["bins"], coarse["groups"], own)
         x, y = (int(db.ask(sql)[0][0]) for sql in asked)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")

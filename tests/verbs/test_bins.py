@@ -201,3 +201,16 @@ def test_a_table_beside_its_release_is_read_in_the_same_bins(tmp_path: Path) -> 
     privsql.publish(table, **asked_for, levels=levels, to=to, replace=True)
     with pytest.raises(privsql.UsageError, match="'city' holds groups"):
         privsql.verify(to, table)
+
+
+def test_noisy_counts_of_a_source_are_of_whole_bins(tmp_path: Path) -> None:
+    people(tmp_path)
+    spec = privsql.load(asked(tmp_path, "bucketize"))
+    found = privsql.infer(spec, "AGE >= 15 AND city = 'FR'", "disease = 'd1'", draws=100)
+    table = warehouse(tmp_path / "table.duckdb", f"CREATE TABLE people AS {SICK.format(n=600)}")
+    assert [(found.asked.x,)] == rows(
+        table, "SELECT count(*) FROM people WHERE age >= 15 AND city IN ('Paris', 'Lyon')"
+    )
+    for condition in ("age >= 12", "city = 'Paris'"):
+        with pytest.raises(privsql.UsageError, match=r"bin|groups"):
+            privsql.infer(spec, condition, "disease = 'd1'")
