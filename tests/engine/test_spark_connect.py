@@ -81,6 +81,8 @@ def test_a_release_from_an_address(tmp_path: Path, address: str) -> None:
         privsql.publish(spec, key=seed_key(7))
         assert privsql.verify(tmp_path / name, spec).ok
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
+    engines.java()  # a session of this machine's own is still to be had
+    assert engines.session().range(3).count() == 3
     assert address not in str((tmp_path / "there" / "privsql_manifest.parquet").read_bytes())
 
 

@@ -112,9 +112,11 @@ def connected(address: str) -> Iterator[SparkSession]:
 
 
 def _called(address: str) -> SparkSession:
+    """The session, made by its own class: pyspark's common one would have every later session be at an address."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
+    from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
 
-    made = SparkSession.builder.remote(address).create()
+    made = cast("SparkSession", Distant.builder.remote(address).create())
     made.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
     try:
         return _own(made)
