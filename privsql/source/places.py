@@ -25,6 +25,7 @@ from privsql.source.frames import Frame
 from privsql.source.frames import frame as as_frame
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
+WHEREVER = ("id", "name", "person", "persons", "query")  # what is said of a source, wherever that lies
 DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 
 
@@ -155,14 +156,7 @@ class Source(Part):
         return self
 
     def _one_frame(self) -> Source:
-        others = {name for name in self.model_fields_set if getattr(self, name)} - {
-            "frame",
-            "query",
-            "id",
-            "person",
-            "persons",
-            "name",
-        }
+        others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
         if others - ({"engine"} if self.engine == "duckdb" else set()):
             raise ValueError(f"a table in Python stands alone, without {', '.join(sorted(others))}")
         return self

@@ -13,16 +13,15 @@ from privsql.calls import PathLike, as_path, exactly
 from privsql.engine.files import is_files, scheme
 from privsql.errors import EngineError, UsageError
 from privsql.source.frames import is_table
-from privsql.source.places import placed
+from privsql.source.places import WHEREVER, placed
 from privsql.source.spec import Spec
 
 HERE = Path()
-BESIDE = ("id", "name", "query")  # what a specification says of a source, wherever that lies
 
 
 def load(path: PathLike, *, source: object | None = None) -> Spec:
     """Read a specification from a TOML file; ``source``: what stands in place of the file that it names, such as a
-    table in Python; what else ``[source]`` says of it (id, name, query) stays.
+    table in Python; what else ``[source]`` says of it (id, name, person, persons, query) stays.
 
     Raises ``EngineError`` if it can't be read and ``UsageError``, naming the key, if it is not valid.
     """
@@ -60,7 +59,7 @@ def build(
         source = os.path.abspath(source)  # noqa: PTH100 (a pattern is no path) and not from ``base``: a caller says it
     where = place(stated if source is None else source)
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
-        where = {key: stated[key] for key in BESIDE if key in stated} | where
+        where = {key: stated[key] for key in WHEREVER if key in stated} | where
     try:
         spec = Spec.model_validate(exactly(given) | ({"source": where} if where is not None else {}))
         if spec.source.frame is not None:

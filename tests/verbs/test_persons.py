@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+import pytest
+
+import privsql
 from support.commands import fetched, manifest, refused, rows, run, specification, succeeded, tables, write
 from support.loops import each
 
@@ -151,3 +155,13 @@ def test_item_sets(tmp_path: Path, algorithm: str) -> None:
     succeeded("verify", release, "--source", spec('persons = "one"'))
     found = succeeded("query", release, "SELECT COUNT(*) FROM ill WHERE list_contains(goods, 'a')", "--json").json
     assert abs(found["rows"][0]["estimate"] - 300) < 20
+
+
+def test_a_table_in_place_of_the_file_is_of_the_same_persons(tmp_path: Path) -> None:
+    """What the specification says of persons holds for whatever it is read from."""
+    table = pq.read_table(write(tmp_path / "visits.parquet", VISITS))
+    spec = privsql.load(asked(tmp_path, "bucketize", 'person = "patient"'), source=table)
+    with pytest.raises(privsql.UsageError, match="400 persons have several records"):
+        privsql.plan(spec)
+    spec = privsql.load(asked(tmp_path, "bucketize", 'person = "patient"\npersons = "one"'), source=table)
+    assert privsql.plan(spec).facts["records"] == 400
