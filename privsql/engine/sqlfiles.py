@@ -97,14 +97,10 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     unused = set(holes)
     outputs = list(tree.find_all(exp.Alias))
     for node in list(tree.find_all(exp.Table, exp.Column)):
-        hole = node.name
-        if not (hole.startswith("__") and hole.endswith("__")):
-            continue
-        key = hole.strip("_")
-        if key not in holes:
-            raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
-        unused.discard(key)
-        _replace(tree, node, holes[key])
+        key = _key(node.name, name, holes)
+        if key is not None:
+            unused.discard(key)
+            _replace(tree, node, holes[key])
     unused -= _renamed(outputs, name, holes)
     for clause in list(tree.find_all(exp.Group, exp.Order)):
         if not clause.expressions and clause.parent is not None:
@@ -118,15 +114,21 @@ def _renamed(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole])
     """Fill the holes behind AS; returns which these were."""
     found = set()
     for node in outputs:
-        hole = node.alias
-        if not (hole.startswith("__") and hole.endswith("__")):
-            continue
-        key = hole.strip("_")
-        if key not in holes:
-            raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
-        node.set("alias", cast("exp.Identifier", holes[key]).copy())
-        found.add(key)
+        key = _key(node.alias, name, holes)
+        if key is not None:
+            node.set("alias", cast("exp.Identifier", holes[key]).copy())
+            found.add(key)
     return found
+
+
+def _key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
+    """What a hole of a file is called; None for what is none, ``ValueError`` if nothing fills it."""
+    if not (hole.startswith("__") and hole.endswith("__")):
+        return None
+    key = hole.strip("_")
+    if key not in holes:
+        raise ValueError(f"sql/{name}.sql: hole {hole} is not filled")
+    return key
 
 
 def _fits(name: str, holes: Mapping[str, Hole]) -> None:

@@ -11,22 +11,21 @@ from privsql.engine.roles import canonical, comparable
 from privsql.engine.sqlfiles import Holes, column, fill, identifier, is_null, temp
 from privsql.errors import UsageError
 from privsql.model.records import Persons
+from privsql.source.table import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.engine.database import Warehouse
-    from privsql.engine.roles import Field
     from privsql.source.places import Source
 
 GIVEN = "all_records"  # the relation of all records, where only one of each person is published
-COUNTED_THERE = ("spark", "postgres")
 
 
 def mount(db: Warehouse, source: Source) -> exp.Table:
     """Make the publisher's table readable, and say as what: ``source``, unless that is made of it (``reduce``)."""
     reduced = source.person is not None and source.persons == "one"
-    if reduced and source.kind in COUNTED_THERE:
+    if reduced and source.counted_there:
         raise UsageError(f"source.persons = 'one' is made by DuckDB, and the source lies in {source.kind}")
     name = GIVEN if reduced else "source"
     db.mount(name, source.origin)
@@ -83,10 +82,6 @@ def _person(db: Warehouse, source: Source, given: exp.Table) -> exp.Expr:
     found = available.get(fold(source.person or ""))
     if found is None:
         raise UsageError("source.person names a column that is not in the source")
-    kind = _kind(found)
+    kind = read_as(found.type)
     named = comparable(canonical(column(found.name), kind), kind)
     return exp.Case().when(exp.not_(is_null(column(found.name))), named)
-
-
-def _kind(field: Field) -> str:
-    return "VARCHAR" if field.type.split("(")[0] in ("ENUM", "JSON") else field.type

@@ -223,6 +223,11 @@ class Source(Part):
         return "duckdb" if self.database is not None else self.reader or files.kind_of(self.files[0]) or "csv"
 
     @property
+    def counted_there(self) -> bool:
+        """Whether another engine than DuckDB counts the records, where they lie."""
+        return self.kind in ("spark", "postgres")
+
+    @property
     def relation(self) -> str | None:
         """The table or view, wherever it lies."""
         return (self.elsewhere or self).table

@@ -12,7 +12,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null
 from privsql.errors import UsageError
 from privsql.source import persons
 from privsql.source.binning import Coarse, binned
-from privsql.source.table import AS_TEXT, Reading, TableRecords
+from privsql.source.table import AS_TEXT, Reading, TableRecords, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Warehouse
     from privsql.source.columns import Columns
     from privsql.source.places import Source
-
-ELSEWHERE = ("spark", "postgres")  # engines that count what lies there
 
 
 def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
@@ -72,7 +70,7 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
 def _refuse_calendar(source: Source, columns: Columns) -> None:
     """``UsageError`` for months and the like of a source that another engine counts: engines differ in them."""
     name = next((name for name, bins in columns.bins.items() if bins.unit is not None), None)
-    if name is not None and source.kind in ELSEWHERE:
+    if name is not None and source.counted_there:
         raise UsageError(
             f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
             f"{source.kind}; make them in its query"
@@ -86,18 +84,13 @@ def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
     if found is None:
         known = ", ".join(field.name for field in available.values())
         raise UsageError(f"source.id: column {source.id!r} is not in the source; it has {known}")
-    kind = "VARCHAR" if found.type.split("(")[0] in AS_TEXT else found.type
-    own = exp.Case().when(exp.not_(is_null(column(found.name))), comparable(column(found.name), kind))
+    shown = comparable(column(found.name), read_as(found.type))
+    own = exp.Case().when(exp.not_(is_null(column(found.name))), shown)
     nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": own, "keep": keep}))[0]
     if nulls or twice:
         wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
         raise UsageError(f"source.id: column {found.name!r} {wrong}; a ledger needs one name for every record")
     return own
-
-
-def mount(db: Warehouse, source: Source) -> None:
-    """Make the publisher's table readable as ``source``."""
-    db.mount("source", source.origin)
 
 
 def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
@@ -111,12 +104,11 @@ def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, di
         if field is None:
             known = ", ".join(f.name for f in available.values())
             raise UsageError(f"column {name!r} is not in the source; it has {known}")
-        base = field.type.split("(")[0]
         if not publishable(field):
             raise UsageError(
                 f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
             )
-        kind = "VARCHAR" if base in AS_TEXT else field.type
+        kind = read_as(field.type)
         reading[field.name] = canonical(column(field.name), kind)
         if (coarse := binned(Field(field.name, kind), columns, reading[field.name])) is not None:
             reading[field.name] = coarse.value

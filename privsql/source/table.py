@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
+def read_as(kind: str) -> str:
+    """The type as which columns of a type are read and published.
+
+    >>> read_as("ENUM('a', 'b')"), read_as("DATE")
+    ('VARCHAR', 'DATE')
+    """
+    return "VARCHAR" if kind.split("(", maxsplit=1)[0] in AS_TEXT else kind
+
+
 @dataclass(frozen=True)
 class TableRecords:
     """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
@@ -131,7 +140,7 @@ class TableRecords:
         return self._nameless({name: available[fold(name)] for name in columns})
 
     def _nameless(self, fields: Mapping[str, Field]) -> exp.Query:
-        kinds = {one.name: "VARCHAR" if one.type.split("(")[0] in AS_TEXT else one.type for one in fields.values()}
+        kinds = {one.name: read_as(one.type) for one in fields.values()}
         texts = [comparable(canonical(column(name), kind), kind) for name, kind in kinds.items()]
         keep = self.reading.keep
         return fill("ledger/nameless", {"source": temp("source"), "trace": self.db.digest(texts), "keep": keep})

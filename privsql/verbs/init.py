@@ -20,8 +20,9 @@ from privsql.mechanisms.contract import Profiled
 from privsql.mechanisms.registry import DEFAULT, of
 from privsql.source.columns import Columns
 from privsql.source.frames import frame, is_table
+from privsql.source.persons import mount
 from privsql.source.places import Source
-from privsql.source.preparing import mount, prepare
+from privsql.source.preparing import prepare
 from privsql.source.profile import choose
 from privsql.verbs.room import workshop_in
 

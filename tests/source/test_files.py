@@ -20,8 +20,9 @@ from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.columns import Columns
 from privsql.source.names import known_as, overlaps, same_source
+from privsql.source.persons import mount
 from privsql.source.places import Source
-from privsql.source.preparing import mount, prepare
+from privsql.source.preparing import prepare
 from privsql.source.reading import build
 from privsql.verbs.room import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
