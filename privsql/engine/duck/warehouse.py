@@ -47,9 +47,9 @@ class DuckWorkshop(DuckContainer):
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``; what lies in Spark is brought here as Parquet."""
-        whole = origin.kind == SPARK and self._brought is not None
-        if whole and self._brought is not None:
-            self._called(reader("parquet", *self._brought(origin)))
+        brought = self._brought if origin.kind == SPARK else None
+        if brought is not None:
+            self._called(reader("parquet", *brought(origin)))
         elif origin.kind in ATTACHED:
             attach(self.connection, origin.kind, origin.address or "", HOME)
             self._neighbours = HOME
@@ -62,7 +62,7 @@ class DuckWorkshop(DuckContainer):
             self._called(render(table(PREFIX + FRAME)))
         else:
             self._database(origin.path or Path())
-        if origin.query and not whole:  # materialised: it might yield other rows when it is read again
+        if origin.query and brought is None:  # materialised: it might yield other rows when it is read again
             with about(_shown(origin), query=True):
                 self.own(name, origin.query)
             return

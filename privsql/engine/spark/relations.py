@@ -27,7 +27,7 @@ from privsql.engine.sqlfiles import all_rows
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +37,7 @@ class SparkRelations(RelationsApart):
     """What was made in one session; ``spill``: a folder that the workers see, or None."""
 
     engine = dialect.ENGINE
+    tables: Collection[str] = ()  # those of a release that are meant where no database is named
 
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         super().__init__()
@@ -150,7 +151,7 @@ class SparkRelations(RelationsApart):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
-        return self.session.sql(dialect.render(query, self._own), args=dict(values) if values else None)
+        return self.session.sql(dialect.render(query, self._own, self.tables), args=dict(values) if values else None)
 
 
 def _read(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from privsql.engine.spark.dialect import INSIDE, render
+from privsql.engine.spark.dialect import INSIDE
 from privsql.engine.spark.relations import SparkRelations
 from privsql.engine.spark.session import given, translated
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
-    from sqlglot import exp
+    from pyspark.sql import SparkSession
 
 
 class SparkRelease(SparkRelations):
@@ -22,13 +21,10 @@ class SparkRelease(SparkRelations):
     def __init__(self, session: SparkSession, tables: Mapping[str, Sequence[Path]]) -> None:
         """``tables``: their Parquet files, which the session's workers must see."""
         super().__init__(session, None)
-        self._tables = frozenset(tables)
+        self.tables = frozenset(tables)
         with translated():
             for name, parts in tables.items():
                 self._name(f"{INSIDE}{name}", session.read.parquet(*map(str, parts)), None)
-
-    def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
-        return self.session.sql(render(query, self._own, self._tables), args=dict(values) if values else None)
 
 
 def released(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:

@@ -81,9 +81,8 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
 def _room() -> Path:
     """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
 
-    Spark makes a folder for tables of its own, too, which would stand wherever privsql is called.
-
-    It lies where other temporary folders of privsql's do, and is swept with them.
+    Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
+    other temporary folders of privsql's do, and is swept with them.
     """
     made = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
     atexit.register(made.remove)
