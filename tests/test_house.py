@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 PACKAGE = ROOT / "privsql"
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
-ROOMS = ("cli", "verbs", "releases", "source", "mechanisms", "attacks", "answers", "model", "engine")
+ROOMS = (
+    "cli",
+    "verbs",
+    "serving",
+    "pages",
+    "releases",
+    "source",
+    "mechanisms",
+    "attacks",
+    "answers",
+    "model",
+    "engine",
+)
 GROUND = ("plot", "markup", "dpnoise", "noise", "calls", "exact", "system", "errors", "_version")
 KNOWN = {
     kind: {kind, type_.__name__} | {scene} - {""}

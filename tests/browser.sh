@@ -1,0 +1,15 @@
+#!/bin/sh
+# Run what needs a browser (Chromium) in the environment of tests/engines.sh, made here. Where there is none, Debian's
+# is installed if this is root on Debian, and what needs it is skipped otherwise. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null
+fi
+python="${PYTHON:-python3}"
+[ -x .venv-engines/bin/pytest ] || "$python" -m venv .venv-engines
+pip=".venv-engines/bin/pip --quiet --disable-pip-version-check"
+$pip install --require-hashes --requirement tests/engines.lock
+$pip install --no-deps --no-build-isolation --editable .
+exec .venv-engines/bin/pytest -n 2 -m "slow or not slow" tests/browser "$@"
