@@ -30,6 +30,10 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """What a template takes as it is."""
+        return str(self)
+
 
 def cell(value: object, width: int = WIDTH) -> Html:
     """A value as HTML: escaped, and cut where it is long."""
@@ -41,6 +45,11 @@ def cell(value: object, width: int = WIDTH) -> Html:
         text = f"{value:,.1f}" if math.isfinite(value) else str(value)
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return cleaned(text, width)
+
+
+def cleaned(text: str, width: int) -> Html:
+    """A text, escaped: cut where it is long, and with a mark for each character that can't be printed."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
     return Html(escape("".join(one if one.isprintable() else "\ufffd" for one in short)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,46 +12,22 @@ import pytest
 import privsql
 from privsql import markup
 from privsql.answers.answer import Answer, Figure
+from support.markup import EVIL, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-EVIL = "<script>alert('x')</script>\"&"
 TAGS = {"div", "style", "p", "b", "table", "tr", "th", "td", "i"}
 MOST = 50_000
-
-
-class Seen(HTMLParser):
-    """The tags, attributes and texts of a page, balanced."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.text = ""
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        for name, value in attrs:
-            assert name != "style" or re.fullmatch(r"left:[\d.]+%(;width:[\d.]+%)?", value or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def harmless(shown: str) -> Seen:
     seen = Seen(shown)
     assert seen.tags <= TAGS
-    assert seen.attributes <= {"class", "style"}
+    assert {name for _, name, _ in seen.attributes} <= {"class", "style"}
+    placed = [value for _, name, value in seen.attributes if name == "style"]
+    assert all(re.fullmatch(r"left:[\d.]+%(;width:[\d.]+%)?", value) for value in placed)
     assert len(shown) < MOST
     return seen
 
