@@ -84,18 +84,18 @@ def test_the_readme_is_short_and_says_nothing_that_does_not_run() -> None:
 
 
 def test_no_page_has_commands_that_no_test_runs() -> None:
-    with_commands = {path.stem for path in DOCS.glob("*.md") if commands(path.read_text(encoding="utf-8"))}
+    with_commands = {path.stem for path in DOCS.rglob("*.md") if commands(path.read_text(encoding="utf-8"))}
     assert with_commands <= {*WALK, *ALONE}
 
 
 def test_links_lead_to_pages_and_the_site_lists_all_of_them() -> None:
-    pages = [*DOCS.glob("*.md"), ROOT / "README.md"]
+    pages = [*DOCS.rglob("*.md"), ROOT / "README.md"]
     generated = {"index.md", "security.md", "changelog.md", "reference/cli.md", "reference/python.md"}
     for path in pages:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists() or link in generated, f"{path.name}: {link}"
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert listed == {path.name for path in DOCS.glob("*.md")} | generated
+    assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} | generated
 
 
 def test_the_page_on_the_papers_names_what_there_is() -> None:

@@ -1,0 +1,97 @@
+"""A page for every paper: what it says, what we get, why where that differs, with pictures and figures."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from experiments import PAPERS, common, pictures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from experiments.common import Experiment
+
+FEW = 60  # rows of a table that a page shows
+TAKES = "python examples/experiments/run.py"
+
+
+def write(paper: str, results: Path, to: Path) -> None:
+    """Write ``PAPER.md`` and its pictures; an experiment without results is left out of neither: it must have run."""
+    to.mkdir(parents=True, exist_ok=True)
+    found = [one for one in common.everything().values() if one.paper_name == paper]
+    parts = [opening(paper)]
+    for one in found:
+        rows = pq.read_table(results / f"{one.name}.parquet").to_pylist()
+        shutil.copy(results / f"{one.name}.svg", to)
+        parts.append("\n\n".join([heading(one), *texts(one, rows), *_table(one, rows)]))
+    (to / f"{paper}.md").write_text("\n\n".join([*parts, *closing(paper)]) + "\n", encoding="utf-8")
+
+
+def opening(paper: str) -> str:
+    """The page's title and what its module says at first."""
+    return f"# {PAPERS[paper]}\n\n{common.module(paper).OPENING}"
+
+
+def heading(one: Experiment) -> str:
+    """The title of an experiment's section."""
+    return f"## {', '.join(one.places)}: {one.title}"
+
+
+def closing(paper: str) -> list[str]:
+    """What has no experiment, and why."""
+    left = common.module(paper).NOT_HERE
+    lines = "\n".join(f"- {place}: {why}" for place, why in left.items())
+    return [f"## Without an experiment\n\n{lines}"] if left else []
+
+
+def texts(one: Experiment, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The paragraphs of a section."""
+    stand_in = f" ({pictures.STAND_IN})" if any(row["stand_in"] for row in rows) else ""
+    said = "; ".join(dict.fromkeys(row["data"] for row in rows if row["data"]))
+    yield f"**The paper.** {one.says}"
+    yield f"**Here.** {one.differs}"
+    yield f"![{one.title}: {one.axes.y} by {one.axes.x}]({one.name}.svg)"
+    about = [f"Data: {said}{stand_in}"] if said else []
+    yield ". ".join([*about, one.parameters, f"`{TAKES} {one.name} --data FOLDER`"])
+
+
+def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
+    """The figures: a line for each panel and x, a column for each series; the paper's own in brackets."""
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    lines: dict[tuple[str, float, str], dict[str, str]] = {}
+    for row in rows:
+        at = (row["panel"] or "", row["x"], row["label"] or shown(row["x"]))
+        lines.setdefault(at, {})[row["series"]] = _cell(row, percent=one.axes.percent)
+    if not one.table or len(lines) > FEW:
+        return []
+    panels = any(panel for panel, *_ in lines)
+    head = [*([""] if panels else []), one.axes.x, *(series if len(series) > 1 else [one.axes.y])]
+    made = [_line(head), _line(["---"] * (len(head) - len(series)) + ["---:"] * len(series))]
+    order = list(dict.fromkeys(panel for panel, *_ in lines))
+    for at in sorted(lines, key=lambda at: (order.index(at[0]), at[1])):
+        cells = [lines[at].get(name, "") for name in series]
+        made.append(_line([*([at[0]] if panels else []), at[2], *cells]))
+    return ["\n".join(made)]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _cell(row: Mapping[str, Any], *, percent: bool) -> str:
+    own = row["note"] or "-" if row["y"] is None else shown(row["y"], percent=percent)
+    if row["paper"] is None:
+        return own
+    return f"{'' if row['y'] is None else own} (paper: {shown(row['paper'], percent=percent)})".strip()
+
+
+def shown(figure: float, *, percent: bool = False) -> str:
+    """A figure as a page shows it: three digits, or all of a whole number."""
+    if percent:
+        return f"{100 * figure:.3g} %"
+    whole = float(figure).is_integer() or abs(figure) >= 1000
+    return f"{figure:,.0f}" if whole else f"{figure:.3g}"

@@ -1,0 +1,64 @@
+"""The papers' experiments: all run, their rows are tidy, and the pages show what they say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from experiments import PAPERS, common, pages, run
+from support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVERY = common.everything()
+DOCS = ROOT / "docs"
+SHOWN = DOCS / "experiments"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_page_of_a_paper_says_what_its_experiments_say(paper: str) -> None:
+    page = (SHOWN / f"{paper}.md").read_text(encoding="utf-8")
+    assert pages.opening(paper) in page
+    for one in EVERY.values():
+        if one.paper_name == paper:
+            assert pages.heading(one) in page
+            assert one.says in page
+            assert one.differs in page
+            assert f"]({one.name}.svg)" in page
+    assert all(part in page for part in pages.closing(paper))
+
+
+def test_pictures_are_those_of_the_pages_and_small() -> None:
+    pictures = {path.stem: path.stat().st_size for path in SHOWN.glob("*.svg")}
+    assert set(pictures) == set(EVERY)
+    assert sum(pictures.values()) < 1_000_000
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_an_experiment_runs_on_what_stands_in(name: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial: tidy rows, each with its data; both pictures; and a second run finds everything done."""
+    run.main([name, "--small", "--to", str(results)])
+    table = pq.read_table(results / f"{name}.parquet")
+    assert table.schema.equals(common.SCHEMA)
+    rows = [row for row in table.to_pylist() if row["step"] != common.PAPER]
+    assert {row["step"] for row in rows} == {common.said(one) for one in EVERY[name].steps(small=True)}
+    assert any(row["y"] is not None for row in rows)
+    assert all(row["y"] is not None or row["note"] or row["paper"] is not None for row in rows)
+    assert all(row["stand_in"] and "generated" in row["data"] for row in rows if EVERY[name].data)
+    at = [(row["panel"], row["series"], row["x"], row["label"]) for row in rows]
+    assert EVERY[name].axes.mark == "points" or len(set(at)) == len(at)
+    for ending in ("svg", "png"):
+        assert (results / f"{name}.{ending}").stat().st_size > 1000
+    capsys.readouterr()
+    run.main([name, "--small", "--to", str(results)])
+    assert f"{name} 1/" not in capsys.readouterr().err
+    assert pq.read_table(results / f"{name}.parquet") == table
