@@ -12,6 +12,7 @@ from privsql.answers.accuracy import by_questions
 from privsql.attacks import absence, identifiers, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, fill, temp
+from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
 from privsql.mechanisms.randomize import search
@@ -28,16 +29,37 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.randomize.model import Partition, Problem, SubTable
+    from privsql.mechanisms.randomize.model import Ints, Partition, Problem, SubTable
     from privsql.model.records import Records
     from privsql.noise import Key
 
 
 def plan(db: Relations, source: Records, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
-    """The facts of the partition."""
+    """The facts of the partition, and for the publisher alone the partition itself."""
     problem = search.problem(source.counts, source.labels, asked)
     found = search.find(problem, asked.algorithm, asked.objective)
-    return _facts(problem, found, search.checked(problem, found))
+    subtables = search.checked(problem, found)
+    return _facts(problem, found, subtables) | {"partition": _partition(found, subtables, source.labels)}
+
+
+def _partition(found: Partition, subtables: Sequence[SubTable], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Every sub-table: public parameters, and the records of each value in the initial groups that it unites."""
+    groups = found.united or found.parts[:, None]
+
+    def held(group: Ints) -> dict[str, int]:
+        return {labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()}
+
+    return [
+        {
+            "records": one.records,
+            "values": one.size,
+            "rho1": text(one.rho1),
+            "gamma": text(one.gamma),
+            "retention": float(one.retention),
+            "groups": [held(group) for group in united],
+        }
+        for one, united in zip(subtables, groups, strict=True)
+    ]
 
 
 def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:

@@ -123,13 +123,15 @@ class SubTable:
 class Partition:
     """``parts`` (k, m): records of every value in every sub-table; ``groups`` the initial groups they were made of.
 
-    ``optimal``: whether no union of the initial groups has a smaller bound.
+    ``optimal``: whether no union of the initial groups has a smaller bound. ``united``: the initial groups (t_j, m) of
+    every sub-table; none of the whole table.
     """
 
     parts: Ints
     bound: float
     groups: int
     optimal: bool
+    united: tuple[Ints, ...] = ()
 
 
 def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:

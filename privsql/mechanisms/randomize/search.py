@@ -45,7 +45,8 @@ def find(asked: Problem, algorithm: str, objective: str = "bound") -> Partition:
     labels, optimal = merged(asked, groups, objective)
     parts = union(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
-    return Partition(parts[order], _bound(asked, parts), len(groups), optimal)
+    united = tuple(groups[labels == j] for j in order)
+    return Partition(parts[order], _bound(asked, parts), len(groups), optimal, united)
 
 
 def _bound(asked: Problem, parts: Ints) -> float:

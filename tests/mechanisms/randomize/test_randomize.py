@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.stats import chi2, chisquare, kstest
 
+import privsql
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.mechanisms.randomize import merge, search
 from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
@@ -150,6 +152,29 @@ def test_examples_3_and_4_the_order_and_the_bounds() -> None:
     assert (pp.groups, pp.optimal) == (5, True)
     found = [merge.bound(problem, groups, np.array(labels)) for labels in partitions(5)]
     assert min(found) == pytest.approx(pp.bound, rel=1e-12)
+
+
+def test_a_plan_shows_its_sub_tables_and_the_groups_that_they_unite() -> None:
+    """Examples 1, 2 and 4; of the whole table there is one group."""
+    table = pa.table({"qi": [1] * 42, "sa": np.repeat([f"x{i}" for i in range(10)], EXAMPLE)})
+
+    def planned(algorithm: str) -> list[dict[str, Any]]:
+        mechanism = {"kind": "randomize", "algorithm": algorithm, "rho1": "1/3", "rho2": "2/3"}
+        made = privsql.plan(table, sensitive="sa", quasi_identifiers="qi", mechanism=mechanism, ledger_off=True)
+        return list(made.facts["partition"])
+
+    first, second = planned("pp")
+    assert (first["records"], first["values"], first["rho1"], first["gamma"]) == (36, 6, "1/3", "4")
+    assert first["retention"] == pytest.approx(1 / 3)
+    assert first["groups"] == [
+        {"x0": 6, "x1": 6, "x2": 6},
+        {"x0": 4, "x3": 4, "x4": 4},
+        {"x0": 2, "x1": 2, "x5": 2},
+    ]
+    assert (second["records"], second["values"], second["rho1"], second["gamma"]) == (6, 6, "1/6", "10")
+    assert second["groups"] == [{"x3": 1, "x5": 1, "x6": 1}, {"x7": 1, "x8": 1, "x9": 1}]
+    (whole,) = planned("up")
+    assert whole["groups"] == [{f"x{i}": count for i, count in enumerate(EXAMPLE)}]
 
 
 def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
