@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import PAPERS, common, pages, run
+from experiments.slim import slim
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -35,6 +36,21 @@ def test_pictures_are_those_of_the_pages_and_small() -> None:
     pictures = {path.stem: path.stat().st_size for path in SHOWN.glob("*.svg")}
     assert set(pictures) == set(EVERY)
     assert sum(pictures.values()) < 1_000_000
+
+
+def test_a_picture_is_made_smaller_by_what_draws_nothing() -> None:
+    """Common attributes are said by their group, empty groups and paths go, and what differs stays where it is."""
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="marks" width="9"><rect fill="white"/>'
+        '<g role="graphics-object" aria-label="a"><g transform="translate(0,0)"><path class="b" d="M0,0h0v0h0Z"/>'
+        '<g fill="none"><line x2="1.2345" stroke="#ddd" opacity="1"/><line x2="2.04" stroke="#ddd" opacity="0.5"/></g>'
+        '<path d="M1,2" display="none"/><g class="empty"/><text fill="#000">1.99</text></g></g></svg>'
+    )
+    assert slim(svg, "what it shows") == (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="9" role="img" aria-label="what it shows"><rect fill="white" />'
+        '<g fill="none" stroke="#ddd"><line x2="1.2" /><line x2="2" opacity="0.5" /></g>'
+        '<text fill="#000">1.99</text></svg>'
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, Any
+
+from experiments.slim import slim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +23,9 @@ STAND_IN = "generated data in place of the paper's"
 def write(one: Experiment, rows: pa.Table, to: Path) -> None:
     """Write NAME.svg and NAME.png."""
     picture = drawn(one, rows.to_pylist())
-    picture.save(str(to / f"{one.name}.svg"))
+    svg = StringIO()
+    picture.save(svg, format="svg")
+    (to / f"{one.name}.svg").write_text(slim(svg.getvalue(), f"{', '.join(one.places)}: {one.title}"), encoding="utf-8")
     picture.save(str(to / f"{one.name}.png"), ppi=RESOLUTION)
 
 
