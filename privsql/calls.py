@@ -6,7 +6,7 @@ A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
@@ -90,6 +90,21 @@ def whole(given: Any, what: str, least: int | None = 1, most: int | None = None)
     if most is not None and found > most:
         raise UsageError(f"{what} {found} must be at most {most}")
     return found
+
+
+def ends(given: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
+    """The least and the most: "100:5000", "100:", ":5000", or a pair; ``UsageError``, with what it is for, for others.
+
+    >>> ends("100:", "answers"), ends((None, 0.5), "answers")
+    ((100.0, None), (None, 0.5))
+    """
+    parts = [part.strip() or None for part in given.split(":")] if isinstance(given, str) else given
+    if not isinstance(parts, Sequence) or len(parts) != 2:
+        raise UsageError(f"{what} {given!r}: give the least and the most, such as 100:5000, 100: or :5000")
+    low, high = (None if end is None else float(number(end, what)) for end in parts)
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"{what} {given!r}: the least is above the most")
+    return low, high
 
 
 def known(given: Iterable[str], names: Iterable[str], verb: str) -> None:

@@ -42,6 +42,8 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "plan --algorithms": "privsql.algorithms",
     "evaluate --plot": "Evaluated.plot()",
     "compare --plot": "Compared.plot()",
+    "evaluate --points": "Evaluated.points()",
+    "compare --points": "Compared.as_json(points=True)",
     "attack --plot": "Attacked.plot()",
     "infer --plot": "Inferred.plot()",
     "attack --differential": "a former name of privsql.infer",

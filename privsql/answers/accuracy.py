@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from privsql import markup, plot
 from privsql.answers.channel import quality
 from privsql.answers.reconstruct import LARGE
+from privsql.answers.scores import Put, Score
 from privsql.answers.workload import questions
 
 if TYPE_CHECKING:
@@ -22,89 +20,9 @@ if TYPE_CHECKING:
     from privsql.answers.workload import Question, Workload
     from privsql.engine.database import Ordered
     from privsql.engine.progress import Reporter
-    from privsql.model.estimate import Number
     from privsql.model.records import Records
 
-BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
-SANITY = 0.001  # share of the records below which a true answer counts as that
-SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of the records, from .. up to
 Truth = dict[tuple[Any, ...], float]
-
-
-@dataclass
-class Score:
-    """True answers, estimates and bounds of one estimator, one entry per query and group."""
-
-    truth: list[float] = field(default_factory=list)
-    estimate: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-    def add(self, truth: float, figures: tuple[Number | None, Number | None, Number | None]) -> None:
-        """One answer: estimate, low, high; None where there is no such bound."""
-        estimate, low, high = figures
-        self.truth.append(truth)
-        self.estimate.append(0.0 if estimate is None else float(estimate))
-        self.low.append(np.nan if low is None else float(low))
-        self.high.append(np.nan if high is None else float(high))
-
-    def extend(self, other: Score) -> None:
-        """All answers of another one."""
-        for one in fields(self):
-            getattr(self, one.name).extend(getattr(other, one.name))
-
-    def figures(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
-        """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
-        none, or none with bounds.
-
-        error: |estimate - truth| / max(truth, SANITY * records); half-width: mean of (high - low)/2, in records.
-        """
-        truth, estimate, least, most = (np.array(getattr(self, one.name)) for one in fields(self))
-        inside = (truth >= low) & (truth < high)
-        bounded = inside & ~np.isnan(least) & ~np.isnan(most)
-        errors = np.abs(estimate - truth) / np.maximum(truth, max(SANITY * records, np.finfo(float).tiny))
-        covered = (least <= truth + 1e-9) & (truth <= most + 1e-9)
-        return {
-            "queries": int(inside.sum()),
-            "mean_error": float(errors[inside].mean()) if inside.any() else None,
-            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
-            "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
-        }
-
-    def by_share(self, records: float) -> list[dict[str, Any]]:
-        """The same by share of the records that the true answer has; bands without an answer are left out."""
-        found = [
-            {
-                "low": low,
-                "high": None if np.isinf(high) else high,
-                **self.figures(records, low * records, high * records),
-            }
-            for low, high in pairwise(SHARES)
-        ]
-        return [band for band in found if band["queries"]]
-
-    def summary(self) -> dict[str, Any]:
-        """The figures of ``--json``; true answers of 0 are left out of relative errors."""
-        every = self._band(-np.inf, np.inf)
-        bands = [self._band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
-        shown = [
-            {**band, "high": None if band["high"] == np.inf else band["high"]} for band in bands if band["queries"]
-        ]
-        return {**every, "bands": shown}
-
-    def _band(self, low: float, high: float) -> dict[str, Any]:
-        truth, estimate = np.array(self.truth), np.array(self.estimate)
-        inside = (truth >= low) & (truth < high)
-        covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
-        known = inside & (truth != 0)
-        bounded = inside & ~np.isnan(self.low) & ~np.isnan(self.high)
-        errors = np.abs(estimate[known] - truth[known]) / np.abs(truth[known])
-        return {
-            "queries": int(inside.sum()),
-            "mean_relative_error": float(errors.mean()) if len(errors) else None,
-            "median_relative_error": float(np.median(errors)) if len(errors) else None,
-            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
-        }
 
 
 @dataclass(frozen=True)
@@ -118,6 +36,22 @@ class Evaluated:
     channel: dict[str, float]
     confidence: float
     extras: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def points(self) -> list[dict[str, Any]]:
+        """Every question with its true answer, and what each estimator says: estimate, low and high.
+
+        ``question``: SQL; ``group``: of its answer, as text; ``class``: of the question, where there are classes. An
+        estimator that refuses a question is left out of its point, a bound that it does not have is None.
+        """
+        found: dict[tuple[Put, int], dict[str, Any]] = {}
+        for name, score in self.scores.items():
+            times: dict[Put, int] = defaultdict(int)
+            for put, truth, answer in score.points():
+                times[put] += 1  # a question that was drawn twice is two points
+                if (put, times[put]) not in found:
+                    found[put, times[put]] = _pointed(put) | {"truth": truth}
+                found[put, times[put]][name] = answer
+        return list(found.values())
 
     def plot(self) -> Any:
         """A picture, of altair: errors by size of the true answer, and estimated against true answers."""
@@ -138,6 +72,12 @@ class Evaluated:
         """The object of ``--json``."""
         shown = {name: found.summary() | self.extras.get(name, {}) for name, found in self.scores.items()}
         return {**shown, "channel": self.channel, "confidence": self.confidence}
+
+
+def _pointed(put: Put) -> dict[str, Any]:
+    """What was asked, as JSON has it."""
+    group, of = put.texts, put.of
+    return {"question": put.question, **({"group": group} if group else {}), **({"class": of} if of else {})}
 
 
 def _parts(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -186,28 +126,34 @@ def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
 def by_questions(given: Measuring) -> Evaluated:
     """The answers to a workload of queries."""
     asked, number = questions(given.db, given.records.roles, given.name, given.workload)
-    scores = score(asked, number, given.answer, given.truth, given.report)
+    scores = score(asked, number, given)
     seen = given.answers.channel if given.records.roles.quasi_identifiers else None
     told = quality(seen) if seen is not None and len(seen.records) <= LARGE else {}
     return Evaluated(scores, told, given.confidence)
 
 
-def score(
-    questions: Iterable[Question],
-    number: int,
-    answer: Callable[[str, str], Answer],
-    truth: Callable[[str], Truth],
-    report: Reporter,
-) -> dict[str, Score]:
-    """Ask every question of both estimators and of the source; ``number`` of them, for the progress bar."""
-    scores: dict[str, Score] = defaultdict(Score)
-    report.step("Answering the workload")
+def score(questions: Iterable[Question], number: int, given: Measuring) -> dict[str, Score]:
+    """Ask every question of both estimators and of the source; ``number`` of them, for the progress bar.
+
+    What has no group whose true answer the workload wants is not asked of the release.
+    """
+    scores: dict[str, Score] = {"baseline": Score(), "reconstructed": Score()}
+    given.report.step("Answering the workload")
     for done, question in enumerate(questions):
-        true = truth(question.sql)
-        for estimator in ("baseline", "reconstructed"):
-            given = answer(question.sql, estimator).by_group()
-            groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *given)))
-            for group in groups:
-                scores[estimator].add(true.get(group, 0.0), given.get(group, (0.0, 0.0, 0.0)))
-        report.update(100 * (done + 1) / number)
+        true = given.truth(question.sql)
+        if question.groups is None or any(given.workload.wants(true.get(group, 0.0)) for group in question.groups):
+            for estimator, found in scores.items():
+                found.extend(_scored(given, question, true, estimator))
+        given.report.update(100 * (done + 1) / number)
     return scores
+
+
+def _scored(given: Measuring, question: Question, true: Truth, estimator: str) -> Score:
+    """The answers of one estimator to one question."""
+    known, found = given.answer(question.sql, estimator).by_group(), Score()
+    groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *known)))
+    for group in groups:
+        truth = true.get(group, 0.0)
+        if given.workload.wants(truth):
+            found.add(truth, known.get(group, (0.0, 0.0, 0.0)), Put(question.sql, group))
+    return found

@@ -44,7 +44,8 @@ class Workload:
     Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
     ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
     at most how many of each; None: as many as a first look takes. ``cells``: how many the tables by so many columns may
-    have together; None: ``CELLS`` for each query.
+    have together; None: ``CELLS`` for each query. ``true_answers``: only questions whose true answer lies between the
+    two count, both included, of those that are drawn; None: no such end.
     """
 
     kind: str = "equality"
@@ -55,6 +56,12 @@ class Workload:
     file: Path | None = None
     ways: int = 2
     cells: int | None = None
+    true_answers: tuple[float | None, float | None] | None = None
+
+    def wants(self, truth: float) -> bool:
+        """Whether a question with that true answer counts."""
+        low, high = self.true_answers or (None, None)
+        return (low is None or low <= truth) and (high is None or truth <= high)
 
     @property
     def number(self) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import privsql as api
 from privsql import plot as pictures
+from privsql.calls import ends
 from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
-from privsql.errors import UsageError
+from privsql.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from privsql.engine.progress import Options
@@ -39,16 +40,35 @@ Queries = Annotated[
 Ways = Annotated[int, typer.Option(min=1, help="Private tables: columns of the largest tables that are compared.")]
 Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
 Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
+TrueAnswers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEAST:MOST", help="Count only questions whose true answer lies there: 100:5000, 100:, :5000."
+    ),
+]
+Points = Annotated[
+    bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
+]
 Plot = Annotated[Path | None, typer.Option(callback=_picture, help="Write a picture: PNG or SVG.")]
 Source = Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")]
 KINDS = ("equality", "random", "ranges")
 
 
-def _workload(
-    kind: str, queries: int | None, attributes: int, selectivity: float, seed: int, ways: int = 2
-) -> api.Workload:
-    return api.Workload(kind, queries, attributes, selectivity, seed, None if kind in KINDS else Path(kind), ways)
+def _workload(kind: str, true_answers: str | None, drawn: dict[str, Any]) -> api.Workload:
+    file = None if kind in KINDS else Path(kind)
+    between = None if true_answers is None else ends(true_answers, "--true-answers")
+    return api.Workload(kind, file=file, true_answers=between, **drawn)
+
+
+def _pointed(found: api.Evaluated, points: bool) -> dict[str, Any]:
+    """What there is with ``--points`` besides."""
+    return {"points": found.points()} if points else {}
+
+
+def _only_json(points: bool, as_json: bool) -> None:
+    if points and not as_json:
+        raise UsageError("--points goes with --json")
 
 
 @app.command(epilog="Example:\n\n    privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
@@ -61,16 +81,20 @@ def evaluate(
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
     ways: Ways = 2,
+    true_answers: TrueAnswers = None,
     confidence: Confidence = 0.95,
+    points: Points = False,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
-    asked = _workload(workload, queries, attributes, selectivity, seed, ways)
+    _only_json(points, as_json)
+    drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed, "ways": ways}
+    asked = _workload(workload, true_answers, drawn)
     with running() as options:
         found = api.evaluate(release, api.load(source), asked, confidence=confidence, options=options)
         pictures.drawn(pictures.evaluation, found.scores, plot)
-    tell(as_json, found.as_json, lambda: printing_evaluated.evaluated(found))
+    tell(as_json, lambda: found.as_json() | _pointed(found, points), lambda: printing_evaluated.evaluated(found))
 
 
 @app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
@@ -81,19 +105,38 @@ def compare(
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,
+    true_answers: TrueAnswers = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE,VALUE",
+            help="Take every specification with each of these values, too: threshold=1/4,1/8; repeatable.",
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep there what is finished, true answers too; go on from what is there."),
+    ] = None,
     confidence: Confidence = 0.95,
+    points: Points = False,
     plot: Plot = None,
     memory_limit: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
-    asked = _workload(workload, queries, attributes, selectivity, seed)
+    _only_json(points, as_json)
+    drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
+    asked = _workload(workload, true_answers, drawn)
     given = [(path.stem, api.load(path)) for path in specs]
     with running(memory_limit, threads) as options:
-        found = api.compare(given, asked, confidence=confidence, seed=seed, options=options)
+        found = api.compare(
+            given, asked, confidence=confidence, seed=seed, grid=grid or None, resume=resume, options=options
+        )
         pictures.drawn(pictures.comparison, {one.name: one.evaluated.scores for one in found}, plot)
-    tell(as_json, lambda: {"specs": [one.as_json() for one in found]}, lambda: printing.compared(found))
+    tell(as_json, lambda: found.as_json(points=points), lambda: printing.compared(found))
+    if not found:
+        raise typer.Exit(InfeasibleError.exit_code)
 
 
 @app.command(epilog="Example:\n\n    privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from privsql.mechanisms.alternatives import Alternatives
     from privsql.verbs.attack import Attacked
-    from privsql.verbs.compare import Candidate
+    from privsql.verbs.compare import Candidate, Compared
     from privsql.verbs.infer import Inferred
 
 INFERRED = """\
@@ -52,7 +52,7 @@ def _figure(figure: float | None, form: str, *, bold: bool) -> Text:
     return Text(text, style="bold" if bold and figure is not None else "")
 
 
-def compared(found: Sequence[Candidate]) -> None:
+def compared(found: Compared) -> None:
     """One table of several releases: what they promise, and error by size of the true answer."""
     labels = _labels(found)
     figures = (*labels, "covered", "published", "retained", "seconds")
@@ -72,8 +72,12 @@ def compared(found: Sequence[Candidate]) -> None:
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
-    wide().print(made)
-    say("mean relative error by size of the true answer; covered: true answers within the bounds")
+    if found:
+        wide().print(made)
+    for refused in found.refused:
+        say(f"{refused.name}: {refused.reason}")
+    if found:
+        say("mean relative error by size of the true answer; covered: true answers within the bounds")
 
 
 def _error(summary: dict[str, Any], label: str) -> str:

@@ -87,6 +87,22 @@ class Silent:
         """Ignore."""
 
 
+class Part:
+    """What one of several parts of a piece of work reports, its name before the titles of its steps."""
+
+    def __init__(self, whole: Reporter, name: str) -> None:
+        self._whole, self._name = whole, name
+        self.watched = whole.watched
+
+    def step(self, title: str) -> None:
+        """A new step of this part."""
+        self._whole.step(f"{self._name}: {title}")
+
+    def update(self, percent: float) -> None:
+        """How far the step is."""
+        self._whole.update(percent)
+
+
 class Bar:
     """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
-from privsql.calls import as_path, known, number, whole
+from privsql.calls import as_path, ends, known, number, whole
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
@@ -17,7 +17,7 @@ from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -37,6 +37,7 @@ class Measured(Running, total=False):
     selectivity: float
     ways: int
     cells: int | None
+    true_answers: str | Sequence[float | None] | None
 
 
 class Asked(Measured, total=False):
@@ -56,8 +57,8 @@ def evaluate(
     """Compare a release's answers with those of its source.
 
     ``source``: as of ``verify``. ``workload``: "equality" (the default), "random", "ranges", a file of SQL, or a whole
-    ``Workload``, of which the other keywords are fields. Raises ``UsageError`` for a workload that is unknown or that
-    such columns can't have.
+    ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. Raises
+    ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
     path, asked = as_path(release, "release"), workload_of(workload, how, "evaluate")
     rest = {name: value for name, value in how.items() if name in RUNNING}
@@ -79,9 +80,11 @@ def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb:
 
 
 def _chosen(name: str, given: Any) -> Any:
-    """A field of a ``Workload``: a whole number, a share of the records, or None where nothing is chosen."""
+    """A field of a ``Workload``: a whole number, a share of the records, a pair, or None where nothing is chosen."""
     if given is None:
         return None
+    if name == "true_answers":
+        return ends(given, "true_answers")
     return float(number(given, name)) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
 
 

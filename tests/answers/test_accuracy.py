@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from privsql.answers.accuracy import Score, by_class
+from privsql.answers.accuracy import Evaluated, by_class
+from privsql.answers.scores import Put, Score
+from privsql.answers.workload import Workload
 
 
 def scored(*answers: tuple[float, float, float | None, float | None]) -> Score:
@@ -50,3 +52,31 @@ def test_classes_stand_beside_all_of_them_by_share() -> None:
     assert [(one["class"], one["queries"], one["coverage"]) for one in found["questions"]] == [("a", 1, 1), ("b", 2, 0)]
     assert [(one["low"], one["queries"]) for one in found["shares"]] == [(0.01, 1), (0.1, 2)]
     assert found["shares"][1]["mean_error"] == pytest.approx((0.2 + 1) / 2)
+
+
+def test_points_hold_what_every_estimator_says_of_a_question() -> None:
+    """A question that is drawn twice is two points; an estimator that refuses one is left out of it."""
+    first, second, third = Put("a"), Put("b", ("x", None)), Put("c", (), "eq1")
+    one, other = Score(), Score()
+    for put, truth in ((first, 1.0), (first, 1.0), (second, 2.0), (third, 0.0)):
+        one.add(truth, (truth + 1, None, truth + 2), put)
+    for put, truth in ((first, 1.0), (first, 1.0), (third, 0.0)):
+        other.add(truth, (truth, truth, truth), put)
+    points = Evaluated({"reconstructed": one, "baseline": other}, {}, 0.95).points()
+    assert [(point["question"], point["truth"]) for point in points] == [("a", 1), ("a", 1), ("b", 2), ("c", 0)]
+    assert points[0]["reconstructed"] == {"estimate": 2.0, "low": None, "high": 3.0}
+    assert points[1]["baseline"] == {"estimate": 1.0, "low": 1.0, "high": 1.0}
+    assert (points[2]["group"], "baseline" in points[2], "class" in points[2]) == (["x", None], False, False)
+    assert (points[3]["class"], "group" in points[3]) == ("eq1", False)
+
+
+def test_a_workload_wants_true_answers_between_its_ends() -> None:
+    for ends, wanted in (
+        (None, "0 5 9"),
+        ((5, None), "5 9"),
+        ((None, 5), "0 5"),
+        ((5, 5), "5"),
+        ((6, 8), ""),
+    ):
+        asked = Workload(true_answers=ends)
+        assert [str(truth) for truth in (0, 5, 9) if asked.wants(truth)] == wanted.split()

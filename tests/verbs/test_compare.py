@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import stat
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pandas as pd
 import pytest
 
 import privsql
+from privsql import UsageError, Workload
+from privsql.answers.accuracy import Evaluated
+from privsql.answers.scores import Put, Score
+from privsql.verbs.finished import Finished, Outcome
+from privsql.verbs.grid import combinations
+from privsql.verbs.published import Published
 from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -145,3 +155,185 @@ def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
     found = privsql.compare(given, privsql.Workload(queries=40), seed=1)
     errors = {one.name: one.evaluated.scores["baseline"].summary()["mean_relative_error"] for one in found}
     assert errors["pp"] <= errors["up"] * 1.5
+
+
+# A grid, what is finished, points, and filters ---
+
+OPTIMAL = 'algorithm = "optimal"\nthreshold = "1/2"\nproof_seconds = 0'
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A specification over 300 of the skewed records: of 40 % of them a value is had, so 1/4 can't be met."""
+    write(tmp_path / "small.parquet", f"SELECT * FROM ({SKEWED}) LIMIT 300")
+    specification(
+        tmp_path, source='file = "small.parquet"', columns=COLUMNS, release='name = "small"', mechanism=OPTIMAL
+    )
+    return tmp_path / "spec.toml"
+
+
+def grid_of(spec: Path, *more: object) -> list[dict[str, Any]]:
+    asked = ["--grid", "mechanism.threshold=1/2,1/4", "--grid", "algorithm=optimal,anatomy", "--queries", "4"]
+    return list(succeeded("compare", spec, *asked, "--json", *more).json["specs"])
+
+
+@pytest.mark.slow
+def test_a_grid_has_a_row_for_every_combination_and_says_which_can_not_be(small: Path) -> None:
+    rows_of = grid_of(small)
+    assert [one["spec"] for one in rows_of] == [
+        f"spec, threshold={threshold}, algorithm={name}"
+        for threshold in ("1/2", "1/4")
+        for name in ("optimal", "anatomy")
+    ]
+    assert [one["grid"]["algorithm"] for one in rows_of] == ["optimal", "anatomy"] * 2
+    assert [one["algorithm"] for one in rows_of[:2]] == ["optimal", "anatomy"]
+    assert {one["promise"] for one in rows_of[:2]} == {"<= 0.5"}
+    assert all("flu" in one["refused"] and one["exit_code"] == 3 and "evaluation" not in one for one in rows_of[2:])
+    shown = succeeded("compare", small, "--grid", "threshold=1/2,1/4", "--queries", "4").out
+    assert "threshold=1/4: " in shown
+    nothing = run("compare", small, "--grid", "threshold=1/4", "--queries", "4", "--json")
+    assert (nothing.code, len(nothing.json["specs"])) == (3, 1)
+    with pytest.raises(privsql.InfeasibleError, match=r"^spec: .*flu"):
+        privsql.compare([("spec", privsql.load(small).model_copy(update={"mechanism": _quarter(small)}))], queries=4)
+
+
+def _quarter(spec: Path) -> Any:
+    return privsql.build(
+        {
+            "source": {"file": str(spec.with_name("small.parquet"))},
+            "columns": {"quasi_identifiers": ["age"], "sensitive": "disease"},
+            "mechanism": {"threshold": "1/4"},
+        }
+    ).mechanism
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("treshold=1/4", ("treshold", "threshold")),
+        ("threshold", ("key=value",)),
+        ("threshold=", ("no value",)),
+        ("algorithm.name=x", ("algorithm is no table",)),
+    ],
+)
+def test_a_grid_that_is_not_understood_is_refused(small: Path, given: str, words: tuple[str, ...]) -> None:
+    done = run("compare", small, "--grid", given, "--queries", "4", "--json")
+    if "." in given:  # of a specification that has the key: a combination that there can't be
+        assert (done.code, words[0] in done.json["specs"][0]["refused"]) == (3, True)
+    else:
+        assert done.code == 2
+        assert all(word in done.err for word in words)
+    with pytest.raises(UsageError, match="twice"):
+        combinations([("a", privsql.load(small))], ["threshold=1/2", "mechanism.threshold=1/4"])
+
+
+def test_a_grid_in_python_takes_numbers_and_only_the_keys_that_a_mechanism_has(small: Path) -> None:
+    spec = privsql.load(small)
+    other = privsql.build(
+        {
+            "source": {"file": str(small.with_name("small.parquet"))},
+            "columns": {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"},
+            "mechanism": {"kind": "randomize", "rho1": "1/10", "rho2": "1/5"},
+        }
+    )
+    found = combinations([("a", spec), ("b", other)], {"threshold": [0.5, Fraction(1, 3)], "rho2": ["1/5", "1/4"]})
+    assert [one.name for one in found] == ["a, threshold=0.5", "a, threshold=1/3", "b, rho2=1/5", "b, rho2=1/4"]
+    assert [one.spec.mechanism.model_dump()["rho2"] for one in found[2:]] == ["0.2", "0.25"]
+    assert found[1].spec.mechanism.model_dump()["threshold"] != found[0].spec.mechanism.model_dump()["threshold"]
+    assert found[0].spec.mechanism == spec.mechanism  # 0.5 is 1/2
+
+
+@pytest.mark.slow
+def test_what_is_finished_is_not_measured_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = small.with_name("kept")
+    asked = {"grid": {"threshold": ["1/2", "1/3"]}, "queries": 4, "resume": kept}
+    first = privsql.compare([small], **asked)
+    assert len(list(kept.iterdir())) == len(first) == 1
+    assert [one.name for one in first.refused] == ["spec, threshold=1/3"]
+    assert stat.S_IMODE(next(kept.iterdir()).stat().st_mode) == 0o600
+    tried: list[str] = []
+
+    def tries(spec: Any, **how: Any) -> Any:
+        tried.append(str(spec.mechanism.threshold))
+        raise privsql.InfeasibleError("asked anew")
+
+    monkeypatch.setattr("privsql.verbs.compare.publish", tries)
+    second = privsql.compare([small], **asked)
+    assert len(tried) == 1  # the one that there can't be, which says why again
+    assert second.as_json(points=True)["specs"][0] == first.as_json(points=True)["specs"][0]
+    assert len(privsql.compare([small], **asked | {"queries": 5}).refused) == 2  # another question is another figure
+    os.utime(small.with_name("small.parquet"), (1, 1))
+    assert len(privsql.compare([small], **asked).refused) == 2
+
+
+def test_what_is_kept_is_found_by_all_that_it_follows_from(small: Path) -> None:
+    spec, kept = privsql.load(small), small.with_name("kept")
+    score = Score()
+    score.add(3.0, (2.5, None, 4), Put("SELECT 1", ("flu", None, 7), "eq1"))
+    evaluated = Evaluated({"baseline": score}, {"second": 0.5}, 0.95, {"baseline": {"shares": []}})
+    outcome = Outcome(Published(None, {"loss": 3}, seconds=2.0, warnings=["w"]), evaluated, 1.5)
+    finished = Finished.at(kept, Workload(), 0.95, 1)
+    assert finished.found(spec) is None
+    finished.keep(spec, outcome)
+    found = Finished.at(kept, Workload(), 0.95, 1).found(spec)
+    assert found is not None
+    assert (found.published, found.seconds) == (outcome.published, 1.5)
+    assert found.evaluated.as_json() == evaluated.as_json()
+    assert found.evaluated.points() == evaluated.points()
+    others = [Finished.at(kept, Workload(queries=3), 0.95, 1), Finished.at(kept, Workload(), 0.9, 1)]
+    assert all(one.found(spec) is None for one in (*others, Finished.at(kept, Workload(), 0.95, 2)))
+    assert finished.found(combinations([("a", spec)], {"threshold": ["1/3"]})[0].spec) is None
+    (file,) = kept.iterdir()
+    file.write_text("{}", encoding="utf-8")
+    with pytest.raises(privsql.EngineError, match="remove it"):
+        finished.found(spec)
+    with small.with_name("small.parquet").open("ab") as table:
+        table.write(b" ")
+    assert finished.found(spec) is None
+
+
+def test_resuming_needs_a_seed_and_files_whose_changes_are_seen(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed"):
+        privsql.compare([small], seed=None, resume=tmp_path / "kept")
+    table = pd.read_parquet(small.with_name("small.parquet"))
+    spec = privsql.build(
+        {
+            "source": table,
+            "columns": {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"},
+            "mechanism": {"threshold": "1/2"},
+        }
+    )
+    with pytest.raises(UsageError, match="files on this machine"):
+        privsql.compare([spec], queries=4, resume=tmp_path / "kept")
+
+
+@pytest.mark.slow
+def test_points_are_every_question_with_its_truth_and_both_answers(small: Path) -> None:
+    (row,) = succeeded("compare", small, "--queries", "8", "--json", "--points").json["specs"]
+    points = row["points"]
+    assert len(points) == row["evaluation"]["baseline"]["queries"] == 8
+    with duckdb.connect() as db:
+        db.execute(f"CREATE VIEW small AS SELECT * FROM '{small.with_name('small.parquet')}'")
+        for point in points:
+            counts = {row[0]: row[-1] for row in db.execute(point["question"]).fetchall()}
+            assert counts.get(point["group"][0], 0) == point["truth"]
+            assert set(point) == {"question", "group", "truth", "baseline", "reconstructed"}
+            for answer in (point["baseline"], point["reconstructed"]):
+                assert answer["low"] <= answer["estimate"] <= answer["high"]
+    errors = [abs(one["baseline"]["estimate"] - one["truth"]) / one["truth"] for one in points if one["truth"]]
+    assert row["evaluation"]["baseline"]["mean_relative_error"] == pytest.approx(sum(errors) / len(errors))
+    refused(run("compare", small, "--points"), 2, "--points", "--json")
+
+
+@pytest.mark.slow
+def test_only_questions_with_such_true_answers_count(small: Path) -> None:
+    every = privsql.compare([small], queries=40)[0].evaluated
+    some = privsql.compare([small], queries=40, true_answers="5:20")[0].evaluated
+    wanted = [point for point in every.points() if 5 <= point["truth"] <= 20]
+    assert 0 < len(wanted) < len(every.points())
+    assert some.points() == wanted
+    assert (
+        privsql.compare([small], queries=8, true_answers=(None, -1))[0].evaluated.as_json()["baseline"]["queries"] == 0
+    )
+    refused(run("compare", small, "--true-answers", "20:5"), 2, "--true-answers", "above")
+    refused(run("compare", small, "--true-answers", "many"), 2, "100:5000")

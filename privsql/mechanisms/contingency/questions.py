@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.accuracy import Evaluated, Score, by_class, by_questions
+from privsql.answers.accuracy import Evaluated, by_class, by_questions
+from privsql.answers.scores import Put, Score
 from privsql.answers.workload import count_query, equals, sampled
 from privsql.engine.sqlfiles import DIALECT, column, fill, named, table, temp
 from privsql.errors import UsageError
@@ -103,7 +104,7 @@ class Classes:
         asked = self._conditions()
         for name, conditions in asked.items():
             self._given.report.step(f"Asking for {name}")
-            for estimator, score in self._counted(conditions).items():
+            for estimator, score in self._counted(name, conditions).items():
                 found[estimator][name] = score
         if len(self._valued) > 1:
             self._given.report.step("Asking for groups")
@@ -138,7 +139,7 @@ class Classes:
         for _, row in zip(range(number), rows, strict=False):
             yield row
 
-    def _counted(self, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
+    def _counted(self, name: str, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
         """The counts of records that meet each; several in a statement, and equal ones asked once."""
         given, texts = self._given, [condition.sql(dialect=DIALECT) for condition in conditions]
         different = dict(zip(texts, conditions, strict=True))
@@ -152,11 +153,12 @@ class Classes:
                 said[estimator] |= self._answered({text: different[text] for text in names}, estimator)
             given.report.update(100 * len(truth) / len(different))
         scores = {estimator: Score() for estimator in said}
-        for text in texts:
+        for text in (text for text in texts if given.workload.wants(truth[text])):
+            put = Put(count_query(given.name, different[text], []), (), name)
             for estimator, known in said.items():
                 if text in known:
                     estimate, _, low, high = known[text]
-                    scores[estimator].add(truth[text], (estimate, low, high))
+                    scores[estimator].add(truth[text], (estimate, low, high), put)
         return scores
 
     def _answered(self, conditions: dict[str, exp.Expr], estimator: str) -> dict[str, Any]:
@@ -235,8 +237,8 @@ class Classes:
         return chosen
 
     def _table(self, columns: Sequence[int], condition: exp.Expr | None) -> dict[str, tuple[Score, float]]:
-        """By estimator that answers, the cells of a table and half of the sum of their errors; of a cell that an answer
-        leaves out it says 0, and no bounds.
+        """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
+        answer leaves out it says 0, and no bounds.
         """
         given = self._given
         sql = count_query(given.name, condition, [column(self._columns[i].field.name) for i in columns])
@@ -248,10 +250,13 @@ class Classes:
                 if estimator == given.answers.estimators[0]:
                     raise
                 continue
+            apart = 0.0
             for group in dict.fromkeys((*truth, *known)):
-                score.add(truth.get(group, 0.0), known.get(group, (0.0, None, None)))
-            apart = np.abs(np.array(score.estimate) - np.array(score.truth)).sum()
-            found[estimator] = (score, float(apart) / 2)
+                true, figures = truth.get(group, 0.0), known.get(group, (0.0, None, None))
+                apart += abs(float(figures[0] or 0.0) - true)
+                if given.workload.wants(true):
+                    score.add(true, figures, Put(sql, group, "groups"))
+            found[estimator] = (score, apart / 2)
         return found
 
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+from sqlglot import exp
 
-from privsql.answers.accuracy import SANITY, Evaluated, Score, by_class, by_questions
-from privsql.engine.sqlfiles import all_rows, fill, temp
+from privsql.answers.accuracy import Evaluated, by_class, by_questions
+from privsql.answers.scores import SANITY, Put, Score
+from privsql.answers.workload import count_query, equals
+from privsql.engine.sqlfiles import all_rows, column, fill, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.setvalued.holdings import Holdings, utility
 from privsql.noise import seed_key
@@ -118,11 +121,23 @@ def _scores(
     scores = {name: Score() for name in asked}
     for name, queries in asked.items():
         for one in queries:
+            if not given.workload.wants(truth[one]):
+                continue
             if one not in said:
                 said[one] = sets.containing(one, estimator, given.confidence)
                 given.report.update(100 * len(said) / len(truth))
-            scores[name].add(truth[one], (said[one].estimate, said[one].low, said[one].high))
+            figures = said[one].estimate, said[one].low, said[one].high
+            scores[name].add(truth[one], figures, Put(asking(given, sets, one), (), name))
     return scores
+
+
+def asking(given: Measuring, sets: HasItems, codes: Asked) -> str:
+    """SQL that counts the records with all of some items."""
+    own = given.records.roles.sensitive[0]
+    items = exp.array(
+        *(equals(exp.null(), sets.labels[code], own.type.removesuffix("[]")).expression for code in codes)
+    )
+    return count_query(given.name, exp.func("list_has_all", column(own.name), items), [])
 
 
 def _named(figures: dict[str, Any]) -> dict[str, Any]:

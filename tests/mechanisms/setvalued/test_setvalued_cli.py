@@ -441,6 +441,11 @@ def test_evaluation_by_length_and_top(shop: Path) -> None:
     assert shown["reconstructed"]["coverage"] > 0.8
     assert shown["reconstructed"]["top"]["20"] > 0.8
     assert "of the longest" in succeeded("evaluate", shop / "shop.duckdb", *flags).out
+    points = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json", "--points").json["points"]
+    assert len(points) == shown["baseline"]["queries"]
+    for point in (points[0], points[-1]):
+        (row,) = succeeded("query", shop / "shop.duckdb", point["question"], "--json").json["rows"]
+        assert row["estimate"] == pytest.approx(point["reconstructed"]["estimate"])
     refused(run("evaluate", shop / "shop.duckdb", *flags, "--workload", "random"), 2, "random")
 
 
