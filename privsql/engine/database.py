@@ -178,14 +178,46 @@ class Container(Ordered, Protocol):
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
 
+    def distrust(self) -> None:
+        """Plan no query by what files say of their columns."""
+
     def create(self, name: str) -> None:
         """Attach a new, empty database in memory under ``name``."""
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
 
-    def objects(self, database: str) -> list[tuple[str, str, str]]:
-        """Everything that somebody has put into an attached database: (kind, name, definition), sorted."""
+    def attached(self, path: Path) -> str | None:
+        """The name under which a file is attached, which can be once; None for one that is not."""
+
+    def objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
+        """Everything that somebody has put into an attached database: (kind, name, definition), sorted.
+
+        ``schema``: what lies in that one alone, by names without it.
+        """
+
+    def schemas(self, database: str) -> list[str]:
+        """The schemas of an attached database but its first, main."""
+
+    def schema(self, name: str, *, into: str) -> None:
+        """Create a schema in an attached database, if there is none of that name."""
+
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
+
+    def housed(
+        self,
+        made: str,
+        place: tuple[str, str],
+        tables: Sequence[str],
+        view: tuple[str, exp.Query],
+        former: Sequence[tuple[str, str]] = (),
+    ) -> AbstractContextManager[None]:
+        """Copy tables of database ``made`` into ``place``, (database, schema), with a view of them.
+
+        ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
+        nothing is raised inside, and else nothing.
+        """
 
     def listed(self, database: str) -> list[tuple[str, str, str, str]]:
         """The tables and views of an attached database: (kind, schema, name, definition), sorted by schema and name."""
@@ -193,7 +225,7 @@ class Container(Ordered, Protocol):
     def append(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
 
-    def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
+    def define(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
         """Create an empty table in an attached database."""
 
     def scanned(self, paths: Sequence[Path], kind: str) -> exp.Select:
@@ -211,6 +243,9 @@ class Container(Ordered, Protocol):
 
 class Workshop(Warehouse, Container, Protocol):
     """A session for the time of a verb; a context manager that forgets all that is temporary."""
+
+    def let_go(self) -> None:
+        """Close the publisher's database file; what was made of it here stays."""
 
     def close(self) -> None:
         """End the session."""

@@ -54,6 +54,7 @@ class Manifest(BaseModel):
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
     bins: dict[str, Bins] = Field(default_factory=dict, exclude_if=_is_empty)
     groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
+    place: Literal["schema"] | None = Field(default=None, exclude_if=_is_empty)
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]

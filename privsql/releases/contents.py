@@ -1,4 +1,4 @@
-"""Independent re-check of a release from the published file, and against the source if that is given."""
+"""What all checks of a release stand on: it holds what its manifest states, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, fill, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.model.checks import BROKEN, Check, Result, run
+from privsql.model.checks import Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import orders, own, statements
+from privsql.releases import orders, own
+from privsql.releases.identity import MAIN, schema_of
 from privsql.releases.stored import ENDING
 
 if TYPE_CHECKING:
@@ -21,74 +22,32 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Container
     from privsql.mechanisms.contract import Columns
-    from privsql.model.records import Records
     from privsql.releases.stored import Stored
-    from privsql.source.spec import Spec
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and nothing else"
 FOLDER_HOLDS = "the folder holds the stated tables and nothing else"
 ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
-READABLE = "its tables can be checked"
 ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory that shows how the engine writes down what a manifest states
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
-def examine(
-    db: Container,
-    manifest: Manifest,
-    database: str,
-    *,
-    source: Records | None = None,
-    spec: Spec | None = None,
-    whole: bool = True,
-) -> list[Result]:
-    """All checks of a release whose tables lie in ``database``, and which holds what it states and nothing else.
-
-    ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
-    that publishing implies.
-    """
-    try:
-        return run(db, _checks(db, manifest, database, source=source, spec=spec, whole=whole))
-    except UsageError as error:
-        wrong = str(error)
-    except BROKEN as error:
-        wrong = f"{type(error).__name__} on what the release holds"
-    return run(db, [Check(READABLE, lambda: [wrong])])
-
-
-def _checks(
-    db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
-) -> list[Check]:
-    mechanism = of(manifest.mechanism)
-    checks = [
-        *mechanism.checks(db, manifest, database),
-        *statements.checks(db, manifest, database),
-    ]
-    if whole:
-        checks += mechanism.long_checks(manifest)
-    if source is not None and spec is not None:
-        checks += mechanism.source_checks(db, manifest, source, spec.mechanism)
-        checks += statements.source_checks(manifest, source, spec)
-    return checks
-
-
-# What all checks stand on: the release holds what it states, and nothing else ---
-
-
 def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, list[Result]]:
     """The manifest of a release, and whether the release holds what that states and nothing else.
 
-    A file is attached as ``database`` already; for a folder this is an empty database, in which views show its tables
-    if they are the stated ones. Nothing that the release holds is evaluated: its manifest must be a plain table, its
-    view is compared as text. Raises ``UsageError`` if there is no manifest, ``EngineError`` for one that is not valid.
+    A file is attached as ``database`` already; for a folder, or a schema of a file that is attached under any name,
+    this is an empty database, in which views show its tables if they are the stated ones. Nothing that the release
+    holds is evaluated: its manifest must be a plain table, its view is compared as text. Raises ``UsageError`` if there
+    is no manifest, ``EngineError`` for one that is not valid.
     """
     try:
         manifest = _manifest(db, found, database)
     except PrivsqlError as error:
         raise type(error)(f"{found.path} is not a release of privsql: {error}") from error
+    if found.schema is not None:
+        return manifest, _of_a_schema(db, found, manifest, database)
     if not found.is_folder:
         return manifest, contents(db, manifest, database)
     stated = _stated(manifest)
@@ -102,7 +61,29 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
 
 def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
     """The checks that all others stand on, up to the first that does not hold."""
-    return _holding(db, manifest, database, lambda: _contents(db, manifest, database))
+    return _holding(db, manifest, database, lambda: _contents(db, manifest, (database, MAIN)))
+
+
+def _of_a_schema(db: Container, found: Stored, manifest: Manifest, database: str) -> list[Result]:
+    """The same of a schema: what else its database holds is not looked at."""
+    place = _place(db, found, database)
+    wrong = _contents(db, manifest, place)
+    if not wrong:
+        for name in _stated(manifest):
+            db.view(name, all_rows(table(name, *place)), into=database)
+        db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
+    return _holding(db, manifest, database, lambda: wrong)
+
+
+def _place(db: Container, found: Stored, database: str) -> tuple[str, str]:
+    """The database and the schema in which the tables of a file lie; ``UsageError`` if there is no such schema."""
+    if found.schema is None:
+        return database, MAIN
+    holder = db.attached(found.place) or database
+    schema = schema_of(db, holder, found.schema)
+    if schema is None:
+        raise UsageError(f"there is no schema {found.schema!r}")
+    return holder, schema
 
 
 def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]) -> list[Result]:
@@ -117,15 +98,16 @@ def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[
 
 def _manifest(db: Container, found: Stored, database: str) -> Manifest:
     """The manifest, read from a plain table of its two columns that is not too large."""
+    place = _place(db, found, database)
     if found.is_folder:
         wrong = _shown(db, found, MANIFEST, MANIFEST_COLUMNS, database)
     else:
-        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS})
-        kept = {(kind, name): text for kind, schema, name, text in db.listed(database) if schema == "main"}
+        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
+        kept = {(kind, name): text for kind, schema, name, text in db.listed(place[0]) if schema == place[1]}
         wrong = [] if stated.items() <= kept.items() else ["its manifest is missing, or no plain table"]
     if wrong:
         raise UsageError(wrong[0])
-    stored = table(MANIFEST, database)
+    stored = table(MANIFEST, *place)
     entries, length = db.rows(fill("duckdb/extent", {"table": stored}))[0]
     if entries > ENTRIES or length > BYTES:
         raise EngineError("its manifest is too large")
@@ -168,17 +150,21 @@ def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
     return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
 
 
-def _contents(db: Container, manifest: Manifest, database: str) -> list[str]:
-    """Tables, columns, types and the view: nothing missing, nothing more, no other definition."""
+def _contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list[str]:
+    """Tables, columns, types and the view: nothing missing, nothing more, no other definition.
+
+    ``place``: a database and a schema of it; of main the whole database.
+    """
+    database, schema = place
     expected = _stated(manifest)
-    kinds = definitions(db, expected, manifest)
-    found = {(kind, name): text for kind, name, text in db.objects(database)}
+    kinds = definitions(db, expected, manifest, schema=schema)
+    found = {(kind, name): text for kind, name, text in db.objects(database, schema if schema != MAIN else None)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - found.keys())]
     wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if found.get((k, name), t) != t]
     for name, columns in expected.items():
         if ("table", name) in found:
-            wrong += _columns(name, columns, db.fields(table(name, database)))
+            wrong += _columns(name, columns, db.fields(table(name, *place)))
     return wrong
 
 
@@ -219,14 +205,17 @@ def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> 
     return extra + missing + order
 
 
-def definitions(db: Container, tables: Columns, manifest: Manifest | None = None) -> dict[tuple[str, str], str]:
+def definitions(
+    db: Container, tables: Columns, manifest: Manifest | None = None, *, schema: str = MAIN
+) -> dict[tuple[str, str], str]:
     """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
     db.create(STATED)
     try:
+        db.schema(schema, into=STATED)
         for name, columns in tables.items():
-            db.define(name, [Field(*column) for column in columns], into=STATED)
+            db.define(name, [Field(*column) for column in columns], into=STATED, schema=schema)
         if manifest is not None:
-            db.view(manifest.name, of(manifest.mechanism).view(manifest), into=STATED)
+            db.view(manifest.name, of(manifest.mechanism).view(manifest), into=STATED, schema=schema)
         return {(kind, name): text for kind, _, name, text in db.listed(STATED)}
     finally:
         db.detach(STATED)

@@ -112,7 +112,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _prefix(target: Path) -> str:
-    return f".{target.name}.draft-"
+    return f".{target.name.replace(':', '_')}.draft-"  # of a schema, too, where a name may not hold colons
 
 
 def sweep(target: Path) -> None:

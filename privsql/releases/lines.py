@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 
+APART = "a schema of a database; what else that holds is no part of the release, and nothing is promised of it"
+
+
 def lines(manifest: Manifest) -> list[tuple[str, object]]:
     """Names, and what they stand for."""
     asked = manifest.parameters.items()
@@ -34,6 +37,7 @@ def lines(manifest: Manifest) -> list[tuple[str, object]]:
     )
     rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
     rows += [("persons", manifest.persons)] if manifest.persons is not None else []
+    rows += [("place", APART)] if manifest.place is not None else []
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))

@@ -25,10 +25,11 @@ from privsql.engine.sqlfiles import table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN
-from privsql.releases.contents import admitted, examine
+from privsql.releases.contents import admitted
+from privsql.releases.examine import examine
 from privsql.releases.lines import lines
 from privsql.releases.lookups import Lookups, plain
-from privsql.releases.stored import stored
+from privsql.releases.stored import holders, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ class Seen:
 def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None) -> Iterator[tuple[Locked, Seen]]:
     """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
     found, files = stored(path), plain(attach)
-    databases = {RELEASE: found.database, LOOKUPS: None}
+    databases = {RELEASE: found.database, LOOKUPS: None, **holders([found])}
     with locked(databases, [*found.readable, *files], home=RELEASE, options=options) as db:
         yield db, Seen(*admitted(db, found, RELEASE))
 
@@ -103,7 +104,7 @@ def together(paths: Sequence[Path], readable: Sequence[Path] = ()) -> Iterator[t
     found = [stored(path) for path in paths]
     databases = {f"r{i}": one.database for i, one in enumerate(found)}
     files = [file for one in found for file in one.readable]
-    with locked(databases, [*files, *readable], home="r0") as db:
+    with locked(databases | holders(found), [*files, *readable], home="r0") as db:
         manifests = []
         for one, name in zip(found, databases, strict=True):
             release = Seen(*admitted(db, one, name))

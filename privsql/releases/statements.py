@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
 LATER = {"orders"}  # entries that earlier versions did not have
-SOMETIMES = {"own_columns", "bins", "groups", "persons"}  # those that say nothing of most releases
+SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # those that say nothing of most releases
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 

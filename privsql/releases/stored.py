@@ -2,7 +2,7 @@
 
 A file must be a plain file without a write-ahead file beside it, which attaching would replay. A folder must hold plain
 Parquet files and nothing else, or for a table a folder of its parts, in their order: a symbolic link would read
-somebody else's file, a pipe would wait for ever.
+somebody else's file, a pipe would wait for ever. Of a file of which a schema is meant nothing else is read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from privsql.engine.open import log_of
 from privsql.errors import EngineError, GuaranteeError
 from privsql.releases.draft import sweep
+from privsql.source.address import parted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ENDING = ".parquet"
@@ -34,11 +36,17 @@ class Stored:
     is_folder: bool
     files: dict[str, tuple[Path, ...]]
     strange: tuple[str, ...] = ()
+    schema: str | None = None  # of the file, if the release is no more of it
 
     @property
     def database(self) -> Path | None:
-        """The file to attach; None for a folder."""
-        return None if self.is_folder else self.place
+        """The file to attach as the release; None for what views show: a folder, or a schema."""
+        return None if self.is_folder or self.schema is not None else self.place
+
+    @property
+    def holder(self) -> Path | None:
+        """The file of which it is a schema, which is attached besides; None for any other."""
+        return None if self.schema is None else self.place
 
     @property
     def readable(self) -> list[Path]:
@@ -46,11 +54,18 @@ class Stored:
         return [file for parts in self.files.values() for file in parts]
 
 
+def holders(found: Iterable[Stored]) -> dict[str, Path | None]:
+    """The files of which releases are schemas, each once, by the names under which they are attached."""
+    files = dict.fromkeys(one.holder for one in found if one.holder is not None)
+    return {f"holder{i}": file for i, file in enumerate(files)}
+
+
 def stored(path: Path) -> Stored:
     """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
     sweep(path)
+    file, schema = parted(path)
     try:
-        place = path.resolve()
+        place = file.resolve()
         mode = place.stat().st_mode
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
@@ -58,16 +73,18 @@ def stored(path: Path) -> Stored:
     except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
         raise EngineError(f"{str(path)!r} leads nowhere") from error
     if stat.S_ISDIR(mode):
+        if schema is not None:
+            raise EngineError(f"{file}: is a folder, which has no schemas")
         return _folder(path, place)
     if not stat.S_ISREG(mode):
-        raise EngineError(f"{path}: is neither a file nor a folder")
+        raise EngineError(f"{file}: is neither a file nor a folder")
     for ending in BESIDE:
         log = f"{log_of(place)}{ending}"
         if os.path.lexists(log):
             raise GuaranteeError(
                 f"{path}: {log} lies beside it and may change what it holds; close the release where it is open"
             )
-    return Stored(path, place, is_folder=False, files={})
+    return Stored(path, place, is_folder=False, files={}, schema=schema)
 
 
 def _folder(path: Path, place: Path) -> Stored:

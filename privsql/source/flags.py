@@ -40,7 +40,7 @@ BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysq
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
-WITH_A_FILE = ("to", "format", "allow_certain", "allow_empty")  # flags that go with a specification file, too
+WITH_A_FILE = ("to", "schema", "format", "allow_certain", "allow_empty")  # flags that go with a specification file, too
 KIND = "kind"
 NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
 
@@ -116,7 +116,7 @@ def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInf
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
             if (section, key) not in BY_ARGUMENT:
-                yield section, key, {section: field}
+                yield section, field.alias or key, {section: field}
     keys: dict[str, dict[str, FieldInfo]] = {}
     for kind in kinds:
         for key, field in parameters(kind).model_fields.items():
@@ -163,7 +163,7 @@ def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
                 raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
             allowed = spec.mechanism.model_copy(update={flag.key: way.read(flag, present[name], spec.mechanism.kind)})
             spec = spec.model_copy(update={"mechanism": allowed})
-    return redirected(spec, as_path(to) if to else None, present.get("format"))
+    return redirected(spec, as_path(to) if to else None, present.get("format"), present.get("schema"))
 
 
 def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:

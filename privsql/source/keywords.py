@@ -55,6 +55,7 @@ class Planning(TypedDict, total=False):
     others: Mapping[str, str]
     name: str
     to: PathLike
+    schema: str
     format: Literal["duckdb", "parquet"]
     order: Literal["stream", "portable"]
     ledger_database: PathLike

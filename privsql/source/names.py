@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from privsql.engine import files
 from privsql.engine.names import fold
 from privsql.errors import EngineError
+from privsql.source.address import parted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,8 +50,8 @@ def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
 
 def overlaps(source: Source, target: Path) -> bool:
     """Whether a release would be among the files of its source, or replace one of them."""
-    if source.elsewhere is not None or source.frame is not None:
-        return False
+    if source.elsewhere is not None or source.frame is not None or parted(target)[1] is not None:
+        return False  # a schema replaces nothing but a release, whatever else its file holds
     places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
     if source.database is not None:
         return os.path.realpath(source.database) == place

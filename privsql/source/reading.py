@@ -67,7 +67,7 @@ def build(
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.placed(base)
-    release = spec.release.model_copy(update={"to": placed(base, spec.release.to or spec.target)})
+    release = spec.release.model_copy(update={"to": placed(base, spec.place)})
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": placed(base, ledger.database)})

@@ -24,6 +24,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
 from privsql.model.parameters import Order, Parameters, Positive
+from privsql.source.address import SchemaName, address
 from privsql.source.columns import Columns
 from privsql.source.places import Part, Source
 
@@ -42,6 +43,12 @@ class Release(Part):
 
     name: str | None = Field(default=None, description="Name of the release and its view.")
     to: Path | None = Field(default=None, description="Where the release goes.")
+    schema_: SchemaName | None = Field(
+        default=None,
+        alias="schema",
+        description="The schema of database file ``to`` that the release becomes; what else that file holds is no part "
+        "of it, so the file itself is not handed out. [default: the whole file]",
+    )
     format: Literal["duckdb", "parquet"] | None = Field(
         default=None,
         description="duckdb (one file) or parquet (a folder). [default: duckdb; of Spark's tables parquet]",
@@ -125,6 +132,12 @@ class Spec(Part):
             raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
         return self
 
+    @model_validator(mode="after")
+    def _one_place(self) -> Spec:
+        if self.release.schema_ is not None and self.format != "duckdb":
+            raise ValueError(f"release.schema: a release in {self.format} has none; leave out one of schema and format")
+        return self
+
     @model_validator(mode="wrap")
     @classmethod
     def _in_one_line(cls, given: Any, handler: Any) -> Any:
@@ -142,7 +155,8 @@ class Spec(Part):
     @property
     def format(self) -> Literal["duckdb", "parquet"]:
         """What the release becomes: as given, else what suits the source."""
-        return self.release.format or ("parquet" if self.source.kind == "spark" else "duckdb")
+        file = self.source.kind != "spark" or self.release.schema_ is not None
+        return self.release.format or ("duckdb" if file else "parquet")
 
     @property
     def order(self) -> Order:
@@ -150,10 +164,15 @@ class Spec(Part):
         return self.release.order or ("portable" if self.source.kind == "spark" else "stream")
 
     @property
-    def target(self) -> Path:
-        """The file or folder that the release becomes."""
+    def place(self) -> Path:
+        """The file or folder that the release becomes, or becomes a schema of."""
         ending = ".duckdb" if self.format == "duckdb" else ""
         return self.release.to or Path(f"{self.name}_release{ending}")
+
+    @property
+    def target(self) -> Path:
+        """The address of the release: a file, a folder, or a schema of a file."""
+        return address(self.place, self.release.schema_)
 
 
 def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
@@ -166,8 +185,8 @@ def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
             raise ValueError(f"mechanism.domains.{shown} is not one of columns.categories")
 
 
-def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
-    """The specification with another target or format."""
+def redirected(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
+    """The specification with another target, format or schema."""
     if form is not None and form not in ("duckdb", "parquet"):
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
@@ -176,7 +195,8 @@ def redirected(spec: Spec, to: Path | None, form: str | None) -> Spec:
         release = release.model_copy(update={"format": form, "to": default})
     if to is not None:
         release = release.model_copy(update={"to": to})
-    return spec.model_copy(update={"release": release})
+    given = release.model_dump(by_alias=True) | ({"schema": schema} if schema is not None else {})
+    return Spec.model_validate(dict(spec) | {"release": given})
 
 
 def _first(error: ValidationError) -> str:

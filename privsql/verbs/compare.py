@@ -183,7 +183,9 @@ class _Trial:
             return known
         with temporary() as folder:
             own = redirected(spec, folder / "release.duckdb", "duckdb")
-            own = own.model_copy(update={"release": own.release.model_copy(update={"name": self.called})})
+            own = own.model_copy(
+                update={"release": own.release.model_copy(update={"name": self.called, "schema_": None})}
+            )
             own = own.model_copy(update={"ledger": Ledger(off=True)})  # trials are no releases: no ledger knows of them
             key = system_key() if self.seed is None else seed_key(self.seed)
             try:

@@ -10,10 +10,11 @@ from privsql.calls import as_path, number
 from privsql.engine.open import scratch
 from privsql.errors import UsageError
 from privsql.exact import text
+from privsql.releases.identity import digest, exists
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
 from privsql.releases.ledger.keeping import needed
-from privsql.releases.ledger.wish import digest
+from privsql.source.address import resolved
 from privsql.source.given import specified
 from privsql.source.names import known_as
 
@@ -102,14 +103,14 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> En
 def _found(book: Book, release: str) -> Entry:
     """The release that is out, by its number, its file, or where it went: the last one there."""
     path = Path(release)
-    if path.exists():
+    if exists(path):
         own = digest(path)
         alike = [entry for entry in book.live if entry.digest == own]
-        alike = [entry for entry in alike if entry.target == str(path.resolve())] or alike
+        alike = [entry for entry in alike if entry.target == str(resolved(path))] or alike
     elif release.isdecimal():
         alike = [entry for entry in book.live if entry.number == int(release)]
     else:
-        alike = [entry for entry in book.live if entry.target == str(path.resolve())]
+        alike = [entry for entry in book.live if entry.target == str(resolved(path))]
     if not alike:
         raise UsageError(f"{release} is no release in the ledger that is out; 'privsql ledger' lists them")
     return alike[-1]

@@ -19,13 +19,17 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases import orders
-from privsql.releases.contents import contents, examine
+from privsql.releases.contents import contents
 from privsql.releases.draft import Draft, aside, sweep
+from privsql.releases.examine import examine
+from privsql.releases.housed import Housed, settle
+from privsql.releases.identity import digest, exists
 from privsql.releases.ledger.keeping import publication, ready
-from privsql.releases.ledger.wish import Wish, digest
+from privsql.releases.ledger.wish import Wish
 from privsql.releases.opened import inspect
 from privsql.releases.own import gave_way
 from privsql.releases.statements import learning_risk
+from privsql.source.address import parted
 from privsql.source.binning import coarser
 from privsql.source.given import apart, specified
 from privsql.source.names import overlaps
@@ -96,13 +100,14 @@ def _key(own: Mapping[str, Any]) -> Key | None:
 
 def _published(spec: Spec, key: Key | None, *, replace: bool, allow_composition: bool, options: Options) -> Published:
     clock = time.monotonic()
+    settle(spec.target)
     _may_write(spec, replace=replace)
     with (
-        Draft(spec.target, replace=replace) as draft,
+        (Draft if spec.release.schema_ is None else Housed)(spec.target, replace=replace) as draft,
         workshop_in(draft.spill, options) as db,
         source_in(spec, db, draft.spill, options) as there,
     ):
-        replaces = digest(spec.target) if spec.target.exists() else None
+        replaces = digest(spec.target) if exists(spec.target) else None
         kept = _kept(db, there, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
         kept.check()
         try:
@@ -111,9 +116,10 @@ def _published(spec: Spec, key: Key | None, *, replace: bool, allow_composition:
             kept.refused()
             raise
         with kept.recorded(made, facts):
+            db.let_go()
             draft.commit(made)
     shown = _shown(spec, kept.source, facts)
-    warnings += _of_the_table(spec)
+    warnings += _of_the_table(spec) + _of_the_place(spec)
     return Published(spec.target, shown, kept.told(), results, time.monotonic() - clock, warnings, spec)
 
 
@@ -193,7 +199,7 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
     if overlaps(spec.source, target):
         what = "is the source, not a release" if target.is_file() else "is, or would be, among the files of the source"
         raise UsageError(f"{target} {what}; give another target")
-    if not target.exists():
+    if not exists(target):
         return
     if not replace:
         raise UsageError(f"{target} exists; give --replace to publish over it")
@@ -207,7 +213,7 @@ def _may_write(spec: Spec, *, replace: bool) -> None:
 
 def _look_at(target: Path) -> None:
     """Raise unless the target is a release; what another process may have left beside it goes with it."""
-    if target.is_dir() or not log_of(target).exists():
+    if target.is_dir() or parted(target)[1] is not None or not log_of(target).exists():
         inspect(target)
         return
     with aside(target) as folder:
@@ -246,6 +252,15 @@ def _of_the_table(spec: Spec) -> list[str]:
     return [] if read is None else read.said(spec.columns.names, queried=spec.source.query is not None)
 
 
+def _of_the_place(spec: Spec) -> list[str]:
+    """What should be known of a database that holds other things as well."""
+    if spec.release.schema_ is None:
+        return []
+    beside = spec.source.database is not None and overlaps(spec.source, spec.place)
+    what = "the source, and what" if beside else "what"
+    return [f"{spec.place} also holds {what} else lies in its other schemas: do not hand that file out"]
+
+
 def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
     coarse = coarser(source.roles.quasi_identifiers, spec.columns)
     return Manifest(
@@ -261,6 +276,7 @@ def _manifest(db: Workshop, spec: Spec, source: Records, key: Key, facts: dict[s
         nulls={f.name: spec.columns.policy(f.name) for f in (*source.roles.quasi_identifiers, *source.roles.sensitive)},
         bins=coarse["bins"],
         groups=coarse["groups"],
+        place="schema" if spec.release.schema_ is not None else None,
         persons=source.persons,
         **_counts(spec, source, facts),
         randomness=key.origin,

@@ -12,6 +12,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.releases.contents import admitted
+from privsql.releases.identity import HOLDER
 from privsql.releases.opened import RELEASE, Seen
 from privsql.releases.stored import stored
 from privsql.source.records import prepared
@@ -81,4 +82,8 @@ def attach(db: Workshop, path: Path) -> None:
     """Make the tables of a release readable in database ``release`` beside the source, if it holds what it states."""
     found = stored(path)
     db.create(RELEASE) if found.database is None else db.attach(found.database, RELEASE, read_only=True, strange=True)
+    if found.holder is not None:
+        db.distrust()
+        if db.attached(found.holder) is None:  # it may hold the source, too
+            db.attach(found.holder, HOLDER, read_only=True, strange=True)
     Seen(*admitted(db, found, RELEASE)).refuse(path)

@@ -15,12 +15,14 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, run
-from privsql.releases.contents import examine
+from privsql.releases.examine import examine
+from privsql.releases.identity import digest
 from privsql.releases.ledger.keeping import needed
 from privsql.releases.ledger.storage import known_values, reading, subjects
-from privsql.releases.ledger.wish import digest
+from privsql.releases.lines import APART
 from privsql.releases.opened import RELEASE, seen, together
 from privsql.releases.statements import told
+from privsql.source.address import parted
 from privsql.source.given import beside as sourced
 from privsql.verbs.room import beside
 
@@ -102,6 +104,7 @@ def _verified(path: Path, given: Given | None, against: Sequence[Path], options:
     found: Told | None = None
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
+        results += _placed(path, manifest)
         held = all(result.ok for result in results)
         spec = sourced(given, manifest) if held and given is not None else None
         if held and given is None:  # against a source all other checks run there, where both are open
@@ -114,6 +117,15 @@ def _verified(path: Path, given: Given | None, against: Sequence[Path], options:
     if against and all(result.ok for result in results):
         results += _together([*against, path], spec)
     return Verified(results, _notes(manifest), manifest, found if all(result.ok for result in results) else None)
+
+
+def _placed(path: Path, manifest: Manifest) -> list[Result]:
+    """Whether a release that is a schema says so, and no other does."""
+    schema = parted(path)[1]
+    if (schema is None) == (manifest.place is None):
+        return []
+    said, is_ = ("a schema", "a whole file or folder") if schema is None else ("a whole file or folder", "a schema")
+    return run(None, [Check("it lies where it says", lambda: [f"it says that it is {said}, and is {is_}"])])
 
 
 def _told(db: Relations, manifest: Manifest, results: list[Result]) -> Told | None:
@@ -167,6 +179,7 @@ def _notes(manifest: Manifest) -> list[str]:
     if manifest.randomness == "seed":
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
     notes += manifest.composition
+    notes += [f"it is {APART}"] if manifest.place is not None else []
     notes += absence.told(manifest)
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")

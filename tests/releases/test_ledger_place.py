@@ -16,8 +16,8 @@ import pytest
 import privsql
 from privsql.engine.open import log_of
 from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.releases.identity import digest
 from privsql.releases.ledger import place
-from privsql.releases.ledger.wish import digest
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
 from support.loops import each, rest_slow

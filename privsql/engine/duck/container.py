@@ -13,11 +13,13 @@ from sqlglot import exp
 from privsql.engine.duck.connection import VERSION, about
 from privsql.engine.duck.relations import DuckRelations, identifier, text
 from privsql.engine.files import scheme
-from privsql.engine.sqlfiles import DIALECT, fill, render, table
+from privsql.engine.sqlfiles import DIALECT, all_rows, fill, render, table, temp
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from privsql.engine.duck.connection import Connection
     from privsql.engine.roles import Field
 
 # What plans a query by the least and greatest values that a file states of its own columns. A file whose statement is
@@ -33,6 +35,10 @@ READERS = {"parquet": "read_parquet", "csv": "read_csv"}
 class DuckContainer(DuckRelations):
     """Files that the session has attached."""
 
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._attached: dict[Path, str] = {}  # each once
+
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
         mode = " (READ_ONLY, TYPE duckdb)" if read_only else ""
@@ -40,11 +46,20 @@ class DuckContainer(DuckRelations):
             self.distrust()
         with about(path):
             self.connection.run(f"ATTACH {text(path)} AS {identifier(name)}{mode}")
+        self._attached[path.resolve()] = name
+
+    def attached(self, path: Path) -> str | None:
+        """The name under which a file is attached, which can be once; None for one that is not."""
+        return self._attached.get(path.resolve())
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
         self.connection.run(f"CHECKPOINT {identifier(name)}")
         self.connection.run(f"DETACH {identifier(name)}")
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._attached = {path: called for path, called in self._attached.items() if called != name}
 
     def distrust(self) -> None:
         """Plan no query by what files say of their columns."""
@@ -58,20 +73,71 @@ class DuckContainer(DuckRelations):
         """The rows of Parquet or CSV files with the same columns, one after the other."""
         return exp.select("*").from_(sqlglot.parse_one(reader(kind, *paths), into=exp.Table, dialect=DIALECT))
 
-    def define(self, name: str, columns: Sequence[Field], *, into: str) -> None:
+    def define(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
         """Create an empty table in an attached database."""
         listed = ", ".join(f"{identifier(field.name)} {field.type}" for field in columns)
-        self.connection.run(f"CREATE TABLE {render(table(name, into))} ({listed})")
+        self.connection.run(f"CREATE TABLE {render(table(name, into, schema or ''))} ({listed})")
 
     def export(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
         written = f"TO {text(path)} (FORMAT parquet, COMPRESSION zstd)"
         self.connection.run(f"COPY (SELECT * FROM {render(source)}) {written}")
 
-    def objects(self, database: str) -> list[tuple[str, str, str]]:
-        """Everything that somebody has put into an attached database: (kind, name, SQL), sorted."""
+    def objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
+        """Everything that somebody has put into an attached database: (kind, name, SQL), sorted.
+
+        ``schema``: what lies in that one alone, by names without it.
+        """
         rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
-        return [(kind, name, sql) for kind, name, sql in rows]
+        if schema is None:
+            return [(kind, name, sql) for kind, name, sql, _ in rows]
+        own = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
+        return [one for one in own if one[:2] != ("schema", schema)]
+
+    def schemas(self, database: str) -> list[str]:
+        """The schemas of an attached database but its first, main."""
+        rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
+        return [name for kind, name, _, _ in rows if kind == "schema"]
+
+    def schema(self, name: str, *, into: str) -> None:
+        """Create a schema in an attached database, if there is none of that name."""
+        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(into)}.{identifier(name)}")
+
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
+        if into is None:
+            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {self._sql(query)}")
+            return
+        with self._at(into, schema):  # so that its text names no database and survives a renamed file
+            self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
+
+    @contextmanager
+    def housed(
+        self,
+        made: str,
+        place: tuple[str, str],
+        tables: Sequence[str],
+        view: tuple[str, exp.Query],
+        former: Sequence[tuple[str, str]] = (),
+    ) -> Iterator[None]:
+        """Copy tables of database ``made`` into ``place``, (database, schema), with a view of them.
+
+        ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
+        nothing is raised inside, and else nothing.
+        """
+        into, schema = place
+        with self.together():
+            self.schema(schema, into=into)
+            for kind, name in sorted(former, reverse=True):  # views before their tables
+                self.connection.run(f"DROP {kind} {render(table(name, into, schema))}")
+            other = [f"{kind} {name!r}" for kind, name, _ in self.objects(into, schema)]
+            if other:
+                raise UsageError(f"there is {other[0]}")
+            for name in tables:
+                rows = render(all_rows(table(name, made)))
+                self.connection.run(f"CREATE TABLE {render(table(name, into, schema))} AS {rows}")
+            self.view(*view, into=into, schema=schema)
+            yield
 
     def listed(self, database: str) -> list[tuple[str, str, str, str]]:
         """The tables and views of an attached database: (kind, schema, name, SQL), sorted by schema and name."""

@@ -65,12 +65,12 @@ class FarWorkshop(DuckWorkshop):
         else:
             self.make(name, self._fetched(self._far.reading(query), all_rows(temp(SOURCE))))
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view; of what lies elsewhere, a table."""
         if into is None and self._reads(query):
             self.make(name, query)
         else:
-            super().view(name, query, into=into)
+            super().view(name, query, into=into, schema=schema)
 
     def fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""

@@ -182,9 +182,9 @@ class DuckRelations:
         return render(query)
 
     @contextmanager
-    def _at(self, database: str) -> Iterator[None]:
+    def _at(self, database: str, schema: str | None = None) -> Iterator[None]:
         """Let names that say no database mean those of ``database``. Else none is current but the session's own."""
-        self.connection.run(f"USE {identifier(database)}")
+        self.connection.run(f"USE {identifier(database)}" + (f".{identifier(schema)}" if schema else ""))
         try:
             yield
         finally:

@@ -45,6 +45,12 @@ class DuckWorkshop(DuckContainer):
         if self._sqlite is not None:
             self._sqlite.close()
 
+    def let_go(self) -> None:
+        """Close the publisher's database file; what was made of it here stays."""
+        if HOME in self._attached.values():
+            self.connection.run(f"DETACH {HOME}")
+            self._forget(HOME)
+
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``; what lies in Spark is brought here as Parquet."""
         brought = self._brought if origin.kind == SPARK else None

@@ -21,7 +21,6 @@ from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
 from privsql.releases.ledger.publication import Publication
 from privsql.releases.ledger.subjects import TRACES, Subjects
-from privsql.releases.ledger.wish import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +124,7 @@ class BudgetLedger(Publication):
         """Write down which file it has become."""
         if self.entry is None:
             raise TypeError("nothing was spent")
-        self.entry = replace(self.entry, digest=digest(made))
+        self.entry = replace(self.entry, digest=self.wish.digest(made))
         with storage.writing(self.db, self.wish.ledger) as book, self.db.together():
             storage.write(self.db, book, ("made", {"number": self.entry.number, "digest": self.entry.digest}))
 

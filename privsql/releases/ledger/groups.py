@@ -24,7 +24,7 @@ from privsql.releases.ledger.place import key_of, secret
 from privsql.releases.ledger.publication import Publication, numbered
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.releases.ledger.unfinished import settled
-from privsql.releases.ledger.wish import digest, request
+from privsql.releases.ledger.wish import request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +184,12 @@ class GroupLedger(Publication):
     def record(self, made: Path, facts: dict[str, Any]) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
         held, groups = int(facts.get("held_back", 0)), self.source.history.groups
-        told = {"digest": digest(made), "key": self.key.reference, "content": self.content, "rows": self.subjects.rows}
+        told = {
+            "digest": self.wish.digest(made),
+            "key": self.key.reference,
+            "content": self.content,
+            "rows": self.subjects.rows,
+        }
         told |= {"records": self.source.records - held, "fresh": self.found.fresh - held, "held_back": held}
         told |= {"composes": self.found.composes, "allowed": self.found.reason is not None}
         assigned: exp.Table | exp.Subquery = TRACES

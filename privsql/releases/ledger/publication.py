@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
+from privsql.releases.identity import digest, exists
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.unfinished import came, withdrawn
-from privsql.releases.ledger.wish import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,7 +108,10 @@ class Publication(ABC):
 
 def _is_there(entry: Entry) -> bool:
     target = Path(entry.target)
-    return target.exists() and digest(target) == entry.digest
+    try:
+        return exists(target) and digest(target) == entry.digest
+    except PrivsqlError:
+        return True  # what can't be told is out
 
 
 def numbered(entries: Sequence[Entry], numbers: Sequence[int]) -> list[Entry]:

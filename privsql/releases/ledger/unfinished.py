@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsql.errors import PrivsqlError
 from privsql.releases.draft import sweep
-from privsql.releases.ledger.wish import digest
+from privsql.releases.identity import digest, exists
 
 if TYPE_CHECKING:
     from privsql.releases.ledger.book import Book, Entry, Event
@@ -28,8 +29,8 @@ def _settled(book: Book, entry: Entry) -> list[Event]:
     if Path(entry.draft).exists():
         return []  # its process lives
     try:
-        there = digest(target) if target.exists() else ""
-    except OSError:
+        there = digest(target) if exists(target) else ""
+    except (OSError, PrivsqlError):
         return []
     if there == entry.digest:
         return came(entry)

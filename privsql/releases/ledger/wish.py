@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
+from privsql.releases.identity import MAIN, digest
 from privsql.releases.ledger.book import Entry, published
+from privsql.source.address import address, resolved
 from privsql.source.names import known_as
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Wish:
     @property
     def plain(self) -> dict[str, Any]:
         """The specification without where it lies and goes, as plain data."""
-        parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude={"ledger": True, "release": {"to"}}))
+        place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_"}}
+        parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
         source = self.spec.source
         parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
         more = {"person": source.person, "persons": source.persons}
@@ -64,7 +66,11 @@ class Wish:
     @property
     def target(self) -> str:
         """Where the release goes."""
-        return str(self.spec.target.resolve())
+        return str(resolved(self.spec.target))
+
+    def digest(self, made: Path) -> str:
+        """That of the release at its target, from the file or folder that becomes it."""
+        return digest(address(made, MAIN) if self.spec.release.schema_ is not None else made)
 
     def replaced(self, book: Book) -> Entry | None:
         """The release at the target, if it is in the ledger; of several that are alike, the one that went there."""
@@ -88,15 +94,6 @@ class Wish:
             source=self.source,
             **told,
         )
-
-
-def digest(made: Path) -> str:
-    """SHA-256 of a release: of its file, or of the files of its folder in order."""
-    found = hashlib.sha256()
-    for path in sorted(one for one in made.rglob("*.parquet") if one.is_file()) if made.is_dir() else [made]:
-        with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
 
 
 def request(spec: dict[str, Any]) -> Any:

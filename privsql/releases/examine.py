@@ -1,0 +1,57 @@
+"""All checks of a release: from the published file, and against the source if that is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsql.errors import UsageError
+from privsql.mechanisms.registry import of
+from privsql.model.checks import BROKEN, Check, Result, run
+from privsql.releases import statements
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Container
+    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
+    from privsql.source.spec import Spec
+
+READABLE = "its tables can be checked"
+
+
+def examine(
+    db: Container,
+    manifest: Manifest,
+    database: str,
+    *,
+    source: Records | None = None,
+    spec: Spec | None = None,
+    whole: bool = True,
+) -> list[Result]:
+    """All checks of a release whose tables lie in ``database``, and which holds what it states and nothing else.
+
+    ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
+    that publishing implies.
+    """
+    try:
+        return run(db, _checks(db, manifest, database, source=source, spec=spec, whole=whole))
+    except UsageError as error:
+        wrong = str(error)
+    except BROKEN as error:
+        wrong = f"{type(error).__name__} on what the release holds"
+    return run(db, [Check(READABLE, lambda: [wrong])])
+
+
+def _checks(
+    db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
+) -> list[Check]:
+    mechanism = of(manifest.mechanism)
+    checks = [
+        *mechanism.checks(db, manifest, database),
+        *statements.checks(db, manifest, database),
+    ]
+    if whole:
+        checks += mechanism.long_checks(manifest)
+    if source is not None and spec is not None:
+        checks += mechanism.source_checks(db, manifest, source, spec.mechanism)
+        checks += statements.source_checks(manifest, source, spec)
+    return checks

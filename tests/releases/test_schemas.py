@@ -1,0 +1,302 @@
+"""Releases that are a schema of a database: nothing else of it is read, replaced or lost, and nothing is half there."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import privsql
+from privsql import EngineError, GuaranteeError, UsageError
+from privsql.releases.identity import digest, exists
+from privsql.releases.lines import APART
+from privsql.source.address import address, parted
+from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
+from support.statements import command, counted
+from support.tampering import failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUESTION = "SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY sex"
+SPECS = {"ward": "spec.toml", "hospital": "pp.toml", "firm": "spec.toml", "shop": "spec.toml", "town": "spec.toml"}
+KILLS = 12
+
+
+@pytest.fixture(scope="module")
+def built(ward: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that holds its source, a table in another schema, and a release in schema 'Released to'."""
+    tmp_path = tmp_path_factory.mktemp("house")
+    for name in ("people.parquet", "spec.toml"):
+        shutil.copy(ward / name, tmp_path / name)
+    file = tmp_path / "house.duckdb"
+    with duckdb.connect(str(file)) as db:
+        db.execute(f"CREATE TABLE people AS FROM '{tmp_path / 'people.parquet'}'")
+        db.execute("CREATE SCHEMA other")
+        db.execute("CREATE TABLE other.things AS SELECT 1 AS a")
+        db.execute("CREATE MACRO count(x) AS 0")
+    spec = (tmp_path / "spec.toml").read_text()
+    spec = spec.replace('file = "people.parquet"', 'database = "house.duckdb"\ntable = "people"')
+    spec = spec.replace("[release]\n", '[release]\nschema = "Released to"\n').replace('"ill.duckdb"', '"house.duckdb"')
+    (tmp_path / "spec.toml").write_text(spec)
+    succeeded("publish", tmp_path / "spec.toml", "--seed", 1)
+    return tmp_path
+
+
+@pytest.fixture
+def house(built: Path, tmp_path: Path) -> Path:
+    """A copy of it, of whose release the test's ledger knows nothing."""
+    for name in ("people.parquet", "spec.toml", "house.duckdb"):
+        shutil.copy(built / name, tmp_path / name)
+    return tmp_path
+
+
+def there(folder: Path, schema: str = "Released to") -> Path:
+    return address(folder / "house.duckdb", schema)
+
+
+def told(file: Path, schema: str = "main") -> dict[str, list[tuple[Any, ...]]]:
+    """The tables of a release but its manifest, in the order in which they are stored."""
+    with duckdb.connect(str(file), read_only=True) as db:
+        names = db.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = ?", [schema]).fetchall()
+        found = {name: db.execute(f'SELECT * FROM "{schema}"."{name}"').fetchall() for (name,) in names}
+    return {name: rows for name, rows in found.items() if name != MANIFEST}
+
+
+def held(folder: Path) -> list[tuple[str, str]]:
+    with duckdb.connect(str(folder / "house.duckdb"), read_only=True) as db:
+        return db.execute("SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL").fetchall()
+
+
+# Every verb ---
+
+
+def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None:
+    """The same key gives the same tables; every verb takes the address, in any case of letters."""
+    assert told(house / "house.duckdb", "Released to") == told(ward / "ill.duckdb")
+    asked = [succeeded("query", one, QUESTION, "--json").out for one in (there(house), ward / "ill.duckdb")]
+    assert asked[0] == asked[1]
+    assert succeeded("query", there(house, "RELEASED TO"), QUESTION, "--json").out == asked[0]
+    assert succeeded("verify", there(house)).code == 0
+    succeeded("verify", there(house), "--source", house / "spec.toml")
+    succeeded("evaluate", there(house), "--source", house / "spec.toml", "--queries", 20)
+    succeeded("attack", there(house), "--source", house / "spec.toml", "--seed", 1)
+    assert held(house)[:2] == [("Released to", "ill"), ("Released to", "privsql_channel")]
+    assert left_over(house) == []
+
+
+def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
+    assert privsql.inspect(there(house)).place == "schema"
+    assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
+    assert APART in privsql.open(there(house))._repr_html_()
+    again = succeeded("publish", house / "spec.toml", "--seed", 1, "--replace")
+    assert "do not hand that file out" in again.err
+    assert "also holds the source" in again.err
+
+
+def test_a_plain_view_of_sql_reads_it(house: Path) -> None:
+    with duckdb.connect(str(house / "house.duckdb"), read_only=True) as db:
+        (number,) = db.execute('SELECT sum(p) FROM (SELECT 1 AS p FROM "Released to".ill LIMIT 3)').fetchall()[0]
+    assert number == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", SPECS)
+def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Path) -> None:
+    """Two releases beside each other in one database are the same, and are verified apart."""
+    folder = request.getfixturevalue(made)
+    for file in folder.iterdir():
+        if file.suffix in {".parquet", ".toml"} and file.is_file():
+            shutil.copy(file, tmp_path / file.name)
+    spec = tmp_path / SPECS[made]
+    asked = ["publish", spec, "--seed", 1, "--to", tmp_path / "all.duckdb", "--allow-composition", "--schema"]
+    for schema in ("one", "two"):
+        succeeded(*asked, schema)
+    one, two = (address(tmp_path / "all.duckdb", schema) for schema in ("one", "two"))
+    assert told(tmp_path / "all.duckdb", "one") == told(tmp_path / "all.duckdb", "two") != {}
+    for release in (one, two):
+        assert succeeded("verify", release, "--json").json["ok"]
+    assert succeeded("verify", one, "--source", spec, "--json").json["ok"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("made", "verb"), [("firm", "verify"), ("ward", "attack")])
+def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: str, tmp_path: Path) -> None:
+    """What an adversary tells who has both is what it would be of two files."""
+    spec = tmp_path / SPECS[made]
+    for file in request.getfixturevalue(made).iterdir():
+        if file.suffix in {".parquet", ".toml"} and file.is_file():
+            shutil.copy(file, tmp_path / file.name)
+    spec.write_text(f"{spec.read_text()}\n[ledger]\noff = true\n")
+    asked = ["publish", spec, "--to"]
+    files = [tmp_path / "one.duckdb", tmp_path / "two.duckdb"]
+    schemas = [address(tmp_path / "all.duckdb", one.stem) for one in files]
+    for seed, one in enumerate(files):
+        succeeded(*asked, one, "--seed", seed)
+        succeeded(*asked, tmp_path / "all.duckdb", "--seed", seed, "--schema", one.stem)
+    told = [run(verb, one, "--against", two, "--json") for one, two in (files, schemas)]
+    alone, within = (json.loads(one.out.replace("all.duckdb::", "").replace(".duckdb", "")) for one in told)
+    assert "error" not in alone
+    assert {**alone, "seconds": 0, "notes": []} == {**within, "seconds": 0, "notes": []}
+
+
+# What else is there, and who else ---
+
+
+def test_nothing_else_is_replaced_or_read(house: Path) -> None:
+    before = held(house)
+    assert ("main", "people") in before
+    succeeded("publish", house / "spec.toml", "--seed", 3, "--replace")
+    assert held(house) == before
+    refused(run("publish", house / "spec.toml", "--seed", 4), 2, "exists; give --replace")
+    refused(run("publish", house / "spec.toml", "--seed", 4, "--replace", "--schema", "other"), 2, "not a release")
+    refused(run("publish", house / "spec.toml", "--seed", 4, "--replace", "--schema", "main"), 2, "every database")
+    refused(run("publish", house / "spec.toml", "--seed", 4, "--schema", "a/b"), 2, "can't be a schema")
+    refused(run("publish", house / "spec.toml", "--seed", 4, "--format", "parquet", "--replace"), 2, "has none")
+    refused(run("query", there(house, "nowhere"), QUESTION), 2, "there is no schema")
+    refused(run("query", there(house, "other"), QUESTION), 2, "not a release")
+    assert held(house) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "check"),
+    [
+        ('CREATE TABLE "Released to".raw AS FROM people', "holds the stated tables and nothing else"),
+        ('CREATE MACRO "Released to".count(x) AS 0', "holds the stated tables and nothing else"),
+        ('CREATE SEQUENCE "Released to".s', "holds the stated tables and nothing else"),
+        ("COMMENT ON TABLE \"Released to\".qit IS 'Alice'", "holds the stated tables and nothing else"),
+        ('UPDATE "Released to".st SET count = count + 1 WHERE bid = 0', None),
+        ("UPDATE \"Released to\".privsql_manifest SET value = 'null' WHERE key = 'place'", "it lies where it says"),
+    ],
+)
+def test_what_is_changed_there_is_found(house: Path, statement: str, check: str | None) -> None:
+    with duckdb.connect(str(house / "house.duckdb")) as db:
+        db.execute(statement)
+    found = failed(run("verify", there(house), "--json"))
+    assert check is None or check in found
+
+
+def test_a_file_that_says_it_is_a_schema(house: Path, tmp_path: Path) -> None:
+    """Its tables copied into a file of their own are no release: the manifest says where they lay."""
+    with duckdb.connect(str(tmp_path / "copy.duckdb")) as db:
+        db.execute(f"ATTACH '{house / 'house.duckdb'}' AS h (READ_ONLY)")
+        for schema, name in held(house):
+            if schema == "Released to" and name != "ill":
+                db.execute(f'CREATE TABLE {name} AS FROM h."Released to".{name}')
+        text = db.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'ill'").fetchall()[0][0]
+        db.execute(text.replace('"Released to".', ""))
+    assert "it lies where it says" in failed(run("verify", tmp_path / "copy.duckdb", "--json"))
+
+
+def test_open_elsewhere(house: Path) -> None:
+    """Said before anything is read or written down."""
+    with held_open(house / "house.duckdb"):
+        refused(
+            run("publish", house / "spec.toml", "--seed", 5, "--replace"), 4, "is open for writing in another process"
+        )
+    with pytest.raises(UsageError, match="no ledger yet"):
+        privsql.ledger()
+    succeeded("publish", house / "spec.toml", "--seed", 5, "--replace")
+
+
+def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody puts a table there while a release is made: nothing is written, and the ledger says so."""
+    from privsql.releases.housed import Housed
+
+    commit = Housed.commit
+
+    def late(self: Housed, made: Path) -> None:
+        with duckdb.connect(str(house / "house.duckdb")) as db:
+            db.execute("CREATE SCHEMA late")
+            db.execute("CREATE TABLE late.mine AS SELECT 1 AS a")
+        commit(self, made)
+
+    monkeypatch.setattr(Housed, "commit", late)
+    with pytest.raises(UsageError, match="there is table 'mine'; nothing written"):
+        privsql.publish(house / "spec.toml", seed=6, schema="late", allow_composition=True)
+    assert ("late", "mine") in held(house)
+    assert [one.withdrawn for one in privsql.ledger()] == [True]
+
+
+def test_a_copy_that_is_not_what_was_checked(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privsql.releases.housed.folded", lambda _, database, __: database)
+    before = held(house)
+    with pytest.raises(GuaranteeError, match="not what was checked"):
+        privsql.publish(house / "spec.toml", seed=6, replace=True)
+    assert held(house) == before
+    assert privsql.verify(there(house)).ok
+
+
+def test_what_is_no_database(tmp_path: Path, ward: Path) -> None:
+    write(tmp_path / "x.parquet", "SELECT 1 AS a")
+    with pytest.raises(EngineError):
+        privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", schema="released")
+    with pytest.raises(EngineError, match="which has no schemas"):
+        privsql.inspect(address(ward / "ill", "released"))
+    with pytest.raises(EngineError, match="no such release"):
+        privsql.inspect(tmp_path / "nothing.duckdb::released")
+
+
+def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
+    """Only what is no file is an address."""
+    shutil.copy(ward / "ill.duckdb", tmp_path / "a::b")
+    assert privsql.verify(tmp_path / "a::b").ok
+    assert parted(tmp_path / "c::b") == (tmp_path / "c", "b")
+    assert not exists(tmp_path / "c::b")
+
+
+def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(house)
+    succeeded("publish", "spec.toml", "--replace", "--seed", 2)
+    entry = privsql.ledger()[0]
+    assert entry.target == str(there(house).resolve())
+    assert entry.digest == digest(there(house))
+    succeeded("ledger", "withdraw", "house.duckdb::Released to")
+    assert privsql.ledger()[0].withdrawn
+
+
+def test_a_new_database_and_a_release_in_python(ward: Path, tmp_path: Path) -> None:
+    """A table in Python into a database that is made for it, and again into another schema of it."""
+    import pandas as pd
+
+    people = pd.read_parquet(ward / "people.parquet")
+    how = {"sensitive": "disease", "quasi_identifiers": ["age", "sex"], "threshold": 0.5, "seed": 1, "ledger_off": True}
+    done = [privsql.publish(people, to=tmp_path / "new.duckdb", schema=one, name="ill", **how) for one in ("a", "b")]
+    assert [privsql.verify(one).ok for one in done] == [True, True]
+    with privsql.open(done[0]) as release:
+        assert release.query(QUESTION).rows == privsql.query(done[1], QUESTION).rows
+    assert (tmp_path / "new.duckdb").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(house: Path) -> None:
+    """The old release or the new one, whole; the rest of the database as it was."""
+    asked = ["publish", house / "spec.toml", "--replace", "--seed"]
+    seen: list[int] = []
+    succeeded(*asked, 100)
+    with pytest.MonkeyPatch.context() as patch:
+        counted(patch, seen.append)
+        succeeded(*asked, 0)
+    before, draw, known, changed = held(house), random.Random(9), digest(there(house)), 0  # noqa: S311 (no secret)
+    for i in range(1, KILLS + 1):
+        late = len(seen) + draw.randint(-20, 60)  # what is written last; the ledger asks what killed ones have left
+        given = command("kill", late, draw.uniform(0, 0.1), *asked, i)
+        done = subprocess.run(**given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        assert done.returncode in {-signal.SIGKILL, 0}
+        with duckdb.connect(str(house / "house.duckdb")):  # its owner opens and closes it
+            pass
+        assert held(house) == before
+        if digest(there(house)) != known:
+            assert succeeded("verify", there(house), "--json").json["ok"]
+            known, changed = digest(there(house)), changed + 1
+        assert succeeded("ledger", "--json").json
+    assert 0 < changed < KILLS
+    succeeded(*asked, KILLS + 1)
+    assert left_over(house) == []
+    assert privsql.inspect(there(house)).place == "schema"
