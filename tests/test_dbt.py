@@ -25,6 +25,13 @@ def built(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+def copied(folder: Path) -> Path:
+    """The project, in a folder of that."""
+    place = folder / "clinic"
+    shutil.copytree(PROJECT, place, ignore=shutil.ignore_patterns(".venv", "target", "logs", "*.duckdb"))
+    return place
+
+
 def told(folder: Path, word: bytes) -> list[str]:
     """The files of a folder that hold a word."""
     return [str(path) for path in folder.rglob("*") if path.is_file() and word in path.read_bytes()]
@@ -33,8 +40,7 @@ def told(folder: Path, word: bytes) -> list[str]:
 @pytest.mark.slow
 def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     """An infeasible threshold fails the build with privsql's message, and the last release stays."""
-    place = tmp_path / "clinic"
-    shutil.copytree(PROJECT, place, ignore=shutil.ignore_patterns(".venv", "target", "logs", "*.duckdb"))
+    place = copied(tmp_path)
     done = built(place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS every_check_holds" in done.stdout
@@ -50,3 +56,17 @@ def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     shutil.move(place / "clinic.duckdb", tmp_path / "clinic.duckdb")
     assert told(tmp_path, name.encode()) == [str(tmp_path / "clinic.duckdb")]
     assert list(place.rglob("*.parquet")) == []
+
+
+@pytest.mark.slow
+def test_an_external_materialization_would_leave_the_raw_table(tmp_path: Path) -> None:
+    """What the page on pipelines warns of."""
+    place = copied(tmp_path)
+    model = place / "models" / "people.sql"
+    text = model.read_text(encoding="utf-8")
+    assert 'materialized="table"' in text
+    model.write_text(text.replace('materialized="table"', 'materialized="external"'), encoding="utf-8")
+    done = built(place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (left,) = place.rglob("*.parquet")
+    assert b"patient-" in left.read_bytes()

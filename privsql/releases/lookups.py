@@ -7,17 +7,17 @@ privsql's own into a database of their own, and a view of it is bounded in rows 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.answers.question import LOOKUPS
-from privsql.engine.files import FILE_KINDS
+from privsql.engine.files import PACKED, kind_of
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, fill, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from sqlglot import exp
 
@@ -58,9 +58,10 @@ class Lookups:
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
 
     def _of(self, path: Path, database: str) -> list[Known]:
-        kind = FILE_KINDS.get(path.suffix.lower())
+        kind = kind_of(path.name) if path.suffix else None
         if kind is not None:
-            return [Known(path, (path.stem, "main", path.stem), self._db.scanned([path.resolve()], kind))]
+            called = (Path(path.stem) if path.suffix.lower() in PACKED else path).stem
+            return [Known(path, (called, "main", called), self._db.scanned([path.resolve()], kind))]
         self._db.attach(path.resolve(), database, read_only=True)
         listed = [(schema, name) for _, schema, name, _ in self._db.listed(database)]
         return [Known(path, (path.stem, *names), all_rows(table(names[1], database, names[0]))) for names in listed]

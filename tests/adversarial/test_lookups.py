@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -242,3 +243,12 @@ def test_what_is_no_lookup(release: Path, tmp_path: Path) -> None:
         db.execute(f"CREATE TABLE words AS {SEXES}")
     held = tmp_path / "open.duckdb"
     assert answer(release, joined("words"), held) == answer(release, DIRECT)
+
+
+def test_a_packed_lookup_is_called_as_its_table_is(release: Path, tmp_path: Path) -> None:
+    """``words.csv.gz`` is ``words``, as ``words.csv`` would be."""
+    plain = write(tmp_path / "words.csv", SEXES)
+    packed = tmp_path / "packed" / "words.csv.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert answer(release, joined("words"), packed) == answer(release, DIRECT)

@@ -14,7 +14,7 @@ from privsql.errors import PrivsqlError, UsageError
 from privsql.noise import seed_key
 from support import engines
 from support.commands import refused, run, specification, succeeded, write
-from support.mixed import MECHANISMS, PEOPLE, QI
+from support.mixed import COARSER, MECHANISMS, PEOPLE, QI
 from support.parts import tables
 
 pytestmark = [
@@ -54,6 +54,19 @@ def test_the_same_release_on_both_engines(tmp_path: Path, kind: str) -> None:
         made[engine] = tables(tmp_path / engine)
     assert made["spark"] == made["duckdb"]
     succeeded("verify", tmp_path / "spark")
+
+
+def test_bins_and_groups_on_both_engines(tmp_path: Path) -> None:
+    write(tmp_path / "people.parquet", PEOPLE)
+    made = {}
+    for engine in ("duckdb", "spark"):
+        spec = asked(tmp_path, engine, "multi-size", engine)
+        spec.write_text(spec.read_text("utf-8").replace("[release]", f"{COARSER}\n[release]"), "utf-8")
+        succeeded("publish", spec, "--seed", 7)
+        made[engine] = tables(tmp_path / engine)
+    assert made["spark"] == made["duckdb"]
+    succeeded("verify", tmp_path / "spark", "--source", spec)
+    assert {row[0] for row in made["spark"]["qit"]} == set(range(10, 80, 10))
 
 
 def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ SELECT CAST(18 + (i * 7919) % 61 AS SMALLINT) AS age,
 FROM (SELECT i // 3 AS i FROM range(1200) t(i))
 """
 QI = 'quasi_identifiers = ["age", "sex", "seen", "at", "part", "odd"]'
+COARSER = 'bins = { age = 10, part = "0.5" }\nlevels = { sex = { M = "men" } }\nothers = { sex = "others" }'
 MECHANISMS = {
     "multi-size": ("disease", 'threshold = "2*f + 0.1"\nalgorithm = "multi-size"'),
     "anatomy": ("disease", 'threshold = "1/6"\nalgorithm = "anatomy"'),

@@ -8,7 +8,7 @@ import pytest
 
 from support import postgres
 from support.commands import refused, rows, run, specification, succeeded, tables, write
-from support.mixed import MECHANISMS, PEOPLE, QI
+from support.mixed import COARSER, MECHANISMS, PEOPLE, QI
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,19 @@ def test_the_same_release_as_of_a_file(tmp_path: Path, kind: str, order: str) ->
         succeeded("verify", tmp_path / f"{to}.duckdb", "--source", spec)
         found.append(tables(tmp_path / f"{to}.duckdb"))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("order", ["stream", "portable"])
+def test_bins_and_groups_are_those_of_a_file(tmp_path: Path, order: str) -> None:
+    found = []
+    for to, source in (("here", ""), ("there", there())):
+        spec = asked(tmp_path, "multi-size", to, source, order)
+        spec.write_text(spec.read_text("utf-8").replace("[release]", f"{COARSER}\n[release]"), "utf-8")
+        succeeded("publish", spec, "--seed", 7)
+        succeeded("verify", tmp_path / f"{to}.duckdb", "--source", spec)
+        found.append(tables(tmp_path / f"{to}.duckdb"))
+    assert found[0] == found[1]
+    assert {row[0] for row in rows(tmp_path / "there.duckdb", "SELECT age FROM qit")} == set(range(10, 80, 10))
 
 
 def test_a_query_of_the_publishers_and_a_ledger(tmp_path: Path) -> None:
