@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, Promised
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
+    from privsql.model.told import Structure, Words
     from privsql.model.universe import Universe
     from privsql.noise import Key
 
@@ -180,6 +181,10 @@ class Mechanism(Generic[P]):
     """Who is to be run against it. An empty suite says that nobody is, and that is no success."""
     promise: Callable[[P], str]
     """The bound that a release guarantees, in a few words."""
+    words: Callable[[P], Words]
+    """What it promises and what it does not, in sentences for those who know nothing of it."""
+    structure: Callable[[Relations, Manifest], list[Structure]]
+    """What an open release is made of, such as its buckets or its noisy tree, for people; after its checks."""
     advice: tuple[str, ...]
     """What lowers what can be learnt beyond the promise, in words."""
     propose: Callable[[Relations, Profiled], Proposal]

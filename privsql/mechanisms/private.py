@@ -16,6 +16,7 @@ from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.model import checks
 from privsql.model.checks import Check, Promised
+from privsql.model.told import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,21 @@ DAMAGED = "the release is damaged (privsql verify tells more)"
 NOT_PLANNED = alternatives.none(
     "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
 )
+NOISE = (
+    "Records were counted, and random noise was added to every count. What was published is made of these noisy counts "
+    "alone: no record of the source is in it."
+)
+BOUND = (
+    "Whatever somebody knows of all other records, one record more or less changes the probability of everything that "
+    "is published by a factor of at most e^epsilon, with epsilon = {epsilon}, which is {factor:.3g}. Who thought it as "
+    "likely as not that the record is in the table believes so with at most {most:.1%} afterwards."
+)
+NOT = (
+    "For a person with several records: that many times epsilon, unless one record of each person was taken.",
+    "Against what follows of a person from what is true of people in general: statistics are what is published.",
+    "For several releases of the same records their epsilons add up.",
+    "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
+)
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
@@ -46,6 +62,13 @@ def made_with(noise: CountNoise) -> dict[str, Any]:
 def promise(asked: Any) -> str:
     """Differential privacy, for one record added or removed."""
     return f"epsilon = {text(asked.epsilon)}"
+
+
+def words(asked: Any) -> Words:
+    """Differential privacy, in sentences."""
+    factor = e_to(float(asked.epsilon))
+    most = factor / (1 + factor)
+    return Words((NOISE, BOUND.format(epsilon=text(asked.epsilon), factor=factor, most=most)), NOT)
 
 
 def figure(facts: dict[str, Any]) -> tuple[str, str]:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Mechanism
 
 # Members that are called, and which of their arguments names the algorithm.
-BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0}
+BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0, "words": 0}
 BY_MANIFEST = {
-    "read": 0, "tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1
+    "read": 0, "tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
+    "structure": 1,
 }  # fmt: skip
 BY_FACTS = ("warnings", "figures")
 

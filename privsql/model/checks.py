@@ -61,15 +61,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Promised:
-    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts."""
+    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
+
+    ``records``: how many published records have the value, where the release states that.
+    """
 
     value: str
     bound: str
     found: str
+    records: int | None = None
 
-    def as_json(self) -> dict[str, str]:
-        """value, bound, found."""
-        return {"value": self.value, "bound": self.bound, "found": self.found}
+    def as_json(self) -> dict[str, Any]:
+        """value, bound, found, and records where they are stated."""
+        stated = {} if self.records is None else {"records": self.records}
+        return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
 
 
 def run(db: Relations | None, checks: Iterable[Check]) -> list[Result]:

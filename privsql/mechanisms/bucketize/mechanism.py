@@ -9,7 +9,7 @@ import numpy as np
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import absence, identifiers, intersection, learning, linkage, negative, order
 from privsql.attacks.suite import Suite
-from privsql.mechanisms.bucketize import beliefs, corruption, homogeneity
+from privsql.mechanisms.bucketize import beliefs, corruption, homogeneity, said
 from privsql.mechanisms.bucketize.alternatives import algorithms
 from privsql.mechanisms.bucketize.answers import Answers
 from privsql.mechanisms.bucketize.checks import SQL, checks, long_checks, read, source_checks
@@ -106,6 +106,8 @@ MECHANISM = Mechanism(
         quick=Buckets,
     ),
     promise=promise,
+    words=said.words,
+    structure=said.structure,
     advice=(
         "larger buckets (a lower threshold, or a larger min_bucket_size): more values for everyone to hide among",
         "fake values (fake_values, with a constant threshold): a belief must be shared with values that are not there",

@@ -38,8 +38,12 @@ def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
         "same_value": same("v", "w", keys),
     }
     found: dict[int, Promised] = {}
+    listed = db.arrow(all_rows(temp("v_values"))) if not manifest.facts.get("fake_values") else None  # fakes count, too
+    records = (
+        {} if listed is None else dict(zip(*(listed[name].to_pylist() for name in ("code", "records")), strict=True))
+    )
     most: dict[int, Fraction] = {}
     for code, *shown, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
         most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
-        found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]))
+        found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]), records.get(code))
     return [*groupchecks.promised(db, manifest), *found.values()]

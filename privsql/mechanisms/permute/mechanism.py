@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.errors import InfeasibleError
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
-from privsql.mechanisms.permute import guesses, together
+from privsql.mechanisms.permute import guesses, said, together
 from privsql.mechanisms.permute.answers import Answers
 from privsql.mechanisms.permute.assign import contents, write_ranked, write_records
 from privsql.mechanisms.permute.axis import axis
@@ -250,6 +250,8 @@ MECHANISM = Mechanism(
         quick=None,
     ),
     promise=promise,
+    words=said.words,
+    structure=said.structure,
     advice=(
         "a larger k or e: more and more different values in every group",
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",

@@ -15,7 +15,7 @@ from privsql.engine.sqlfiles import Holes, fill, temp
 from privsql.exact import text
 from privsql.mechanisms import alternatives
 from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
-from privsql.mechanisms.randomize import search
+from privsql.mechanisms.randomize import said, search
 from privsql.mechanisms.randomize.answers import Answers
 from privsql.mechanisms.randomize.checks import SQL, bounds, checks, read, source_checks
 from privsql.mechanisms.randomize.parameters import Randomize
@@ -193,6 +193,8 @@ MECHANISM = Mechanism(
         quick=Perturbed,
     ),
     promise=promise,
+    words=said.words,
+    structure=said.structure,
     advice=(
         "a lower rho2: less of every value is kept",
         "algorithm = 'up': sub-tables with few values leave few to choose among",

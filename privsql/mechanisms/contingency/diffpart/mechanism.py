@@ -23,7 +23,8 @@ from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism, Proposal
 from privsql.mechanisms.noisytree import kept, membership
-from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, write
+from privsql.mechanisms.noisytree.said import structure
+from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, words, write
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ DIFFPART = Mechanism(
     evaluate=evaluate,
     adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=(), quick=None),
     promise=promise,
+    words=words,
+    structure=structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,
     warnings=lambda facts: kept.warned(facts, facts["cells"], "cell"),

@@ -37,9 +37,10 @@ from privsql.mechanisms.contingency.questions import evaluate
 from privsql.mechanisms.contract import Budget, Categories, Mechanism
 from privsql.mechanisms.noisytables.checks import adversary
 from privsql.mechanisms.noisytables.model import Model
+from privsql.mechanisms.noisytables.said import structure
 from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS
 from privsql.mechanisms.noisytables.tables import publish as publish_tables
-from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, write
+from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, words, write
 from privsql.model.checks import nothing_longer
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ MECHANISM = Mechanism(
     evaluate=evaluate,
     adversaries=Suite(scene=None, adversaries=(adversary(),), combining=(), quick=None),
     promise=promise,
+    words=words,
+    structure=structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose,
     warnings=lambda _facts: [],

@@ -13,7 +13,8 @@ from privsql.engine.sqlfiles import all_rows, column, fill, is_null, temp
 from privsql.exact import text
 from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets
 from privsql.mechanisms.noisytree import kept, membership
-from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, write
+from privsql.mechanisms.noisytree.said import structure
+from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, words, write
 from privsql.mechanisms.setvalued.diffpart.answers import Answers
 from privsql.mechanisms.setvalued.diffpart.basic import count_all, flat
 from privsql.mechanisms.setvalued.diffpart.budget import portion, threshold
@@ -170,6 +171,8 @@ DIFFPART = Mechanism(
     evaluate=evaluate,
     adversaries=Suite(scene=None, adversaries=(membership.adversary(LEAVES),), combining=(), quick=None),
     promise=promise,
+    words=words,
+    structure=structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,
     warnings=lambda facts: kept.warned(facts, facts["item_sets"], "item set"),

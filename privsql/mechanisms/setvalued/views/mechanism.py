@@ -14,7 +14,8 @@ from privsql.exact import text
 from privsql.mechanisms.contract import Budget, Mechanism, Sets
 from privsql.mechanisms.noisytables import tables as noisytables
 from privsql.mechanisms.noisytables.checks import adversary
-from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, write
+from privsql.mechanisms.noisytables.said import structure
+from privsql.mechanisms.private import NOT_PLANNED, figure, made_with, promise, words, write
 from privsql.mechanisms.setvalued.diffpart.mechanism import propose
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import evaluate
@@ -153,6 +154,8 @@ VIEWS = Mechanism(
     evaluate=evaluate,
     adversaries=Suite(scene=None, adversaries=(adversary(choosing),), combining=(), quick=None),
     promise=promise,
+    words=words,
+    structure=structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose,
     warnings=warnings,
