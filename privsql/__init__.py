@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from privsql.verbs.ledger import cap, ledger, withdraw
     from privsql.verbs.publish import plan, publish
     from privsql.verbs.published import Published
+    from privsql.verbs.report import Report, report
     from privsql.verbs.verify import Verified, verify
 
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "GuaranteeError", "InfeasibleError", "Options", "PrivsqlError",
-    "Published", "Release", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms", "attack",
-    "build", "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger", "load",
-    "open", "plan", "publish", "query", "schema", "synthesize", "verify", "withdraw",
+    "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms",
+    "attack", "build", "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger",
+    "load", "open", "plan", "publish", "query", "report", "schema", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -54,6 +55,7 @@ _HOMES = {
     "verbs.ledger": ("cap", "ledger", "withdraw"),
     "verbs.publish": ("plan", "publish"),
     "verbs.published": ("Published",),
+    "verbs.report": ("Report", "report"),
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

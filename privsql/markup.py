@@ -50,8 +50,13 @@ def cell(value: object, width: int = WIDTH) -> Html:
 
 def cleaned(text: str, width: int) -> Html:
     """A text, escaped: cut where it is long, and with a mark for each character that can't be printed."""
+    return Html(escape(plain(text, width)))
+
+
+def plain(text: str, width: int) -> str:
+    """The same, not escaped: for what escapes it itself."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
-    return Html(escape("".join(one if one.isprintable() else "\ufffd" for one in short)))
+    return "".join(one if one.isprintable() else "\ufffd" for one in short)
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:

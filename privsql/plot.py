@@ -55,7 +55,17 @@ class Inferred(Protocol):
 
 Found = TypeVar("Found")
 NEEDED = ("altair", "vl_convert")
-BLUE, ORANGE, GREY, BLACK = "#1f6f8b", "#d98c5f", "#b0b0b0", "black"
+INKS = {  # of every picture; a page has the same under these names, and others for a dark ground
+    "first": "#1f6f8b",
+    "second": "#b8571b",
+    "third": "#6b4fa0",
+    "still": "#8a949e",
+    "text": "#18222c",
+    "quiet": "#55616d",
+    "line": "#d4dbe2",
+    "ground": "#ffffff",
+}
+BLUE, ORANGE, GREY, BLACK = (INKS[name] for name in ("first", "second", "still", "text"))
 COLOURS = {"baseline": GREY, "reconstructed": BLUE}
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
@@ -86,20 +96,37 @@ def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
 def shown(draw: Callable[[Found], Any], found: Found) -> Any:
     """The picture itself, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
     ready()
-    return draw(found).configure_view(stroke=None).configure_axis(grid=False)
+    return styled(draw(found))
+
+
+def styled(chart: Any, size: int = 10) -> Any:
+    """A chart in the inks of all pictures, without a frame; ``size``: of its letters, in pixels."""
+    text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
+    chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
+    chart = chart.configure_axis(
+        grid=False,
+        labelColor=quiet,
+        titleColor=text,
+        domainColor=GREY,
+        tickColor=GREY,
+        gridColor=line,
+        labelFontSize=size,
+        titleFontSize=size + 1,
+    )
+    return chart.configure_legend(labelColor=text, titleColor=text, labelFontSize=size, titleFontSize=size + 1)
 
 
 def evaluation(scores: Mapping[str, Score]) -> HConcatChart:
     """Errors by size of the true answer, and estimated against true answers, of each estimator."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    colour = alt.Color("estimator:N").scale(**_palette({name: COLOURS.get(name, BLACK) for name in scores}))
+    colour = alt.Color("estimator:N").scale(**palette({name: COLOURS.get(name, BLACK) for name in scores}))
     errors = [
         {"estimator": name, "answer": band_label(band), "error": band["mean_relative_error"]}
         for name, score in scores.items()
         for band in _measured(score)
     ]
-    bars = _chart(errors, HALF, "Error by size of the true answer").mark_bar()
+    bars = chart(errors, HALF, "Error by size of the true answer").mark_bar()
     bars = bars.encode(_bands(errors), _errors().stack(None), colour.title(None), xOffset="estimator:N")
     pairs: list[dict[str, Any]] = [
         {"estimator": name, "true": float(true), "estimate": float(estimate)}
@@ -108,10 +135,10 @@ def evaluation(scores: Mapping[str, Score]) -> HConcatChart:
     ]
     wide = {"type": "symlog", "constant": LINEAR}
     sides = alt.X("true:Q", title="true answer").scale(**wide), alt.Y("estimate:Q").scale(**wide)
-    points = _chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
+    points = chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
     largest = max((pair["true"] for pair in pairs), default=1.0)
     ends = [{"true": end, "estimate": end} for end in (0.0, largest)]
-    return bars | (points + _chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
+    return bars | (points + chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
 
 
 def comparison(found: Mapping[str, Mapping[str, Score]]) -> Chart:
@@ -133,7 +160,7 @@ def comparison(found: Mapping[str, Mapping[str, Score]]) -> Chart:
     rows.sort(key=lambda row: row["low"])
     dashes = alt.StrokeDash("estimator:N").scale(domain=["reconstructed", "baseline"], range=[[1, 0], [5, 4]])
     colour = alt.Color("release:N").scale(scheme="tableau10", domain=list(found))
-    lines = _chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
+    lines = chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
     return lines.encode(_bands(rows), _errors(), colour, dashes, detail="estimator:N")
 
 
@@ -153,22 +180,22 @@ def attacks(found: Attacked) -> HConcatChart:
         for one in shown
     ]
     title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dotted: guessing")
-    base = _chart(rows, HALF, title)
+    base = chart(rows, HALF, title)
     place = alt.Y("adversary:N", sort=[row["adversary"] for row in rows], title=None).axis(labelLimit=0)
 
     def along(field: str) -> alt.X:
         return alt.X(f"{field}:Q", title="probability of the best guess").scale(domain=[0, 1])
 
-    colour = alt.Color("promise:N", title=None).scale(**_palette(PROMISES)).legend(orient="bottom")
+    colour = alt.Color("promise:N", title=None).scale(**palette(PROMISES)).legend(orient="bottom")
     bars = base.mark_bar().encode(along("mean"), place, colour)
     bars += base.mark_tick(color=BLACK).encode(along("highest"), place)
     bars += (
-        base.mark_point(color=BLACK, fill="white")
+        base.mark_point(color=BLACK, fill=INKS["ground"])
         .encode(along("right"), place)
         .transform_filter("isValid(datum.right)")
     )
     baseline = [{"guessing": one.baseline} for one in shown if one.baseline][:1]
-    bars += _chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
+    bars += chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
     points = next((one.curve for one in found.findings if one.curve), ())
     return alt.hconcat(bars, _corruption(points)).resolve_scale(color="independent")
 
@@ -177,11 +204,11 @@ def _corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
     """What knowing others in a bucket tells, in theory and as it was measured."""
     import altair as alt  # noqa: PLC0415
 
-    base = _chart(points, HALF * 2 // 3, "Corruption")
+    base = chart(points, HALF * 2 // 3, "Corruption")
     base = base.encode(alt.X("known:Q", title="records known in a bucket").axis(tickMinStep=1))
     side = "probability of the best guess"
     colour = (
-        alt.Color("name:N", title=None).scale(**_palette({"theory": ORANGE, "measured": BLUE})).legend(orient="bottom")
+        alt.Color("name:N", title=None).scale(**palette({"theory": ORANGE, "measured": BLUE})).legend(orient="bottom")
     )
     line = base.mark_line().encode(alt.Y("theory:Q", title=side), colour).transform_calculate(name="'theory'")
     dots = base.mark_circle().encode(alt.Y("measured:Q", title=side), colour).transform_calculate(name="'measured'")
@@ -208,7 +235,7 @@ def inference(found: Inferred) -> LayerChart:
         f"What noisy counts tell, epsilon = {found.epsilon:g}",
         subtitle="blue: simulated, two deviations; orange: in theory; black: y/x; dotted: asked",
     )
-    base = _chart(rows, WHOLE, title).encode(
+    base = chart(rows, WHOLE, title).encode(
         alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
     )
 
@@ -218,12 +245,12 @@ def inference(found: Inferred) -> LayerChart:
     spread = base.mark_rule(color=BLUE, clip=True).encode(up("low"), alt.Y2("high"))
     means = base.mark_circle(color=BLUE, clip=True).encode(up("mean"))
     lines = [base.mark_line(color=ORANGE, strokeDash=[5, 4], clip=True).encode(up(end)) for end in ("from", "to")]
-    truth = _chart([{"mean": ratio}]).mark_rule(color=BLACK).encode(up("mean"))
-    asked = _chart([{"x": found.asked.x}]).mark_rule(color=GREY, strokeDash=[2, 2]).encode(alt.X("x:Q"))
+    truth = chart([{"mean": ratio}]).mark_rule(color=BLACK).encode(up("mean"))
+    asked = chart([{"x": found.asked.x}]).mark_rule(color=GREY, strokeDash=[2, 2]).encode(alt.X("x:Q"))
     return alt.layer(spread, means, *lines, truth, asked)
 
 
-def _chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
+def chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
     """A chart over rows that it holds itself."""
     import altair as alt  # noqa: PLC0415
 
@@ -231,7 +258,7 @@ def _chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any 
     return made if width is None else made.properties(width=width, height=HEIGHT, title=title)
 
 
-def _palette(colours: dict[str, str]) -> dict[str, list[str]]:
+def palette(colours: dict[str, str]) -> dict[str, list[str]]:
     return {"domain": list(colours), "range": list(colours.values())}
 
 

@@ -32,6 +32,7 @@ WALK = [
     "tables",
     "query",
     "attack",
+    "report",
 ]  # in one folder, in order
 ALONE = {"tutorial", "sources", "pipelines", "columns", "python"}  # whose commands run elsewhere
 

@@ -4,6 +4,6 @@
 """
 
 # ruff: isort: off
-from privsql.cli import app, publish, ask, measure, keep
+from privsql.cli import app, publish, ask, measure, keep, pages
 
-__all__ = ["app", "ask", "keep", "measure", "publish"]
+__all__ = ["app", "ask", "keep", "measure", "pages", "publish"]

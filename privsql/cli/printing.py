@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.model.checks import Promised
     from privsql.model.manifest import Manifest
+    from privsql.pages.facts import Report
     from privsql.verbs.ledger import Listed
     from privsql.verbs.published import Published
     from privsql.verbs.verify import Verified
@@ -116,6 +117,15 @@ def verified(release: Path, found: Verified) -> None:
     for note in found.notes:
         say(f"note: {note}")
     say(f"{release}: {'verified' if found.ok else 'NOT verified'}")
+
+
+def reported(to: Path, found: Report) -> None:
+    """Which page was written, and whether the release is verified."""
+    kind = "internal: it shows true counts" if found.internal else "it may be handed out with the release"
+    failed = [one for one in found.checks if not one.ok]
+    for one in failed:
+        say(f"check does not hold: {one.name}")
+    say(f"wrote {to}: {'NOT VERIFIED' if failed else 'verified'}; {kind}")
 
 
 def _bounds(bounds: Sequence[Promised]) -> None:

@@ -17,6 +17,7 @@ from privsql.errors import EngineError
 from privsql.markup import Html, cleaned
 
 LONGEST = 600  # characters of one value, wherever it stands
+SPACE = "\N{NO-BREAK SPACE}"  # before a percent sign
 SHORT = 60  # of a name or a value within a sentence or a cell
 
 
@@ -75,7 +76,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "code": code, "figure": figure, "share": share}
+    made.filters |= {"short": short, "code": code, "figure": figure, "share": share, "capitalized": _capitalized}
     made.globals |= {"style": lambda: Html(style()), "policy": policy, "version": __version__}
     return made
 
@@ -85,6 +86,11 @@ def _final(value: object) -> object:
     if value is None or hasattr(value, "__html__"):
         return value
     return cleaned(str(value), LONGEST)
+
+
+def _capitalized(text: str) -> str:
+    """With a capital first letter, and the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def figure(value: float | None, digits: int = 3) -> str:
@@ -105,10 +111,11 @@ def figure(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share or a probability in percent.
 
-    >>> share(0.125), share(1), share(0.00012), share(None)
-    ('12.5 %', '100 %', '0.012 %', '–')
+    >>> [share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
+    ['12.5 %', '100 %', '0.012 %', '–']
     """
     if value is None:
         return "\u2013"
     percent = 100 * float(value)
-    return f"{percent:.1f} %".replace(".0 %", " %") if percent >= 1 or not percent else f"{percent:.2g} %"
+    shown = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
+    return f"{shown}{SPACE}%"

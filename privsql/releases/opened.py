@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options
     from privsql.model.checks import Result
     from privsql.model.manifest import Manifest
+    from privsql.model.told import Structure
 
 RELEASE = "release"  # the database as which a release is attached
 
@@ -171,6 +172,11 @@ class Release:
         shown = Presented(asking, fields)
         columns, figures = shown.columns()
         return Answer(columns, shown.rows(), figures, confidence, estimator, explained, self.manifest.suppressed)
+
+    def structure(self) -> list[Structure]:
+        """What the release is made of, such as its buckets or its noisy tree."""
+        with self._turn, explained(self.path):
+            return of(self.manifest.mechanism).structure(self._db, self.manifest)
 
     def _keys_are_unique(self, lookups: Sequence[Lookup]) -> None:
         """A lookup with two rows that equal one value of the release would count records twice."""

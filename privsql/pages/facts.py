@@ -1,0 +1,138 @@
+"""What a report is written from: facts of a release, and of its source where that was given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from privsql.attacks.finding import Finding
+    from privsql.model.checks import Promised, Result
+    from privsql.model.manifest import Manifest
+    from privsql.model.told import Structure, Words
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How the release is asked: lines to copy, each of which runs where ``file`` lies.
+
+    ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
+    """
+
+    file: str
+    shell: str
+    python: str
+    sql: str
+
+    def as_json(self) -> dict[str, str]:
+        """file, shell, python, sql."""
+        return {"file": self.file, "shell": self.shell, "python": self.python, "sql": self.sql}
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Answers of one size, as the release alone tells: how many, and of typical ones the expected error of privsql's
+    estimate and half the length of its interval, and half the distance of the bounds of the literature's formula.
+    """
+
+    low: float
+    high: float | None
+    answers: int
+    error: float | None
+    half_width: float | None
+    bounds: float | None
+    estimate: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The same."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Answers beside the true ones: ``scores`` by estimator, as ``evaluate`` sums them up, and some of them singly.
+
+    ``pairs``: (true, estimate, low, high) of privsql's own estimates.
+    """
+
+    scores: Mapping[str, dict[str, Any]]
+    pairs: tuple[tuple[float, float, float | None, float | None], ...]
+    confidence: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores, the confidence, and the pairs."""
+        names = ("true", "estimate", "low", "high")
+        pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
+        return {**self.scores, "confidence": self.confidence, "pairs": pairs}
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What is known of a release whose checks hold.
+
+    ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
+    the source.
+    """
+
+    promise: str
+    words: Words
+    bounds: tuple[Promised, ...]
+    structure: tuple[Structure, ...]
+    findings: tuple[Finding, ...]
+    verdict: str
+    advice: tuple[str, ...]
+    lines: tuple[tuple[str, object], ...]
+    foreseen: tuple[Foreseen, ...]
+    ways: Ways
+    compared: Compared | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """By name."""
+        return {
+            "promise": self.promise,
+            **self.words.as_json(),
+            "bounds": [one.as_json() for one in self.bounds],
+            "structure": [one.as_json() for one in self.structure],
+            "adversaries": [one.as_json() for one in self.findings],
+            "verdict": self.verdict,
+            "expected": [one.as_json() for one in self.foreseen],
+            "ways": self.ways.as_json(),
+            **({"measured": self.compared.as_json()} if self.compared else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a page says. ``internal``: made with the source, so that it shows what no release does.
+
+    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check does not hold: nothing is then said of
+    what the release promises, and nothing of its tables is shown.
+    """
+
+    manifest: Manifest
+    checks: tuple[Result, ...]
+    notes: tuple[str, ...]
+    digests: Mapping[str, str]
+    internal: bool
+    learnt: Learnt | None
+
+    @property
+    def verified(self) -> bool:
+        """Whether every check holds."""
+        return all(one.ok for one in self.checks)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        return {
+            "kind": "internal" if self.internal else "release",
+            "name": self.manifest.name,
+            "mechanism": self.manifest.mechanism,
+            "algorithm": self.manifest.algorithm,
+            "ok": self.verified,
+            "checks": [one.as_json() for one in self.checks],
+            "notes": list(self.notes),
+            "digests": dict(self.digests),
+            **(self.learnt.as_json() if self.learnt else {}),
+        }

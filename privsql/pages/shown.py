@@ -1,0 +1,248 @@
+"""What a page shows of a release whose checks hold: rows of its tables, and pictures beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from privsql.markup import Html, cleaned, plain
+from privsql.pages import pictures, svg
+from privsql.pages.pictures import OURS, THEIRS
+from privsql.pages.rendering import figure, share, short
+from privsql.plot import band_label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.attacks.finding import Finding
+    from privsql.model.checks import Promised
+    from privsql.model.told import Structure
+    from privsql.pages.facts import Compared, Foreseen, Learnt
+
+MOST = 200  # rows of a table
+DRAWN = 30  # bars of a picture
+SMALL = 50  # an answer that is worth a sentence, records
+NAMES = {"reconstructed": OURS, "baseline": THEIRS}
+Row = list[object]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and what it shows, in words."""
+
+    svg: Html
+    said: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Rows and pictures, by the part of the page in which they stand; pictures are None where they would tell nothing.
+
+    ``typical``: what of an answer's size and error is said in a sentence; ``measured``: rows beside the truth.
+    """
+
+    bounds: list[Row]
+    more_bounds: int
+    bounds_picture: Picture | None
+    parts: list[tuple[Structure, list[Row], Picture | None]]
+    adversaries: list[Row]
+    adversaries_picture: Picture | None
+    sizes: list[Row]
+    sizes_picture: Picture | None
+    typical: list[Foreseen]
+    measured: list[Row]
+    measured_picture: Picture | None
+    intervals_picture: Picture | None
+    pairs: list[Row]
+
+    @staticmethod
+    def of(learnt: Learnt, published: int | None) -> Shown:
+        """All of it; ``published``: how many records are, where that is stated."""
+        compared, known = learnt.compared, learnt.compared is not None
+        stated = published if any(one.records is not None for one in learnt.bounds) else None
+        return Shown(
+            [_bound(one, stated) for one in learnt.bounds[:MOST]],
+            max(0, len(learnt.bounds) - MOST),
+            _bounds(learnt.bounds, stated),
+            [(part, _rows(part), _part(part, number)) for number, part in enumerate(learnt.structure)],
+            [_adversary(one, known=known) for one in learnt.findings],
+            _adversaries(learnt.findings, known=known),
+            [_size(one) for one in learnt.foreseen],
+            _sizes(learnt.foreseen),
+            _typical(learnt.foreseen),
+            _measured(compared) if compared else [],
+            _errors(compared) if compared else None,
+            _intervals(compared) if compared and compared.pairs else None,
+            [[figure(one) for one in row] for row in compared.pairs] if compared else [],
+        )
+
+
+# What is promised ---
+
+
+def _bound(one: Promised, published: int | None) -> Row:
+    """What of, the bound, what is reached, and the share of the records where any is stated."""
+    own: Row = [short(one.value), _probability(one.bound), _probability(one.found)]
+    return own if published is None else [*own, share(_share(one, published))]
+
+
+def _probability(text: str) -> Html | str:
+    """A probability in percent, with the fraction where that says more; anything else as it is."""
+    found = _number(text)
+    if found is None:
+        return short(text)
+    return f"{share(float(found))} ({text})" if "/" in text else share(float(found))
+
+
+def _number(text: str) -> Fraction | None:
+    try:
+        found = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return found if 0 <= found <= 1 else None
+
+
+def _share(one: Promised, published: int | None) -> float | None:
+    return one.records / published if one.records is not None and published else None
+
+
+def _bounds(given: Sequence[Promised], published: int | None) -> Picture | None:
+    """Bounds beside what is reached, of those that are probabilities."""
+    rows = [(one, _number(one.bound), _number(one.found)) for one in given]
+    known = [
+        (one.value, float(bound), float(found), _share(one, published))
+        for one, bound, found in rows
+        if bound is not None and found is not None
+    ]
+    if len({one[1:3] for one in known}) < 2:  # all alike: the table says it
+        return None
+    many = len(known) > pictures.FEW
+    if many and not all(one[3] for one in known):
+        known = sorted(known, key=lambda one: one[2] - one[1], reverse=True)[:DRAWN]
+    said = "Orange: the bound; blue: the highest probability that the release leads to."
+    nearest = max(known, key=lambda one: one[2] - one[1])
+    room = nearest[1] - nearest[2]
+    used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
+    chart = pictures.bounds(known)
+    return Picture(svg.drawn(chart, "bounds", "Bounds, and what is reached", said), f"{said} Of these, {used}.")
+
+
+# What it is made of ---
+
+
+def _rows(part: Structure) -> list[Row]:
+    return [[short(row[0]), *(_cell(one) for one in row[1:])] for row in part.rows]
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return short(value)
+    return figure(value, 4)
+
+
+def _part(part: Structure, number: int) -> Picture | None:
+    if part.drawn is None or len(part.rows) < 2:
+        return None
+    said = f"{part.head[part.drawn].capitalize()} by {part.head[0]}."
+    return Picture(svg.drawn(pictures.structure(part), f"part{number}", part.title, said), said)
+
+
+# Who could learn what ---
+
+
+def _adversary(one: Finding, *, known: bool) -> Row:
+    """Who it is and what it knows, what became of the promise, how sure it is, and how often right."""
+    knows = "; ".join((f"knows {one.knows}", *one.notes))
+    who = Html(f'<strong>{short(one.adversary)}</strong><br><span class="quiet">{cleaned(knows, 300)}</span>')
+    figures = [
+        share(one.mean),
+        share(one.highest if one.mean is not None else None),
+        *([share(one.right)] if known else []),
+        share(one.baseline),
+    ]
+    return [who, one.kept, *figures]
+
+
+def _adversaries(given: Sequence[Finding], *, known: bool) -> Picture | None:
+    findings = [one for one in given if one.applies and one.mean is not None and one.unit != "columns"]
+    if not findings:
+        return None
+    marks = "Bar: how sure on average; stroke: of the record that is surest"
+    circle = (
+        "; circle: how many best guesses are right" if known and any(one.right is not None for one in findings) else ""
+    )
+    dotted = "; dashed: who guesses the commonest value" if any(one.baseline for one in findings) else ""
+    said = f"{marks}{circle}{dotted}."
+    surest = max(findings, key=lambda one: one.mean or 0)
+    more = f" The surest on average is \u201c{plain(surest.adversary, 60)}\u201d, with {share(surest.mean)}."
+    chart = pictures.adversaries(findings)
+    return Picture(svg.drawn(chart, "who", "How sure adversaries are of their best guess", said), said + more)
+
+
+# How good answers are ---
+
+
+def _from(low: float) -> str:
+    """A range of answers within a picture."""
+    return f"{low:,.0f}+"
+
+
+def _size(one: Foreseen) -> Row:
+    relative = one.error / one.estimate if one.error is not None and one.estimate else None
+    figures = [figure(one.error), share(relative), figure(one.half_width), figure(one.bounds)]
+    return [band_label(vars(one)), f"{one.answers:,}", *figures]
+
+
+def _typical(given: Sequence[Foreseen]) -> list[Foreseen]:
+    """A small answer and a large one."""
+    known = [one for one in given if one.estimate >= SMALL and one.error is not None]
+    return known[:1] + known[-1:] if len(known) > 1 else known
+
+
+def _sizes(given: Sequence[Foreseen]) -> Picture | None:
+    """Half of the interval beside half of the literature's bounds, relative to the answer."""
+    rows = []
+    for one in given:
+        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds)):
+            if half and one.estimate:
+                rows.append((_from(one.low), name, half / one.estimate))
+    if len({size for size, _, _ in rows}) < 2:
+        return None
+    said = "How far the interval reaches to either side, as a share of the answer; the lower, the better."
+    chart = pictures.errors(rows, "half of the interval / answer")
+    return Picture(svg.drawn(chart, "sizes", "Length of intervals by size of the answer", said), said)
+
+
+def _measured(compared: Compared) -> list[Row]:
+    rows: list[Row] = []
+    for name, score in compared.scores.items():
+        for band in (*score["bands"], {**score, "low": None}):
+            label = "all" if band["low"] is None else band_label(band)
+            errors = [share(band[key]) for key in ("mean_relative_error", "median_relative_error", "coverage")]
+            rows.append([NAMES.get(name, name), label, f"{band['queries']:,}", *errors])
+    return rows
+
+
+def _errors(compared: Compared) -> Picture | None:
+    rows = [
+        (_from(band["low"]), NAMES.get(name, name), band["mean_relative_error"], band["low"])
+        for name, score in compared.scores.items()
+        for band in score["bands"]
+        if band["mean_relative_error"]
+    ]
+    rows.sort(key=lambda row: row[3])
+    if len({row[0] for row in rows}) < 2:
+        return None
+    said = "Mean error of answers beside the true ones, as a share of these; the lower, the better."
+    chart = pictures.errors([row[:3] for row in rows], "mean error / true answer")
+    return Picture(svg.drawn(chart, "errors", "Error by size of the true answer", said), said)
+
+
+def _intervals(compared: Compared) -> Picture:
+    inside = [low <= true <= high for true, _, low, high in compared.pairs if low is not None and high is not None]
+    said = (
+        f"{len(compared.pairs)} of the questions: the estimate with its interval over the true answer. On the dashed "
+        f"line both are the same. Of {len(inside)} intervals that are shown {sum(inside)} hold the true answer."
+    )
+    return Picture(svg.drawn(pictures.intervals(compared), "truth", "Estimates over true answers", said), said)

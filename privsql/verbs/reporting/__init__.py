@@ -1,0 +1,1 @@
+"""What ``report`` asks a release: questions of its own, and how people ask."""

@@ -1,0 +1,76 @@
+"""How a release is asked, in lines to copy: in a shell, in Python, and in DuckDB without privsql."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import column, every, is_null, named, table
+from privsql.mechanisms.contract import Sets
+from privsql.mechanisms.registry import of
+from privsql.pages.facts import Ways
+from privsql.verbs.reporting.asking import asked, counted, holding, literal, written
+
+if TYPE_CHECKING:
+    from privsql.engine.roles import Field
+    from privsql.releases.opened import Release
+
+FILE, FOLDER = "release.duckdb", "release"  # how the release is called in the lines
+QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
+
+
+def ways(release: Release, *, is_folder: bool) -> Ways:
+    """The lines for one question, which the release can be asked."""
+    name = FOLDER if is_folder else FILE
+    groups, condition = _question(release)
+    query = written(counted(release, groups, condition))
+    quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
+    python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
+    return Ways(name, f"privsql query {name} {quoted}", python, _plain(release, groups, condition, is_folder=is_folder))
+
+
+def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
+    """How many records have the most frequent value, by a column; or hold the most frequent items."""
+    roles, mechanism = release.manifest.roles, of(release.manifest.mechanism)
+    if isinstance(mechanism.shape, Sets):
+        found = next((items for items, _ in release.answers.frequent(20, "reconstructed") if items), None)
+        return [], holding(roles.sensitive[0], found) if found else None
+    fields = roles.sensitive if roles.quasi_identifiers else roles.sensitive[:1]
+    rows = asked(release, counted(release, [column(field.name) for field in fields]))
+    most = max(rows, key=lambda row: row[len(fields)] or 0, default=None)
+    if most is None:
+        return [], None
+    own = [_equals(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
+    others = roles.quasi_identifiers or roles.sensitive[1:]
+    few: list[exp.Expr] = [column(others[0].name)] if others else []
+    return few, every(own)
+
+
+def _equals(left: exp.Expr, value: object, field: Field) -> exp.Expr:
+    return is_null(left) if value is None else exp.EQ(this=left, expression=literal(value, field))
+
+
+def _plain(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, *, is_folder: bool) -> str:
+    """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
+    manifest = release.manifest
+    mechanism = of(manifest.mechanism)
+    weight = exp.Sum(this=column(manifest.roles.by_all.called("weight")))
+    query = exp.select(*(one.copy() for one in groups), named(weight, "n")).from_(table(manifest.name))
+    query = query if condition is None else query.where(condition.copy())
+    query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
+    if not is_folder:
+        return written(query) + ";"
+    view = mechanism.view(manifest)
+    read = sorted({one.name for one in view.find_all(exp.Table)})
+    made = [_view(one, exp.select("*").from_(_file(one))) for one in read]
+    return "\n".join(written(one) + ";" for one in (*made, _view(manifest.name, view), query))
+
+
+def _file(name: str) -> exp.Expr:
+    return exp.Anonymous(this="read_parquet", expressions=[exp.Literal.string(f"{FOLDER}/{name}.parquet")])
+
+
+def _view(name: str, query: exp.Query) -> exp.Create:
+    return exp.Create(this=table(name), kind="VIEW", expression=query)

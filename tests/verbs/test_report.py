@@ -1,0 +1,255 @@
+"""The page on a release: from the release alone, whoever makes it; with its source, told from that at a glance."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+import privsql
+from privsql import plot
+from privsql.model.checks import Promised
+from privsql.pages import rendering
+from privsql.pages import report as page
+from privsql.pages.shown import Shown
+from support import shelf as shelves
+from support.commands import refused, run, succeeded
+from support.markup import EVIL, Seen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from privsql.pages.facts import Ways
+
+MOST = 700_000  # bytes of a page
+LONG = "\u202e" + "x" * 10_000
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "a", "div", "strong", "code", "header", "h1", "h2", "h3", "p",
+    "nav", "ol", "ul", "li", "main", "section", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "br",
+    "span", "bdi", "pre", "figure", "figcaption", "footer", "svg", "desc", "g", "path", "line", "rect", "circle",
+    "text", "defs", "clippath",
+}  # fmt: skip
+
+
+def made(release: Path, *flags: object) -> str:
+    """The page of a release, made by the command line."""
+    to = release.parent / "page.html"
+    succeeded("report", release, "--to", to, *flags)
+    return to.read_text(encoding="utf-8")
+
+
+def harmless(text: str) -> Seen:
+    """A page that holds what pages hold and nothing else; asks nobody for anything, and runs nothing."""
+    seen = Seen(text)
+    assert seen.tags <= TAGS, seen.tags - TAGS
+    for tag, name, value in seen.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("style", "src", "srcset", "action", "background"), (tag, name)
+        assert "://" not in value, (tag, name, value)
+        assert not (name in ("href", "xlink:href") and not value.startswith("#")), value
+    assert len(text.encode()) <= MOST
+    assert "default-src &#x27;none&#x27;" in text or "default-src &#39;none&#39;" in text
+    return seen
+
+
+def pictures(text: str) -> list[str]:
+    return re.findall(r"<svg (?![^>]*class)[^>]*>.*?</svg>", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def ill(ward: Path) -> privsql.Report:
+    """The report on one release alone, made once."""
+    return privsql.report(ward / "ill.duckdb")
+
+
+# From the release alone ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*shelves.MECHANISMS, "folder"])
+def test_it_is_the_same_whoever_makes_it_and_what_it_says_runs(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Beside its source, and elsewhere under another name: the same bytes, without a path or a day."""
+    beside = shelves.release_of(shelf / shelves.NEWEST, name)
+    text = page.html(privsql.report(beside))
+    away = tmp_path / ("release" if beside.is_dir() else "release.duckdb")
+    (shutil.copytree if beside.is_dir() else shutil.copy)(beside, away)
+    found = privsql.report(away)
+    assert page.html(found) == text
+    harmless(text)
+    assert str(shelf) not in text
+    assert str(tmp_path) not in text
+    assert not re.search(r"\b20[2-9]\d-\d\d-\d\d\b", text)
+    assert "May be handed out with the release" in text
+    assert "nternal" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    for one in pictures(text):
+        assert re.match(
+            r'<svg [^>]*role="img" aria-labelledby="(\S+)-t" aria-describedby="\1-d"><title id="\1-t">', one
+        )
+        assert not re.search(r"#[0-9a-f]{3}", one), "a colour that does not follow the page's"
+    monkeypatch.chdir(tmp_path)
+    assert found.learnt is not None
+    runs_in_three_ways(found.learnt.ways)
+
+
+def runs_in_three_ways(ways: Ways) -> None:
+    """In a shell, in Python and in DuckDB alone, in the folder of a release of the name that the lines say."""
+    program, *arguments = shlex.split(ways.shell)
+    assert program == "privsql"
+    said = succeeded(*arguments, "--json").json["rows"]
+    *lines, last = ways.python.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)  # noqa: S102 (our own page)
+    rows = eval(last, names)  # noqa: S307
+    names["release"].close()
+    assert len(rows) == len(said) > 0
+    with duckdb.connect() if ways.file == "release" else duckdb.connect(ways.file, read_only=True) as db:
+        found = [row[-1] for row in db.execute(ways.sql).fetchall()]
+    assert found
+    assert all(one is None or float(one) == one for one in found)
+
+
+@pytest.mark.slow
+def test_a_stranger_s_names_and_values_stay_text(tmp_path: Path) -> None:
+    names = {f"q{EVIL}": 3, EVIL: 5, f"r{LONG}": 2}
+    people = pd.DataFrame({name: [f"{name[:200]}{LONG}{i % m}" for i in range(60)] for name, m in names.items()})
+    quasi, sensitive, other = names
+    release = tmp_path / "a.duckdb"
+    privsql.publish(
+        people, quasi_identifiers=[quasi, other], sensitive=sensitive, threshold=0.5, name=EVIL, seed=1,
+        ledger_off=True, to=release,
+    )  # fmt: skip
+    seen = harmless(made(release))
+    assert EVIL in seen.text
+    shown = re.sub(r"(?s)How to ask.*Where it comes from", "", seen.text)
+    assert "x" * 500 not in shown
+    assert "\u202e" not in seen.text
+    assert "<script" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_release_that_was_changed_is_said_not_to_be_verified(ward: Path, tmp_path: Path) -> None:
+    release = tmp_path / "ill.duckdb"
+    shutil.copy(ward / "ill.duckdb", release)
+    with duckdb.connect(str(release)) as db:
+        db.execute("UPDATE st SET disease = '<script>alert(1)</script>' WHERE disease = 'HIV'")
+    done = run("report", release, "--to", tmp_path / "page.html", "--json")
+    assert done.code == 1
+    assert not done.json["ok"]
+    assert "bounds" not in done.json
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    seen = harmless(text)
+    assert "NOT VERIFIED" in re.findall(r"<title>(.*?)</title>", text)[0]
+    assert "Do not rely on this release" in seen.text
+    assert "handed out" not in seen.text
+    assert "How to ask" not in seen.text
+    assert "NOT VERIFIED" in re.findall(r'class="every-page"[^>]*>(.*?)<', text)[0]
+
+
+def test_what_can_t_be_reported_is_one_line_and_writes_nothing(ward: Path, tmp_path: Path) -> None:
+    (tmp_path / "no.duckdb").write_text("nothing")
+    to = tmp_path / "page.html"
+    for name in ("missing.duckdb", "no.duckdb"):
+        code = run("verify", tmp_path / name).code
+        refused(run("report", tmp_path / name, "--to", to), code, name)
+    refused(run("report", ward / "ill.duckdb", "--to", tmp_path / "page.duckdb"), 2, "ends in .html")
+    refused(
+        run("report", ward / "ill.duckdb", "--to", tmp_path / "page.html", "--source", ward / "no.toml"), 4, "no.toml"
+    )
+    assert not to.exists()
+
+
+def test_a_page_is_written_whole_or_not_at_all(
+    ill: privsql.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "page.html"
+    to.write_text("before")
+    monkeypatch.setattr(page, "html", lambda _: "whole")
+    with pytest.raises(privsql.EngineError, match="can't be written"):
+        page.write(ill, tmp_path / "nowhere" / "page.html")
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(privsql.EngineError, match="No space left"):
+        page.write(ill, to)
+    monkeypatch.undo()
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    assert to.read_text() == "before"
+
+
+def test_the_facts_are_one_object(ill: privsql.Report) -> None:
+    found = json.loads(json.dumps(ill.as_json()))
+    assert (found["kind"], found["ok"], found["mechanism"]) == ("release", True, "bucketize")
+    assert sum(one["records"] for one in found["bounds"]) == 400
+    assert {one["adversary"] for one in found["adversaries"]} >= {"linkage", "learning (deFinetti)"}
+    assert sum(row["records"] for row in found["structure"][0]["rows"]) == 400
+    assert found["digests"].keys() == {"the file"}
+    assert "measured" not in found
+
+
+# With the source ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [one for one in shelves.MECHANISMS if one != "fakes"])
+def test_an_internal_page_can_t_be_mistaken(shelf: Path, tmp_path: Path, name: str) -> None:
+    release, spec = shelves.release_of(shelf / shelves.NEWEST, name), shelf / shelves.NEWEST / f"{name}.toml"
+    to = tmp_path / "internal.html"
+    done = run("report", release, "--source", spec, "--to", to, "--json")
+    assert done.code == 0, done.err
+    text = to.read_text(encoding="utf-8")
+    seen = harmless(text)
+    title = re.findall(r"<title>(.*?)</title>", text)[0]
+    assert title.startswith("INTERNAL, shows true counts")
+    assert "Internal: shows true counts." in seen.text
+    assert re.search(r'class="every-page"[^>]*>INTERNAL', text)
+    assert "May be handed out" not in seen.text
+    assert ("body", "class", "internal") in seen.attributes
+    assert (to.stat().st_mode & 0o077) == 0
+    pairs = done.json["measured"]["pairs"]
+    assert len(pairs) >= 5
+    assert "Beside the true answers" in seen.text
+
+
+# Figures and pictures ---
+
+
+def test_pictures_have_the_page_s_inks() -> None:
+    """The colours of a light page are those of all pictures; the dark ones have the same names."""
+    light, dark = re.findall(r":root \{(.*?)\}", rendering.style(), re.DOTALL)[:2]
+    named = [dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in (light, dark)]
+    assert {name: named[0][name] for name in plot.INKS} == plot.INKS
+    assert named[1].keys() == named[0].keys()
+
+
+def test_bounds_that_are_all_alike_need_no_picture() -> None:
+    from privsql.pages.shown import _bound, _bounds
+
+    alike = [Promised(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
+    assert _bounds(alike, 300) is None
+    assert _bounds([Promised("values", ">= 5", "7"), Promised("range", ">= 1/2", "2")], None) is None
+    differ = [Promised(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
+    assert _bounds(differ, 300) is not None
+    shown = [str(one).replace(rendering.SPACE, " ") for one in _bound(differ[3], 300)]
+    assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
+
+
+def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report) -> None:
+    """Answers that are exact are left out; sizes rise, and each has its own answers."""
+    learnt = ill.learnt
+    assert learnt is not None
+    assert learnt.foreseen
+    for one in learnt.foreseen:
+        assert one.low <= one.estimate < (one.high or float("inf"))
+        assert one.answers > 0
+        assert 0 < (one.error or 0) < (one.half_width or 0) * 2
+    assert isinstance(Shown.of(learnt, 400), Shown)
+
+
+def test_report_says_what_is_missing_before_it_begins(ward: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plot, "find_spec", lambda _: None)
+    refused(run("report", tmp_path / "none.duckdb", "--to", tmp_path / "a.html"), 4, "pip install 'privsql[plot]'")
