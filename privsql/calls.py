@@ -107,6 +107,17 @@ def ends(given: str | Sequence[Any], what: str) -> tuple[float | None, float | N
     return low, high
 
 
+def between(confidence: float) -> float:
+    """A confidence; ``UsageError`` unless it lies in (0, 1)."""
+    try:
+        found = float(confidence)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"confidence {confidence!r} is no number") from error
+    if not 0 < found < 1:
+        raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+    return found
+
+
 def known(given: Iterable[str], names: Iterable[str], verb: str) -> None:
     """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike."""
     possible = sorted(names)

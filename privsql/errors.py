@@ -44,3 +44,7 @@ class EngineError(PrivsqlError):
     """The database engine or a file gives trouble."""
 
     exit_code = 4
+
+
+class LateError(EngineError):
+    """The engine has not ended within the time that it was given."""

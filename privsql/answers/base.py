@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from sqlglot import exp
+
 from privsql.answers import cuts, parse
+from privsql.engine.sqlfiles import column, fill, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-    from sqlglot import exp
 
     from privsql.answers.asked import Statement
     from privsql.answers.channel import Channel
     from privsql.answers.question import CountQuery
     from privsql.answers.sources import Lookups
     from privsql.engine.database import Relations
+    from privsql.engine.sqlfiles import Holes
     from privsql.model.estimate import Estimate, RestsOn
     from privsql.model.manifest import Manifest
 
@@ -48,6 +51,21 @@ class Answers(ABC):
     def in_bins(self) -> frozenset[str]:
         """The columns whose single values the release does not tell."""
         return frozenset()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Texts of the items that a record can hold; none of them where records hold no items."""
+        return ()
+
+    def shown(self, name: str, most: int) -> list[str]:
+        """Texts of the values that a column has in the release, in the order of its type, but for NULL; some of them.
+
+        A column whose values are in bins has those at which a bin begins.
+        """
+        of_records = any(field.name == name for field in self._roles.quasi_identifiers)
+        place = table(self.records if of_records else self.values)
+        holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
+        return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def read(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""

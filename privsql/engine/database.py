@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
+    from threading import Event
     from typing import Self
 
     import pyarrow as pa
@@ -269,5 +270,8 @@ class Locked(Container, Protocol):
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
         """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
-    def limited(self) -> AbstractContextManager[None]:
-        """``EngineError`` for what takes too long inside: a view of somebody else's may never end."""
+    def limited(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
+        """``LateError`` for what takes too long inside, or once ``stop`` is set.
+
+        Without ``seconds`` what is enough for a view of somebody else's, which may never end.
+        """

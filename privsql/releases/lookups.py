@@ -14,7 +14,7 @@ from privsql.answers.question import LOOKUPS
 from privsql.engine.files import PACKED, kind_of
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import all_rows, fill, table
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.errors import EngineError, LateError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,8 @@ class Lookups:
             with self._db.limited():
                 self._db.make(name, bounded, into=LOOKUPS)
         except PrivsqlError as error:
-            raise EngineError(f"{one.path}: {one.shown} can't be read: {error}") from error
+            instead = "; store what it yields in a table" if isinstance(error, LateError) else ""
+            raise EngineError(f"{one.path}: {one.shown} can't be read: {error}{instead}") from error
         made = table(name, LOOKUPS)
         if self._db.rows(fill("core/size", {"table": made}))[0][0] > ROWS:
             raise UsageError(f"{one.path}: {one.shown} has more than {ROWS:,} rows, too many for a lookup table")

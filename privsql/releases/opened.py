@@ -7,7 +7,7 @@ unless it holds what its manifest states and nothing else.
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -18,7 +18,7 @@ from privsql.answers.answer import Answer
 from privsql.answers.evaluation import Asking
 from privsql.answers.present import Presented
 from privsql.answers.question import LOOKUPS
-from privsql.calls import as_path, as_paths
+from privsql.calls import as_path, as_paths, between
 from privsql.engine import sqlfiles
 from privsql.engine.open import locked, released
 from privsql.engine.sqlfiles import table
@@ -33,10 +33,12 @@ from privsql.releases.stored import holders, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pandas as pd
 
+    from privsql.answers.limits import Limits
     from privsql.answers.question import Lookup
     from privsql.calls import PathLike
     from privsql.engine.database import Locked, Relations
@@ -153,13 +155,26 @@ class Release:
         """Answer a count query: the groups, estimate, std_error, low, high."""
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
-    def query(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> Answer:
-        """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered."""
-        sure = between(confidence)
-        with self._turn, explained(self.path):
-            return self._answer(sql, sure, estimator)
+    def query(
+        self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed", limits: Limits | None = None
+    ) -> Answer:
+        """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
 
-    def _answer(self, sql: str, confidence: float, estimator: str) -> Answer:
+        ``EngineError`` for what takes longer than ``limits`` allow, and ``UsageError`` for more rows.
+        """
+        sure = between(confidence)
+        with self._turn, explained(self.path), self._within(limits):
+            return self._answer(sql, sure, estimator, limits)
+
+    def shown(self, name: str, most: int = 1_000) -> list[str]:
+        """Texts of the values that a column has in the release, in the order of its type, but for NULL."""
+        with self._turn, explained(self.path):
+            return self.answers.shown(name, most)
+
+    def _within(self, limits: Limits | None) -> AbstractContextManager[None]:
+        return nullcontext() if limits is None else self._db.limited(limits.seconds, limits.stop)
+
+    def _answer(self, sql: str, confidence: float, estimator: str, limits: Limits | None) -> Answer:
         asked = self.answers.read(sql, self._lookups)
         for lookup in asked.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
@@ -167,6 +182,8 @@ class Release:
         if asked.scope.lookups and self._counts is not self._db:
             raise UsageError("JOIN: Spark counts the rows of a release alone; open it without a session")
         asking = Asking(self._counts, self.answers, self.manifest, asked, estimator, confidence)
+        if limits is not None:
+            limits.refuse(asking)
         explained = tuple(self.answers.statement(question, estimator) for question in asking.asked)
         self._keys_are_unique(asked.scope.lookups)
         shown = Presented(asking, fields)
@@ -212,17 +229,6 @@ class Release:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def between(confidence: float) -> float:
-    """A confidence; ``UsageError`` unless it lies in (0, 1)."""
-    try:
-        found = float(confidence)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"confidence {confidence!r} is no number") from error
-    if not 0 < found < 1:
-        raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-    return found
 
 
 def query(

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from privsql import markup, plot
 from privsql.answers.workload import Workload
-from privsql.calls import as_path
+from privsql.calls import as_path, between
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Part, running
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
-from privsql.releases.opened import between
 from privsql.source.given import specified
 from privsql.source.spec import Ledger, redirected
 from privsql.verbs.evaluate import evaluate, workload_of

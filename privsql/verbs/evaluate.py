@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
-from privsql.calls import as_path, ends, known, number, whole
+from privsql.calls import as_path, between, ends, known, number, whole
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
-from privsql.releases.opened import Release, between, explained, inspect
+from privsql.releases.opened import Release, explained, inspect
 from privsql.source.given import beside as sourced
 from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in

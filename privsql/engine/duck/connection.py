@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from privsql.engine.duck.deadline import Deadlines
 from privsql.engine.duck.remedies import of_a_file, remedy
 from privsql.engine.files import shown
 from privsql.engine.progress import Silent
@@ -16,6 +17,7 @@ from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import FrameType
 
@@ -55,6 +57,7 @@ class Connection:
         with translated():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
         self._duck = self._ducks[0]
+        self._deadlines = Deadlines(self._duck)
         # Text of a timestamp must not depend on where it is written.
         self.run("SET TimeZone = 'UTC'")
 
@@ -76,6 +79,7 @@ class Connection:
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, traced, with progress and translated errors."""
+        self._deadlines.check()
         self.trace.append(sql)
         with translated(), interruptible(*self._ducks):
             if self._report.watched:
@@ -91,6 +95,7 @@ class Connection:
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
+        self._deadlines.check()
         self.trace.append(sql)
         with translated(), interruptible(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
@@ -106,32 +111,17 @@ class Connection:
 
     def register(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under a name, without a copy."""
-        self._duck.register(name, data)
+        with translated():
+            self._duck.register(name, data)
 
     def unregister(self, name: str) -> None:
         """Forget a registered table."""
-        self._duck.unregister(name)
+        with translated():
+            self._duck.unregister(name)
 
-    @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """``EngineError`` for statements that take longer, together."""
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            self._duck.interrupt()
-
-        timer = threading.Timer(seconds, end)
-        timer.start()
-        try:
-            yield
-        except KeyboardInterrupt as error:
-            if not late.is_set():
-                raise
-            raise EngineError(f"takes longer than {seconds:g} s to read; store what it yields in a table") from error
-        finally:
-            timer.cancel()
-            timer.join()
+    def limited(self, seconds: float, stop: threading.Event | None = None) -> AbstractContextManager[None]:
+        """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
+        return self._deadlines.within(seconds, stop)
 
     def _watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
         """Run, and report progress meanwhile from a thread; Ctrl-C interrupts the statement as it does unwatched."""

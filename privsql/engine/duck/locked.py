@@ -7,7 +7,6 @@ stored is another function than ``max``, and nothing runs it.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlglot import exp
@@ -22,8 +21,10 @@ from privsql.engine.sqlfiles import render, table, within
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+    from collections.abc import Callable, Mapping, Sequence, Sized
+    from contextlib import AbstractContextManager
     from pathlib import Path
+    from threading import Event
 
     import pyarrow as pa
 
@@ -85,11 +86,9 @@ class DuckLocked(DuckContainer):
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(database)}.{identifier(schema)}")
         self.connection.run(f"CREATE OR REPLACE VIEW {render(table(name, database, schema))} AS {self._sql(query)}")
 
-    @contextmanager
-    def limited(self) -> Iterator[None]:
+    def limited(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
         """End what takes too long: a view of somebody else's may never end."""
-        with self.connection.limited(SECONDS):
-            yield
+        return self.connection.limited(SECONDS if seconds is None else seconds, stop)
 
 
 def session(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers.interval import interval
@@ -65,6 +66,14 @@ class Answers(private.Answers):
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
         coarse = frozenset(place for place, field in enumerate(fields) if asked.is_coarse(field.name, field.type))
         return Known(tuple(fields), sizes, tuple(points.tolist()), coarse)
+
+    def shown(self, name: str, most: int) -> list[str]:
+        """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
+        places = {field.name: place for place, field in enumerate(self.columns.fields)}
+        if places[name] in self.columns.coarse:
+            return []
+        rows = self._read(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
+        return [str(value) for value in rows["value"].to_pylist()[:most]]
 
     @cached_property
     def figures(self) -> Figures:

@@ -1,0 +1,95 @@
+"""What one question may take: rows before they are estimated, and time; and the values that a release shows."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import privsql
+from privsql.answers.limits import Limits
+from privsql.errors import LateError, UsageError
+from support.commands import rows
+from support.loops import each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from privsql import Release
+
+SQL = "SELECT sex, disease, COUNT(*) FROM ill GROUP BY sex, disease"
+
+
+@pytest.fixture(scope="module")
+def ill(ward: Path) -> Iterator[Release]:
+    with privsql.open(ward / "ill.duckdb") as release:
+        yield release
+
+
+@each(
+    ("sql", "most"),
+    [
+        (SQL, 12),
+        ("SELECT COUNT(*) FROM ill", 1),
+        ("SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY ROLLUP (sex)", 3),
+        ("SELECT age > 30, disease = 'flu', COUNT(*) FROM ill GROUP BY ALL", 4),
+        ("SELECT age, sex, zip, COUNT(*) FROM ill GROUP BY ALL", None),
+    ],
+    few=5,
+)
+def test_an_answer_has_at_most_the_rows_that_are_foreseen(ill: Release, sql: str, most: int | None) -> None:
+    answer = ill.query(sql)
+    number = len(answer.rows)
+    assert most in (None, number)
+    assert ill.query(sql, limits=Limits(60, number)).as_json() == answer.as_json()
+    with pytest.raises(UsageError, match=f"could have {number:,} rows, more than {number - 1:,}"):
+        ill.query(sql, limits=Limits(60, number - 1))
+
+
+def many(release: Release, limits: Limits) -> None:
+    """Ask until it is too late: a question may have ended before anybody looks."""
+    for one in range(1_000):
+        release.query(SQL.replace("GROUP BY", f"WHERE age > {one % 40} GROUP BY"), limits=limits)
+
+
+def test_what_nobody_waits_for_ends(ill: Release) -> None:
+    stop = threading.Event()
+    assert ill.query(SQL, limits=Limits(60, 99, stop)).rows
+    stop.set()
+    with pytest.raises(LateError, match="takes longer than"):
+        many(ill, Limits(60, 99, stop))
+    assert ill.query(SQL).rows
+
+
+def test_a_question_without_time_is_late(ill: Release) -> None:
+    with pytest.raises(LateError, match="takes longer than 0 s"):
+        many(ill, Limits(0, 99))
+    assert ill.query(SQL, limits=Limits(60, 99)).rows
+
+
+def test_a_release_shows_its_values_in_order(ill: Release, ward: Path) -> None:
+    for name, table in (("age", "qit"), ("sex", "qit"), ("zip", "qit"), ("disease", "st")):
+        own = sorted(value for (value,) in rows(ward / "ill.duckdb", f"SELECT DISTINCT {name} FROM {table}"))
+        assert ill.shown(name) == [str(value) for value in own]
+        assert ill.shown(name, 1) == [str(own[0])]
+    assert ill.answers.labels == ()
+
+
+@pytest.mark.slow
+def test_domains_are_shown_whole(census: Path, town: Path, shop: Path) -> None:
+    """Of counts by budget: whatever a column can have, whether or not a row was made of it."""
+    with privsql.open(town / "people.duckdb") as release:
+        assert release.shown("sex") == ["F", "M"]
+    with privsql.open(next(census.glob("*.duckdb"))) as release:
+        name = release.manifest.name
+        for field in release.manifest.sensitive:
+            shown = release.shown(field.name)
+            if field.name in release.answers.in_bins:
+                assert shown == []
+                continue
+            asked = release.query(f"SELECT {field.name}, COUNT(*) FROM {name} GROUP BY 1 ORDER BY 1")
+            assert sorted(shown) == sorted(str(row[0]) for row in asked.rows)
+    with privsql.open(shop / "shop.duckdb") as release:
+        assert release.answers.labels == ("ale", "bread", "cheese", "dates", "eggs", "figs", "ginger")
