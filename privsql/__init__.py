@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from privsql.verbs.publish import plan, publish
     from privsql.verbs.published import Published
     from privsql.verbs.report import Report, report
+    from privsql.verbs.serve import serve
     from privsql.verbs.verify import Verified, verify
 
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "GuaranteeError", "InfeasibleError", "Options", "PrivsqlError",
     "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms",
     "attack", "build", "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger",
-    "load", "open", "plan", "publish", "query", "report", "schema", "synthesize", "verify", "withdraw",
+    "load", "open", "plan", "publish", "query", "report", "schema", "serve", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "verbs.publish": ("plan", "publish"),
     "verbs.published": ("Published",),
     "verbs.report": ("Report", "report"),
+    "verbs.serve": ("serve",),
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

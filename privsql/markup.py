@@ -96,7 +96,7 @@ def line(text: object) -> Html:
 
 def bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
     """An interval (low, estimate, high) on a line from one end to the other: a stroke, and a mark for the estimate."""
-    low, estimate, high = (_place(one, ends) for one in figure)
+    low, estimate, high = (place(one, ends) for one in figure)
     drawn = ""
     if low is not None and high is not None:
         drawn += f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i>'
@@ -105,7 +105,7 @@ def bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Htm
     return Html(f'<div class="bar">{drawn}</div>')
 
 
-def _place(value: object, ends: tuple[float, float]) -> float | None:
+def place(value: object, ends: tuple[float, float]) -> float | None:
     """Where a figure lies, in percent; None where there is none."""
     try:
         found = float(value)  # type: ignore[arg-type]

@@ -102,6 +102,11 @@ def system_key() -> Key:
     return Key("system", secrets.token_bytes(KEY_BYTES), fresh=True)
 
 
+def token() -> str:
+    """A word for an address that nobody guesses: 256 bits from the operating system."""
+    return secrets.token_urlsafe(KEY_BYTES)
+
+
 def seed_key(seed: int) -> Key:
     """Key for tests: anyone who knows the seed can repeat every random choice."""
     return Key("seed", hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"privsql-seed").digest())

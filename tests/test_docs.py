@@ -34,7 +34,7 @@ WALK = [
     "attack",
     "report",
 ]  # in one folder, in order
-ALONE = {"tutorial", "sources", "pipelines", "columns", "python"}  # whose commands run elsewhere
+ALONE = {"tutorial", "sources", "pipelines", "columns", "python", "serve"}  # whose commands run elsewhere
 
 
 def page(name: str) -> str:

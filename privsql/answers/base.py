@@ -57,8 +57,8 @@ class Answers(ABC):
         """Texts of the items that a record can hold; none of them where records hold no items."""
         return ()
 
-    def shown(self, name: str, most: int) -> list[str]:
-        """Texts of the values that a column has in the release, in the order of its type, but for NULL; some of them.
+    def shown(self, name: str, most: int) -> list[str | None]:
+        """Texts of the values that a column has in the release, in the order of its type; that of NULL is None.
 
         A column whose values are in bins has those at which a bin begins.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import lru_cache
+from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
@@ -64,6 +65,11 @@ def code(text: object) -> Html:
     return Html("\n".join(cleaned(line, len(line)) for line in str(text).split("\n")))
 
 
+def exact(text: object) -> Html:
+    """A text as a field or an address holds it: escaped, and nothing else is done to it."""
+    return Html(escape(str(text)))
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Any:
     import jinja2  # noqa: PLC0415 (an extra)
@@ -76,7 +82,8 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "code": code, "figure": figure, "share": share, "capitalized": _capitalized}
+    shapes = {"short": short, "code": code, "exact": exact, "figure": figure, "share": share}
+    made.filters |= {**shapes, "capitalized": _capitalized}
     made.globals |= {"style": lambda: Html(style()), "policy": policy, "version": __version__}
     return made
 

@@ -166,8 +166,8 @@ class Release:
         with self._turn, explained(self.path), self._within(limits):
             return self._answer(sql, sure, estimator, limits)
 
-    def shown(self, name: str, most: int = 1_000) -> list[str]:
-        """Texts of the values that a column has in the release, in the order of its type, but for NULL."""
+    def shown(self, name: str, most: int = 1_000) -> list[str | None]:
+        """Texts of the values that a column has in the release, in the order of its type; of NULL None."""
         with self._turn, explained(self.path):
             return self.answers.shown(name, most)
 

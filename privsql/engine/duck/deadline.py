@@ -53,7 +53,8 @@ class Deadlines:
         except KeyboardInterrupt as error:
             if not late.is_set():
                 raise
-            raise LateError(f"takes longer than {seconds:g} s") from error
+            was_stopped = stop is not None and stop.is_set()
+            raise LateError("was stopped" if was_stopped else f"takes longer than {seconds:g} s") from error
         finally:
             ended.set()
             watcher.join()

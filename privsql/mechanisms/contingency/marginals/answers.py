@@ -67,7 +67,7 @@ class Answers(private.Answers):
         coarse = frozenset(place for place, field in enumerate(fields) if asked.is_coarse(field.name, field.type))
         return Known(tuple(fields), sizes, tuple(points.tolist()), coarse)
 
-    def shown(self, name: str, most: int) -> list[str]:
+    def shown(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
         places = {field.name: place for place, field in enumerate(self.columns.fields)}
         if places[name] in self.columns.coarse:

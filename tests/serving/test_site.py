@@ -1,0 +1,273 @@
+"""The page of every mechanism: its answers are those of ``privsql query``, and what is refused is one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+
+from support import shelf as shelves
+from support.commands import run, specification, succeeded, write
+from support.loops import each
+from support.markup import EVIL, Seen
+from support.serving import page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.serving import Client
+
+PEOPLE = ("bucketize", "randomize", "permute", "contingency")
+QUESTIONS = [
+    ("bucketize", "measure=count"),
+    ("bucketize", "measure=count&c0.from=30&c0.to=49&by=1"),
+    ("bucketize", "measure=count&c3=gastritis&c3=flu&by=2&by=1&confidence=0.8"),
+    ("bucketize", "measure=avg.0&c3=flu&c2.null=not"),
+    (
+        "bucketize",
+        "sql=SELECT+disease%2C+100.0+%2A+COUNT%28%2A%29+AS+n+FROM+people+GROUP+BY+1+HAVING+COUNT%28%2A%29+%3E+3",
+    ),
+    ("randomize", "measure=count&c3=flu&by=1"),
+    ("randomize", "measure=sum.0&c1=f"),
+    ("permute", "measure=avg.3&by=1"),
+    ("permute", "measure=count&c3.from=2000&c0.from=30&confidence=0.9"),
+    ("contingency", "measure=count&c2=flu&c0=f&by=1"),
+    ("setvalued", "measure=count&all=news&none=sport"),
+    ("setvalued", "measure=count&any=mail&any=maps&len.from=2"),
+    ("setvalued", "sql=SELECT+COUNT%28%2A%29+FILTER+%28WHERE+list_contains%28page%2C+%27news%27%29%29+FROM+visits"),
+]
+
+
+@pytest.fixture(scope="module")
+def releases(shelf: Path) -> Path:
+    return shelf / shelves.NEWEST
+
+
+@pytest.fixture(scope="module")
+def client(releases: Path) -> Iterator[Client]:
+    with page(*(releases / f"{name}.duckdb" for name in (*PEOPLE, "setvalued"))) as made:
+        yield made
+
+
+@each(("name", "query"), QUESTIONS, few=5)
+def test_every_answer_is_that_of_query(client: Client, releases: Path, name: str, query: str) -> None:
+    """The SQL that the page shows, given to the command line, has the same object; CSV and page have its rows."""
+    answer = client.get(f"/{name}/answer.json?{query}")
+    assert answer.status_code == 200, answer.text
+    shown = client.get(f"/{name}?{query}")
+    assert shown.status_code == 200
+    sql = shown.text.split('maxlength="20000">\n')[1].split("</textarea>")[0]
+    told = answer.json()
+    flags = ["--confidence", "0.8"] if "=0.8" in query else ["--confidence", "0.9"] if "=0.9" in query else []
+    plain = sql.replace("&gt;", ">").replace("&lt;", "<").replace("&#x27;", "'").replace("&quot;", '"')
+    assert succeeded("query", releases / f"{name}.duckdb", plain, "--json", *flags).json == told
+    rows = list(csv.reader(io.StringIO(client.get(f"/{name}/answer.csv?{query}").text)))
+    assert rows[0] == list(told["rows"][0])
+    assert len(rows) == len(told["rows"]) + 1 == shown.text.count("<svg class=") + 1
+    assert Seen(shown.text).tags.isdisjoint({"script", "link", "iframe"})
+
+
+def test_every_release_has_a_page(client: Client) -> None:
+    home = client.get("/")
+    assert home.status_code == 200
+    for name in (*PEOPLE, "setvalued"):
+        assert f'href="/{name}"' in home.text
+        shown = client.get(f"/{name}")
+        assert shown.status_code == 200
+        seen = Seen(shown.text)
+        assert {"form", "fieldset", "textarea"} <= seen.tags
+        assert ("form", "method", "get") in seen.attributes
+        assert not [one for one in seen.attributes if one[1].startswith("on") or one[1] == "style"]
+
+
+def test_one_release_is_shown_at_once(releases: Path) -> None:
+    with page(releases / "setvalued.duckdb") as client:
+        moved = client.get("/")
+        assert (moved.status_code, moved.headers["location"]) == (303, "/setvalued")
+
+
+def test_the_form_remembers(client: Client) -> None:
+    shown = client.get("/bucketize?measure=avg.0&c0.from=30&c3=flu&by=1&confidence=0.8").text
+    seen = Seen(shown)
+    assert ("input", "value", "30") in seen.attributes
+    assert 'value="flu" checked' in shown
+    assert 'value="avg.0" selected' in shown
+    assert 'value="1" selected' in shown
+    assert ("input", "value", "0.8") in seen.attributes
+    assert "Average of age with age from 30; disease flu, for each value of sex." in seen.text
+
+
+def test_what_is_empty_leaves_the_address(client: Client) -> None:
+    moved = client.get("/bucketize?measure=count&c0.from=&c0=&by=1&by=&confidence=0.95")
+    assert moved.status_code == 303
+    assert moved.headers["location"] == "/bucketize?measure=count&by=1&confidence=0.95"
+    assert client.get(moved.headers["location"]).status_code == 200
+
+
+def test_downloads_have_names_and_types(client: Client) -> None:
+    for ending, kind in (("csv", "text/csv; charset=utf-8"), ("json", "application/json")):
+        answer = client.get(f"/permute/answer.{ending}?measure=count")
+        assert answer.headers["content-disposition"] == f'attachment; filename="permute-answer.{ending}"'
+        assert answer.headers["content-type"] == kind
+
+
+def test_head_is_answered_as_get(client: Client) -> None:
+    assert client.request("HEAD", "/permute").status_code == 200
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+REFUSED = [  # what is no count query, or reaches for anything but the release
+    "SELECT * FROM people",
+    "SELECT COUNT(*) FROM read_csv('/etc/passwd')",
+    "SELECT COUNT(*) FROM '/etc/passwd'",
+    "SELECT COUNT(*) FROM people WHERE sex = (SELECT content FROM read_text('/etc/passwd'))",
+    "SELECT COUNT(*) FROM people WHERE sex = getenv('HOME')",
+    "ATTACH '/tmp/x.duckdb' AS x",
+    "COPY people TO '/tmp/x.csv'",
+    "INSTALL httpfs",
+    "SET memory_limit = '100GB'",
+    "PRAGMA database_list",
+    "SELECT COUNT(*) FROM people; SELECT 1",
+    "SELECT COUNT(*) FROM duckdb_settings()",
+    "SELECT COUNT(*) FROM release.main.st",
+    "SELECT COUNT(*) FROM qit",
+    "SELECT COUNT(*) FROM people WHERE repeat('x', 1000000000) = sex",
+    "SELECT COUNT(*) FROM people CROSS JOIN people AS b",
+    "WITH RECURSIVE t AS (SELECT 1 UNION ALL SELECT 1 FROM t) SELECT COUNT(*) FROM t",
+    "SELECT COUNT(*) FROM people WHERE nosuch = 1",
+    "SELECT COUNT(*",
+    "SELECT COUNT(*) FROM people WHERE " + "(" * 400 + "1=1" + ")" * 400,
+    "SELECT COUNT(*) FROM people WHERE age IN (" + ",".join(map(str, range(3_000))) + ", 'x')",
+]
+
+
+@each("sql", REFUSED, few=3)
+def test_what_query_refuses_is_refused_alike(client: Client, releases: Path, sql: str) -> None:
+    """By the same line, with status 400, and never a traceback."""
+    said = run("query", releases / "bucketize.duckdb", sql, "--json")
+    assert said.code == 2
+    query = urlencode({"sql": sql})
+    answer = client.get(f"/bucketize/answer.json?{query}")
+    assert (answer.status_code, answer.json()) == (400, said.json)
+    plain = client.get(f"/bucketize/answer.csv?{query}")
+    assert (plain.status_code, plain.text) == (400, f"privsql: {said.json['error']}\n")
+    shown = client.get(f"/bucketize?{query}")
+    assert shown.status_code == 400
+    assert "Traceback" not in shown.text
+    assert said.json["error"].split("'")[0][:60] in Seen(shown.text).text
+
+
+@each("query", ["c0=old", "c77=1", "nonsense=1", "c0=%FF", "sql=a%00b", "confidence=2", "by=0&by=1&by=2"], few=7)
+def test_addresses_that_mean_nothing_are_400(client: Client, query: str) -> None:
+    for path in ("/bucketize", "/bucketize/answer.csv", "/bucketize/answer.json", "/bucketize/picture.svg"):
+        answer = client.get(f"{path}?{query}")
+        assert answer.status_code == 400, path
+        assert "Traceback" not in answer.text
+
+
+@each(
+    "path", ["/nosuch", "/bucketize/", "/bucketize.duckdb", "/../etc/passwd", "/%2e%2e/x", "/bucketize/x", "//x"], few=7
+)
+def test_there_is_nothing_else(client: Client, path: str) -> None:
+    """No folder is served, and no path leads to a file."""
+    answer = client.get(path)
+    assert (answer.status_code, answer.text) == (404, "privsql: there is no such page here\n")
+
+
+def test_answers_have_bounds(releases: Path) -> None:
+    with page(releases / "bucketize.duckdb", rows=10) as client:
+        answer = client.get("/bucketize/answer.json?by=0")
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("the answer could have 50 rows, more than 10;")
+        assert client.get("/bucketize/answer.json?by=1").status_code == 200
+
+
+def test_what_takes_too_long_is_504(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privsql.serving.desk.GRACE", 60.0)
+    with page(releases / "bucketize.duckdb", seconds=0.001) as client:
+        found = {client.get(f"/bucketize?c0.from={k}&c3=flu&by=1").status_code for k in range(20)}
+        assert 504 in found
+
+
+# What strangers put into a release ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A release whose names and values are HTML, formulas and the like."""
+    folder = tmp_path_factory.mktemp("evil")
+    odd = EVIL.replace("'", "''")
+    values = ["=1+1", "@SUM(A1)", odd, 'a\\"b', "\u202etxt.exe", "-2", "<b>bold</b>", "x" * 400]
+    listed = ", ".join(f"'{value}'" for value in values)
+    quoted = EVIL.replace('"', '""')
+    write(folder / "people.parquet", f'SELECT i % 7 AS age, [{listed}][1 + i % 8] AS "{quoted}" FROM range(400) t(i)')
+    own = json.dumps(EVIL)
+    columns = f'quasi_identifiers = ["age"]\nsensitive = {own}'
+    spec = specification(folder, columns=columns, release=f'name = {own}\nto = "evil.duckdb"')
+    succeeded("publish", spec, "--seed", 1)
+    copy = folder / "<b>odd & name'.duckdb"
+    shutil.copy(folder / "evil.duckdb", copy)
+    with page(copy) as client:
+        yield client
+
+
+def test_hostile_names_and_values_stay_text(evil: Client) -> None:
+    home = evil.get("/").headers["location"]
+    for address in (home, f"{home}?by=1", f"{home}?{urlencode({'c1': '=1+1'})}", f"{home}?{urlencode({'c1': EVIL})}"):
+        shown = evil.get(address)
+        assert shown.status_code == 200, address
+        seen = Seen(shown.text)
+        assert seen.tags.isdisjoint({"script", "b"}) or "b" not in shown.text.split("<b>")[0][-1:]
+        assert "<script" not in shown.text
+        assert "<b>bold" not in shown.text
+    shown = evil.get(f"{home}?by=1&c1=%3Cb%3Ebold%3C%2Fb%3E")
+    assert "&lt;b&gt;bold&lt;/b&gt;" in shown.text
+
+
+def test_a_spreadsheet_gets_no_formula(evil: Client) -> None:
+    """Texts that begin as one have an apostrophe; JSON has them as they are, and numbers stay numbers."""
+    home = evil.get("/").headers["location"]
+    rows = list(csv.reader(io.StringIO(evil.get(f"{home}/answer.csv?by=1").text)))
+    first = {row[0] for row in rows[1:]}
+    assert {"'=1+1", "'@SUM(A1)", "'-2"} <= first
+    assert "=1+1" not in first
+    told: list[dict[str, Any]] = evil.get(f"{home}/answer.json?by=1").json()["rows"]
+    assert {"=1+1", "-2"} <= {row[EVIL] for row in told}
+
+
+def test_hostile_questions_stay_text(client: Client) -> None:
+    for query in (
+        {"sql": EVIL},
+        {"sql": f"SELECT COUNT(*) FROM people WHERE sex = '{EVIL}"},
+        {"c1": EVIL},
+        {EVIL: "1"},
+    ):
+        shown = client.get(f"/bucketize?{urlencode(query)}")
+        assert "<script" not in shown.text
+        assert Seen(shown.text)
+
+
+# While it is served ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_goes_is_answered_from_or_one_line(releases: Path, tmp_path: Path) -> None:
+    copy, folder = tmp_path / "copy.duckdb", tmp_path / "folder"
+    shutil.copy(releases / "bucketize.duckdb", copy)
+    shutil.copytree(releases / "folder", folder)
+    with page(copy, folder) as client, ExitStack() as stack:
+        assert client.get("/copy?by=1").status_code == 200
+        stack.callback(copy.rename(tmp_path / "away.duckdb").exists)
+        folder.rename(tmp_path / "away")
+        assert client.get("/copy?by=2").status_code == 200
+        gone = client.get("/folder/answer.csv?by=1")
+        assert gone.status_code == 503
+        assert gone.text.startswith("privsql: ")
+        assert gone.text.count("\n") == 1

@@ -1,0 +1,59 @@
+"""Releases behind the page of ``serve``, asked without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from privsql.engine.progress import Options
+from privsql.serving.desk import Desk
+from privsql.serving.guard import Guard
+from privsql.serving.shelf import opened
+from privsql.serving.site import site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HERE = "http://127.0.0.1:8317"
+HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Client:
+    """Asks an application, one request after the other or several at once; no redirection is followed."""
+
+    def __init__(self, app: Any, runner: asyncio.Runner) -> None:
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        self._own = httpx.AsyncClient(transport=transport, base_url=HERE)
+        self._runner = runner
+
+    def request(self, method: str, address: str, **more: Any) -> httpx.Response:
+        """One request; ``address``: the path, and what follows it."""
+        return self._runner.run(self._own.request(method, HERE + address, **more))
+
+    def get(self, address: str, **more: Any) -> httpx.Response:
+        """What a browser asks."""
+        return self.request("GET", address, **more)
+
+    def together(self, *addresses: str) -> list[httpx.Response]:
+        """Several at once."""
+
+        async def ask() -> list[httpx.Response]:
+            return await asyncio.gather(*(self._own.get(HERE + one) for one in addresses))
+
+        return self._runner.run(ask())
+
+
+@contextmanager
+def page(*paths: Path, token: str | None = None, **manners: Any) -> Iterator[Client]:
+    """A client of the page over some releases."""
+    settings: dict[str, Any] = {"at_once": 2, "seconds": 30.0, "rows": 20_000} | manners
+    desk = Desk(**settings)
+    with opened(paths, (), Options()) as served, asyncio.Runner() as runner:
+        try:
+            yield Client(Guard(site(served, desk, verified=False), HOSTS, token), runner)
+        finally:
+            desk.close()
