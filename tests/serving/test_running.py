@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -13,62 +12,29 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 import privsql
-from privsql.engine.progress import Options
 from privsql.errors import EngineError, UsageError
 from privsql.serving import running
-from privsql.serving.desk import Desk
-from privsql.serving.shelf import opened
 from privsql.verbs import serve as verb
 from support import shelf as shelves
 from support.commands import refused, run
+from support.serving import served
 from test_docs import blocks, page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture(scope="module")
 def release(shelf: Path) -> Path:
     return shelf / shelves.NEWEST / "setvalued.duckdb"
-
-
-@contextmanager
-def served(*paths: Path, token: bool = False) -> Iterator[str]:
-    """A server in a thread of its own; its address."""
-    told: list[str] = []
-    ready, servers = threading.Event(), []
-
-    async def serve(shelf: Any) -> None:
-        desk = Desk(2, 30, 20_000)
-        door = running.door("127.0.0.1", 0, token=token)
-
-        def started() -> None:
-            told.append(door.address)
-            ready.set()
-
-        servers.append(running.Server(running.app(shelf, door, desk, verified=False), desk, started))
-        await servers[0].serve(sockets=[door.socket])
-        desk.close()
-
-    with opened(paths, (), Options()) as shelf:
-        thread = threading.Thread(target=lambda: asyncio.run(serve(shelf)))
-        thread.start()
-        try:
-            assert ready.wait(30)
-            yield told[0]
-        finally:
-            servers[0].should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
 
 
 def closes(connection: socket.socket) -> bool:

@@ -1,14 +1,16 @@
-"""Releases behind the page of ``serve``, asked without a socket."""
+"""Releases behind the page of ``serve``: asked without a socket, and by a browser."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from privsql.engine.progress import Options
+from privsql.serving import running
 from privsql.serving.desk import Desk
 from privsql.serving.guard import Guard
 from privsql.serving.shelf import opened
@@ -57,3 +59,33 @@ def page(*paths: Path, token: str | None = None, **manners: Any) -> Iterator[Cli
             yield Client(Guard(site(served, desk, verified=False), HOSTS, token), runner)
         finally:
             desk.close()
+
+
+@contextmanager
+def served(*paths: Path, token: bool = False) -> Iterator[str]:
+    """A server in a thread of its own; its address."""
+    told: list[str] = []
+    ready, servers = threading.Event(), []
+
+    async def serve(shelf: Any) -> None:
+        desk = Desk(2, 30, 20_000)
+        door = running.door("127.0.0.1", 0, token=token)
+
+        def started() -> None:
+            told.append(door.address)
+            ready.set()
+
+        servers.append(running.Server(running.app(shelf, door, desk, verified=False), desk, started))
+        await servers[0].serve(sockets=[door.socket])
+        desk.close()
+
+    with opened(paths, (), Options()) as shelf:
+        thread = threading.Thread(target=lambda: asyncio.run(serve(shelf)))
+        thread.start()
+        try:
+            assert ready.wait(30)
+            yield told[0]
+        finally:
+            servers[0].should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
