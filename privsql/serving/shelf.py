@@ -83,7 +83,7 @@ def opened(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> I
 
 
 def _slug(path: Path, taken: dict[str, Served]) -> str:
-    """A name of letters and digits after that of the file, beside others."""
-    own = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:LONGEST] or "release"
+    """A name of letters and digits after that of the file (and its schema), beside others."""
+    own = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST] or "release"
     beside = (own if k == 1 else f"{own}-{k}" for k in range(1, len(taken) + 2))
     return next(one for one in beside if one not in taken)

@@ -12,6 +12,7 @@
     python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
     python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
+    python -m tests.benchmarks serve [--requests N] [--at-once N]          the page of serve beside query, same load
     python -m tests.benchmarks start [--runs N]                            how long the command line takes to start
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
@@ -51,7 +52,7 @@ from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
-from tests.benchmarks import growing
+from tests.benchmarks import growing, serving
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import scale as scaling
 from tests.benchmarks import start as starting
@@ -461,6 +462,18 @@ def start(runs: int = 10) -> None:
     """Medians over processes of their own, beside the bare import of what draws the help."""
     columns = ["command", "s", "limit", "CPU s", "ratio", "MB"]
     show("start", columns, starting.starts(runs))
+
+
+@app.command()
+def serve(requests: int = 1_000, at_once: int = 16, rows: int = 200_000, release: Path | None = None) -> None:
+    """A made table, or a release that is given: time and memory of pages, and of the same questions in one process."""
+    columns = ["asked", "questions", "median s", "p95 s", "a second", "failed", "MB", "p95 over query's"]
+    with tempfile.TemporaryDirectory() as folder:
+        if release is None:
+            release = Path(folder) / "made.duckdb"
+            source = {"database": str(warehouse(Path(folder), rows)), "relation": "t"}
+            privsql.publish(request(Path(folder), source, "occupation", "8*f + 0.02"), to=release)
+        show("serve", columns, serving.measured(release, requests, at_once))
 
 
 if __name__ == "__main__":
