@@ -98,7 +98,7 @@ def _across(axes: Any, rows: list[dict[str, Any]]) -> Any:
         return alt.X("label:N", sort=names, title=axes.x).axis(labelAngle=0 if len(names) < 9 else -60)
     values = sorted({row["x"] for row in rows})
     found = alt.X("x:Q", title=axes.x).scale(**_scale(axes.x_scale), nice=False, zero=False, padding=8)
-    return found.axis(values=values) if len(values) <= 9 else found
+    return found.axis(values=values, format=",~r") if len(values) <= 9 else found
 
 
 def _diagonal(rows: list[dict[str, Any]], x: Any, up: Any) -> Any:
