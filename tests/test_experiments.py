@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
 from experiments import PAPERS, common, pages, run
+from experiments.incremental import Known
 from experiments.slim import slim
 from support.places import ROOT
 
@@ -51,6 +53,21 @@ def test_a_picture_is_made_smaller_by_what_draws_nothing() -> None:
         '<g fill="none" stroke="#ddd"><line x2="1.2" /><line x2="2" opacity="0.5" /></g>'
         '<text fill="#000">1.99</text></svg>'
     )
+
+
+def test_pieces_and_atoms_are_those_of_the_worked_figures() -> None:
+    """Release 2 by reapply-last beside release 0: 82, {84, 85}, {80, 81}, {84, 85}, 82 and 83 (Figure 3.11)."""
+    first = [{82, 84, 85}, {88, 89, 90, 91}]
+    joined = [{80, 81, 82, 83, 84, 85}, {88, 89, 90, 91}]
+    last = [{80, 81, 82}, {83, 84, 85}, {88, 89, 90, 91}, {94, 95, 96}]
+    with duckdb.connect() as db:
+        known, exposed = Known(db, 3, 2), []
+        for number, groups in enumerate((first, joined, last)):
+            rows = ", ".join(f"('p{one}', {one}, {bid})" for bid, group in enumerate(groups) for one in group)
+            db.execute(f"CREATE TABLE release{number} AS FROM (VALUES {rows}) t(who, salary, bid)")
+            exposed.append(known.exposed(number))
+        assert [known.pieces(*pair) for pair in ((0, 1), (1, 2), (0, 2))] == [0, 0, 6]
+    assert exposed == [0, 0, 6]
 
 
 @pytest.fixture(scope="module")

@@ -7,4 +7,5 @@ why other figures and tables have none. ``data`` has the tables, ``pictures`` dr
 PAPERS = {  # module: the heading that the paper has in docs/papers.md
     "inferential": "Inferential or differential: privacy laws dictate",
     "small_domain": "Small domain randomization",
+    "incremental": "Incremental (k,e)-anonymity",
 }
