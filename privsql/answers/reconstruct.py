@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from privsql.answers.channel import JITTER, TINY, Floats
+from privsql.answers.channel import JITTER, TINY, Floats, Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,10 @@ def reconstruct(channel: Channel, seen: Observation, functionals: Floats, prior:
     prior = prior or Prior.default(channel)
     sets, m = seen.observed.shape[0], len(channel.records)
     values, errors = np.zeros((sets, m)), np.zeros((sets, functionals.shape[-1]))
+    single = m > LARGE and _are_single(functionals)
     for members in _batches(channel, seen, functionals.shape[-1]):
         part, asked = seen.rows(members), functionals if functionals.ndim == 2 else functionals[members]
-        found = _large(channel, part, asked) if m > LARGE else _small(prior, part, asked)
+        found = _large(channel, part, asked, single=single) if m > LARGE else _small(prior, part, asked)
         values[members], errors[members] = found
     return Posterior(values, errors)
 
@@ -178,8 +179,17 @@ def _squares(form: Form, functionals: Floats) -> Floats:
     return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
 
 
-def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
+def _are_single(functionals: Floats) -> bool:
+    """Whether they are the values one by one, an identity matrix."""
+    m = functionals.shape[-1]
+    square = functionals.shape == (m, m) and bool((functionals.diagonal() == 1).all())
+    return square and np.count_nonzero(functionals) == m
+
+
+def _large(channel: Channel, seen: Observation, functionals: Floats, *, single: bool) -> tuple[Floats, Floats]:
     """One set; one strength, by matching the spread of e - M^T mu; conjugate gradients instead of factors.
+
+    ``single``: the functionals are the values one by one, so that no product with them is needed.
 
     With many functionals their errors are bounded from above by what the column of e that tells most of each tells.
     """
@@ -211,8 +221,11 @@ def _large(channel: Channel, seen: Observation, functionals: Floats) -> tuple[Fl
 
     weights = functionals if functionals.ndim == 2 else functionals[0]
     mean = mean + prior * (channel.mean @ solved(residual))
-    seen_gains = channel.mean.T @ (prior[:, None] * weights)
-    variance = prior @ weights**2
+    if single:
+        gains: Matrix = channel.mean.T * prior
+        seen_gains, variance = gains.toarray() if scipy.sparse.issparse(channel.mean) else gains, prior
+    else:
+        seen_gains, variance = channel.mean.T @ (prior[:, None] * weights), prior @ weights**2
     if weights.shape[1] <= FEW:
         variance = variance - np.array([column @ solved(column) for column in seen_gains.T])
     else:
