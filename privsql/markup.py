@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ROWS, COLUMNS, WIDTH = 30, 20, 60  # that are shown, and characters of a cell
 WIDE = 160  # characters of a cell beside a name
+SPACE = "\N{NO-BREAK SPACE}"
 SIZE = 30_000  # characters of a table from which on rows are left out
 STYLE = (
     "<style>.privsql table{border-collapse:collapse}.privsql th,.privsql td{text-align:left;padding:2px 8px;"
@@ -56,7 +57,7 @@ def cleaned(text: str, width: int) -> Html:
 def plain(text: str, width: int) -> str:
     """The same, not escaped: for what escapes it itself."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
-    return "".join(one if one.isprintable() else "\ufffd" for one in short)
+    return "".join(one if one.isprintable() or one == SPACE else "\ufffd" for one in short)
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:

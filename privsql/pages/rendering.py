@@ -15,10 +15,9 @@ from typing import Any
 
 from privsql._version import __version__
 from privsql.errors import EngineError
-from privsql.markup import Html, cleaned
+from privsql.markup import SPACE, Html, cleaned
 
 LONGEST = 600  # characters of one value, wherever it stands
-SPACE = "\N{NO-BREAK SPACE}"  # before a percent sign
 SHORT = 60  # of a name or a value within a sentence or a cell
 
 
@@ -83,7 +82,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     shapes = {"short": short, "code": code, "exact": exact, "figure": figure, "share": share}
-    made.filters |= {**shapes, "capitalized": _capitalized}
+    made.filters |= {**shapes, "capitalized": _capitalized, "relations": relations}
     made.globals |= {"style": lambda: Html(style()), "policy": policy, "version": __version__}
     return made
 
@@ -98,6 +97,11 @@ def _final(value: object) -> object:
 def _capitalized(text: str) -> str:
     """With a capital first letter, and the others as they are."""
     return text[:1].upper() + text[1:]
+
+
+def relations(text: str) -> str:
+    """With signs that people write for what programs do."""
+    return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
 def figure(value: float | None, digits: int = 3) -> str:

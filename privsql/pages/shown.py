@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from privsql.markup import Html, cleaned, plain
 from privsql.pages import pictures, svg
 from privsql.pages.pictures import OURS, THEIRS
-from privsql.pages.rendering import figure, share, short
+from privsql.pages.rendering import figure, relations, share, short
 from privsql.plot import band_label
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _probability(text: str) -> Html | str:
     """A probability in percent, with the fraction where that says more; anything else as it is."""
     found = _number(text)
     if found is None:
-        return short(text)
+        return short(relations(text))
     return f"{share(float(found))} ({text})" if "/" in text else share(float(found))
 
 
