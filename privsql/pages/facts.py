@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ways:
-    """How the release is asked: lines to copy, each of which runs where ``file`` lies.
+    """How the release is asked: lines to copy, each of which runs where a ``form`` (file, folder, schema) called
+    ``file`` lies.
 
     ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
     """
 
+    form: str
     file: str
     shell: str
     python: str
     sql: str
 
     def as_json(self) -> dict[str, str]:
-        """file, shell, python, sql."""
-        return {"file": self.file, "shell": self.shell, "python": self.python, "sql": self.sql}
+        """form, file, shell, python, sql."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -134,5 +136,7 @@ class Report:
             "checks": [one.as_json() for one in self.checks],
             "notes": list(self.notes),
             "digests": dict(self.digests),
+            "parameters": self.manifest.parameters,
+            "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
             **(self.learnt.as_json() if self.learnt else {}),
         }

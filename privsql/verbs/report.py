@@ -12,6 +12,7 @@ from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
 from privsql.pages import report as page
 from privsql.pages.facts import Compared, Learnt, Report
+from privsql.releases.identity import digest
 from privsql.releases.lines import lines
 from privsql.releases.opened import Release, explained
 from privsql.releases.stored import stored
@@ -70,7 +71,7 @@ def _learnt(path: Path, source: Given | None, verified: Verified, options: Optio
     with Release(path) as opened, explained(path):
         parts = tuple(opened.structure())
         expected = foreseen(opened, reported)
-        how_to_ask = ways(opened, is_folder=stored(path).is_folder)
+        how_to_ask = ways(opened, stored(path))
     reported.step("Attacking the release")
     attacked = attack(path, source, options=options)
     return Learnt(
@@ -108,12 +109,13 @@ def _pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None
 
 
 def _digests(path: Path) -> dict[str, str]:
-    """SHA-256 of the release's files, by their names within a folder."""
+    """SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
     found = stored(path)
-    files = found.readable if found.is_folder else [found.place]
+    if found.schema is not None:
+        return {"the tables of the schema": digest(path)}
+    files = {file.relative_to(found.place).as_posix(): file for file in found.readable}
     digests = {}
-    for file in files:
+    for name, file in (files or {"the file": found.place}).items():
         with file.open("rb") as read:
-            name = file.relative_to(found.place).as_posix() if found.is_folder else "the file"
             digests[name] = hashlib.file_digest(read, "sha256").hexdigest()
     return digests

@@ -110,10 +110,29 @@ def runs_in_three_ways(ways: Ways) -> None:
     rows = eval(last, names)  # noqa: S307
     names["release"].close()
     assert len(rows) == len(said) > 0
-    with duckdb.connect() if ways.file == "release" else duckdb.connect(ways.file, read_only=True) as db:
+    file = ":memory:" if ways.form == "folder" else ways.file.partition("::")[0]
+    with duckdb.connect(file, read_only=ways.form != "folder") as db:
         found = [row[-1] for row in db.execute(ways.sql).fetchall()]
     assert found
     assert all(one is None or float(one) == one for one in found)
+
+
+@pytest.mark.slow
+def test_a_schema_is_reported_without_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else the database holds, and the schema's own name, is nothing that the page knows."""
+    people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})
+    privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
+                    to=tmp_path / "release.duckdb", schema="released")  # fmt: skip
+    address = tmp_path / "release.duckdb::released"
+    before = page.html(privsql.report(address))
+    with duckdb.connect(str(tmp_path / "release.duckdb")) as db:
+        db.execute("CREATE TABLE secret AS SELECT 42 AS other")
+    found = privsql.report(address)
+    assert page.html(found) == before
+    assert str(tmp_path) not in before
+    monkeypatch.chdir(tmp_path)
+    assert found.learnt is not None
+    runs_in_three_ways(found.learnt.ways)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -11,24 +12,30 @@ from privsql.engine.sqlfiles import column, every, is_null, named, table
 from privsql.mechanisms.contract import Sets
 from privsql.mechanisms.registry import of
 from privsql.pages.facts import Ways
+from privsql.source.address import address
 from privsql.verbs.reporting.asking import asked, counted, holding, literal, written
 
 if TYPE_CHECKING:
     from privsql.engine.roles import Field
     from privsql.releases.opened import Release
+    from privsql.releases.stored import Stored
 
-FILE, FOLDER = "release.duckdb", "release"  # how the release is called in the lines
+FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
 QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
-def ways(release: Release, *, is_folder: bool) -> Ways:
+def ways(release: Release, found: Stored) -> Ways:
     """The lines for one question, which the release can be asked."""
-    name = FOLDER if is_folder else FILE
+    name, form = FILE, "file"
+    if found.is_folder:
+        name, form = FOLDER, "folder"
+    elif found.schema is not None:
+        name, form = str(address(Path(FILE), SCHEMA)), "schema"
     groups, condition = _question(release)
     query = written(counted(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
     python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
-    return Ways(name, f"privsql query {name} {quoted}", python, _plain(release, groups, condition, is_folder=is_folder))
+    return Ways(form, name, f"privsql query {name} {quoted}", python, _plain(release, groups, condition, form))
 
 
 def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
@@ -52,15 +59,16 @@ def _equals(left: exp.Expr, value: object, field: Field) -> exp.Expr:
     return is_null(left) if value is None else exp.EQ(this=left, expression=literal(value, field))
 
 
-def _plain(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, *, is_folder: bool) -> str:
+def _plain(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
     """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
     manifest = release.manifest
     mechanism = of(manifest.mechanism)
     weight = exp.Sum(this=column(manifest.roles.by_all.called("weight")))
-    query = exp.select(*(one.copy() for one in groups), named(weight, "n")).from_(table(manifest.name))
+    query = exp.select(*(one.copy() for one in groups), named(weight, "n"))
+    query = query.from_(table(manifest.name, schema=SCHEMA if form == "schema" else None))
     query = query if condition is None else query.where(condition.copy())
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
-    if not is_folder:
+    if form != "folder":
         return written(query) + ";"
     view = mechanism.view(manifest)
     read = sorted({one.name for one in view.find_all(exp.Table)})
