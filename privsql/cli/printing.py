@@ -120,12 +120,12 @@ def verified(release: Path, found: Verified) -> None:
 
 
 def reported(to: Path, found: Report) -> None:
-    """Which page was written, and whether the release is verified."""
+    """Which page was written, of what kind, and which checks do not hold."""
     kind = "internal: it shows true counts" if found.internal else "it may be handed out with the release"
     failed = [one for one in found.checks if not one.ok]
     for one in failed:
-        say(f"check does not hold: {one.name}")
-    say(f"wrote {to}: {'NOT VERIFIED' if failed else 'verified'}; {kind}")
+        say(f"does not hold: {one.name}")
+    say(f"wrote {to}: {'the release is NOT verified, and the page says so' if failed else f'verified; {kind}'}")
 
 
 def _bounds(bounds: Sequence[Promised]) -> None:

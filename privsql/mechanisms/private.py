@@ -78,7 +78,7 @@ def figure(facts: dict[str, Any]) -> tuple[str, str]:
 
 def bounds(epsilon: Fraction) -> list[Promised]:
     """The budget, all of which is spent."""
-    return [Promised("one record, added or removed: epsilon", text(epsilon), text(epsilon))]
+    return [Promised("one record, added or removed: epsilon", text(epsilon), text(epsilon), belief=False)]
 
 
 def write(db: Relations, name: str, data: pa.Table, query: exp.Query | None = None, *, title: str = "") -> None:

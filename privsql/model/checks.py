@@ -63,13 +63,15 @@ class Result:
 class Promised:
     """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
 
-    ``records``: how many published records have the value, where the release states that.
+    ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
+    found are probabilities.
     """
 
     value: str
     bound: str
     found: str
     records: int | None = None
+    belief: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """value, bound, found, and records where they are stated."""

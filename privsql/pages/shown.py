@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST = 200  # rows of a table
 DRAWN = 30  # bars of a picture
-SMALL = 50  # an answer that is worth a sentence, records
+SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 NAMES = {"reconstructed": OURS, "baseline": THEIRS}
 Row = list[object]
 
@@ -83,7 +83,8 @@ class Shown:
 
 def _bound(one: Promised, published: int | None) -> Row:
     """What of, the bound, what is reached, and the share of the records where any is stated."""
-    own: Row = [short(one.value), _probability(one.bound), _probability(one.found)]
+    shape = _probability if one.belief else lambda text: short(relations(text))
+    own: Row = [short(one.value), shape(one.bound), shape(one.found)]
     return own if published is None else [*own, share(_share(one, published))]
 
 
@@ -109,7 +110,7 @@ def _share(one: Promised, published: int | None) -> float | None:
 
 def _bounds(given: Sequence[Promised], published: int | None) -> Picture | None:
     """Bounds beside what is reached, of those that are probabilities."""
-    rows = [(one, _number(one.bound), _number(one.found)) for one in given]
+    rows = [(one, _number(one.bound), _number(one.found)) for one in given if one.belief]
     known = [
         (one.value, float(bound), float(found), _share(one, published))
         for one, bound, found in rows
@@ -172,7 +173,7 @@ def _adversaries(given: Sequence[Finding], *, known: bool) -> Picture | None:
     circle = (
         "; circle: how many best guesses are right" if known and any(one.right is not None for one in findings) else ""
     )
-    dotted = "; dashed: who guesses the commonest value" if any(one.baseline for one in findings) else ""
+    dotted = "; dashed: by guessing alone" if any(one.baseline for one in findings) else ""
     said = f"{marks}{circle}{dotted}."
     surest = max(findings, key=lambda one: one.mean or 0)
     more = f" The surest on average is \u201c{plain(surest.adversary, 60)}\u201d, with {share(surest.mean)}."
@@ -196,7 +197,7 @@ def _size(one: Foreseen) -> Row:
 
 def _typical(given: Sequence[Foreseen]) -> list[Foreseen]:
     """A small answer and a large one."""
-    known = [one for one in given if one.estimate >= SMALL and one.error is not None]
+    known = [one for one in given if one.estimate >= SMALL and one.answers >= SEVERAL and one.error is not None]
     return known[:1] + known[-1:] if len(known) > 1 else known
 
 

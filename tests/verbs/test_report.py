@@ -250,9 +250,16 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
 
     alike = [Promised(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
     assert _bounds(alike, 300) is None
-    assert _bounds([Promised("values", ">= 5", "7"), Promised("range", ">= 1/2", "2")], None) is None
+    assert (
+        _bounds([Promised("epsilon", "1", "1", belief=False), Promised("epsilon", "1/2", "1/4", belief=False)], None)
+        is None
+    )
     differ = [Promised(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
     assert _bounds(differ, 300) is not None
+    assert [str(one) for one in _bound(Promised("epsilon", ">= 1", "1", belief=False), None)][1:] == [
+        "<bdi>\u2265 1</bdi>",
+        "<bdi>1</bdi>",
+    ]
     shown = [str(one).replace(rendering.SPACE, " ") for one in _bound(differ[3], 300)]
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 

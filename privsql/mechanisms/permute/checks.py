@@ -130,8 +130,8 @@ def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
     widths, fewest = _groups(db, manifest, asked)
     narrowest = scale(manifest.sensitive, asked.e).shown(min(widths.values(), default=Fraction(0)))
     return [
-        Promised("different values of every group", f">= {asked.k}", str(fewest)),
-        Promised("range of every group", f">= {asked.e}", narrowest),
+        Promised("different values of every group", f">= {asked.k}", str(fewest), belief=False),
+        Promised("range of every group", f">= {asked.e}", narrowest, belief=False),
     ]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
 FEW = 60  # different values of such a column at most
 ROWS = 3_000  # of an answer at most
-SETS = 40  # that are asked for
+SETS, RANKED = 40, 800  # that are asked for, out of the most frequent ones
 QUARTERS = (0.25, 0.5, 0.75)
 KEYWORDS = frozenset(DuckDB.Tokenizer.KEYWORDS)
 Rows = list[tuple[Any, ...]]
@@ -83,9 +83,11 @@ def _few(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _of_sets(release: Release) -> Iterator[exp.Select]:
-    """How many records hold each of the most frequent sets of items."""
+    """How many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
     own = release.manifest.roles.sensitive[0]
-    for items, _ in release.answers.frequent(SETS, "reconstructed"):
+    found = release.answers.frequent(RANKED, "reconstructed")
+    for rank in sorted({round(len(found) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if found else []:
+        items, _ = found[rank]
         yield counted(release, [], holding(own, items)) if items else counted(release, [])
 
 
