@@ -115,6 +115,20 @@ def test_no_member_can_be_forgotten(kind: str) -> None:
                 replace(whole, **{name: None})
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("sixth")
+def test_a_sixth_mechanism_is_reported_as_any_other(tmp_path: Path) -> None:
+    table = specified(tmp_path, TABLE, 'kind = "slices"\nthreshold = "1/4"', "table")
+    cells = specified(tmp_path, CELLS, f'kind = "grid"\nepsilon = "1"\n{DOMAINS}', "cells")
+    for spec in (table, cells):
+        succeeded("publish", spec)
+        shown = succeeded("report", spec.with_suffix(".duckdb"), "--to", tmp_path / "page.html", "--json").json
+        assert shown["ok"]
+        assert shown["structure"][0]["rows"]
+        assert shown["promised"]
+        assert counts_stated(shown) == [] or spec is table
+
+
 def test_what_is_registered_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.PACKAGES, "other", PACKAGES["permute"])
     with pytest.raises(TypeError, match="registered as 'other' and calls itself 'permute'"):

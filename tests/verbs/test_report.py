@@ -245,6 +245,7 @@ def test_pictures_have_the_page_s_inks() -> None:
     assert named[1].keys() == named[0].keys()
 
 
+@pytest.mark.slow
 def test_bounds_that_are_all_alike_need_no_picture() -> None:
     from privsql.pages.shown import _bound, _bounds
 
