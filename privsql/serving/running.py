@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from privsql.serving.shelf import Served
 
-CONNECTIONS = 256  # at once
-HEAD = 262_144  # bytes of a request that are read before it is refused unread
+CONNECTIONS = 128  # at once
+HEAD = 1_200_000  # bytes of a request that are read before it is refused unread
 PATIENCE = 10.0  # seconds in which a request has to be there as a whole
 STUCK = 120.0  # seconds after which a connection is closed whatever it does
 ENDING = 5  # seconds for what is being answered when the server ends

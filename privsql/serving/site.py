@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
-from privsql.mechanisms.registry import of
 from privsql.pages.rendering import page
 from privsql.serving import picture, shown
 from privsql.serving.asked import address, parameters, read
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from privsql.answers.answer import Answer
-    from privsql.model.manifest import Manifest
     from privsql.serving.asked import Asked
     from privsql.serving.desk import Desk
     from privsql.serving.shelf import Served
@@ -62,11 +60,7 @@ class Site:
         """The releases; of one alone its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)
-        found = [
-            (one, of(one.manifest.mechanism).promise(of(one.manifest.mechanism).read(one.manifest)))
-            for one in self._served.values()
-        ]
-        return HTMLResponse(page("serve/home.html", title="Releases", found=found))
+        return HTMLResponse(page("serve/home.html", title="Releases", found=list(self._served.values())))
 
     async def asked(self, request: Request) -> Response:
         """The form, filled in as the address says, and the answer if it asks."""
@@ -120,11 +114,6 @@ class Site:
     def _page(self, served: Served, view: View, status: int = 200) -> Response:
         made = view.html(served, several=len(self._served) > 1, verified=self._verified)
         return HTMLResponse(made, status_code=status, headers=RETRY if status == 503 else {})
-
-
-def _promise(manifest: Manifest) -> str:
-    mechanism = of(manifest.mechanism)
-    return mechanism.promise(mechanism.read(manifest))
 
 
 def _file(served: Served, ending: str) -> dict[str, str]:
