@@ -101,11 +101,9 @@ def headline(answer: Answer) -> tuple[str, str] | None:
         return number, "exactly"
     if low is None or high is None:
         return f"about {number}", "an estimate without an interval"
-    sure = "certainly" if answer.certain else f"{answer.confidence:.6g}"
     ends = f"between {markup.cell(_rounded(low))} and {markup.cell(_rounded(high))}"
-    return f"about {number}", f"certainly {ends}" if answer.certain else f"{float(sure):.4%} sure: {ends}".replace(
-        ".0000%", " %"
-    )
+    sure = "certainly" if answer.certain else f"{100 * answer.confidence:.10g} % sure:"
+    return f"about {number}", f"{sure} {ends}"
 
 
 def _rounded(value: Any) -> Any:

@@ -1,0 +1,151 @@
+"""Answers as people see them: headlines, tables with bars, CSV, the same elsewhere, and pictures."""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from privsql.answers.answer import Answer, Figure
+from privsql.serving import picture, shown
+from support.loops import each
+from support.markup import EVIL
+
+if TYPE_CHECKING:
+    from privsql.model.estimate import RestsOn
+
+NAMES = ("estimate", "std_error", "low", "high")
+
+
+def answer(rows: list[tuple[Any, ...]], *groups: str, rests: RestsOn = "interval", confidence: float = 0.95) -> Answer:
+    figure = Figure("estimate", len(groups), rests, 0)
+    return Answer((*groups, *NAMES), rows, (figure,), confidence, "reconstructed", ())
+
+
+class Served:
+    path = Path("a b.duckdb")
+
+
+@each(
+    ("figures", "rests", "said"),
+    [
+        ((1234.56, 20.0, 1200.0, 1270.0), "interval", ("about 1,235", "95 % sure: between 1,200 and 1,270")),
+        ((12.34, 2.0, 9.0, 15.25), "interval", ("about 12.3", "95 % sure: between 9.0 and 15.2")),
+        ((400, 0.0, 400, 400), "exact", ("400", "exactly")),
+        ((10.0, 1.0, 8.0, 12.0), "certain", ("about 10.0", "certainly between 8.0 and 12.0")),
+        ((10.0, None, None, None), "point", ("about 10.0", "an estimate without an interval")),
+        ((None, None, None, None), "interval", ("No answer", None)),
+    ],
+    few=6,
+)
+def test_one_figure_is_a_headline(figures: tuple[Any, ...], rests: RestsOn, said: tuple[str, str | None]) -> None:
+    found = shown.headline(answer([figures], rests=rests))
+    assert found is not None
+    assert found[0] == said[0]
+    assert said[1] in (None, found[1])
+
+
+def test_other_answers_have_no_headline() -> None:
+    assert shown.headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
+    assert shown.headline(answer([])) is None
+    assert "99.9 % sure" in (shown.headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
+
+
+def test_a_table_has_a_bar_beside_every_interval() -> None:
+    rows = [("f", 50.0, 5.0, 25.0, 100.0), (None, 10.0, None, None, None), ("=1", 0.0, 0.0, 0.0, 0.0)]
+    found = shown.shown(answer(rows, "sex"))
+    assert found.head == ("sex", "estimate", "low", "high", "interval", "standard error")
+    assert found.numeric == (1, 2, 3, 5)
+    bars = [row[4] for row in found.rows]
+    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, shown.Bar)] == [
+        (25.0, 50.0, 100.0),
+        (None, 10.0, None),
+        (0.0, 0.0, 0.0),
+    ]
+    assert [row[0] for row in found.rows] == ["f", "NULL", "=1"]
+
+
+def test_long_tables_end_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "ROWS", 2)
+    found = shown.shown(answer([(k, 1.0, 1.0, 0.0, 2.0) for k in range(5)], "age"))
+    assert (len(found.rows), found.left_out) == (2, 3)
+
+
+@each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx"], few=7)
+def test_no_cell_is_a_formula(value: str) -> None:
+    lines = shown.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
+    assert lines.startswith("'=name,")
+    assert f"'{value}" in lines
+    assert ",-1.5,0.0,-2,-1.0" in lines
+
+
+def test_the_same_elsewhere_survives_quotes() -> None:
+    sql = "SELECT COUNT(*) FROM t WHERE a = 'it''s \"x\" $HOME `id`'\nAND b"
+    served: Any = Served()
+    assert shlex.split(shown.shell(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
+    assert shlex.split(shown.shell(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
+    call: Any = ast.parse(shown.python(served, sql, 0.9)).body[-1]
+    given = call.value.func.value
+    assert [one.value for one in given.args] == ["a b.duckdb", sql]
+    assert given.keywords[0].value.value == 0.9
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def figures(number: int) -> list[tuple[float, ...]]:
+    return [(k + 1.0, 0.5, float(k), k + 2.0) for k in range(number)]
+
+
+def grouped(number: int, *values: Any) -> Answer:
+    rows = [(*(one(k) for one in values), *four) for k, four in enumerate(figures(number))]
+    return answer(rows, *(f"group {k}" for k in range(len(values))))
+
+
+@each(
+    ("found", "there"),
+    [
+        (grouped(2, str), True),
+        (grouped(1, str), False),
+        (grouped(41, str), False),
+        (grouped(400, lambda k: k), True),
+        (grouped(401, lambda k: k), False),
+        (grouped(20, lambda k: k // 4, lambda k: k % 4), True),
+        (grouped(20, lambda k: k // 5, lambda k: k % 5), False),
+        (grouped(4, str, str, str), False),
+        (answer(figures(3)), False),
+    ],
+    few=9,
+)
+def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert picture.drawable(found) is there
+    monkeypatch.setattr(picture, "find_spec", lambda _: None)
+    assert not picture.drawable(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "found",
+    [
+        grouped(3, lambda k: [EVIL, None, "x" * 500][k]),
+        grouped(20, lambda k: k),
+        grouped(20, lambda k: dt.date(2020, 1, 1) + dt.timedelta(k)),
+        grouped(8, lambda k: k // 2, lambda k: ["</style>", None][k % 2]),
+        answer([("a", 1.0, None, None, None), ("b", None, None, None, None)], EVIL),
+    ],
+)
+def test_a_picture_is_shapes_and_text_in_both_schemes(found: Answer) -> None:
+    drawn = picture.drawn(found)
+    root = ET.fromstring(drawn)  # noqa: S314 (made here)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    tags = {one.tag.split("}")[1] for one in root.iter()}
+    assert tags <= {"svg", "title", "desc", "style", "g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
+    assert "prefers-color-scheme: dark" in drawn
+    assert "var(--first)" in drawn
+    assert "sha256-" in picture.policy()
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) >= 2
