@@ -86,7 +86,7 @@ class Page:
         self._own.connection.request("GET", f"/{self._slug}?{address}")
         answer = self._own.connection.getresponse()
         content = answer.read()
-        if answer.status != 200 or b"<svg class=" not in content:
+        if answer.status != 200 or b'<h2 id="said">The answer</h2>' not in content:
             self.failed += 1
 
     @property

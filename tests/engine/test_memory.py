@@ -16,6 +16,8 @@ from support.commands import warehouse
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
 NUMBERS = "WITH q AS (SELECT i FROM t WHERE i < 3) SELECT i FROM q ORDER BY i"
 
 
@@ -94,3 +96,15 @@ def test_the_oldest_results_are_forgotten() -> None:
     assert asked.count("a") == 1
     ask("b", 5)
     assert asked.count("b") == 2
+
+
+def test_statements_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is asked for days holds the last ones alone."""
+    monkeypatch.setattr("privsql.engine.duck.connection.TRACED", 5)
+    path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
+    with locked({"home": path}, home="home") as db:
+        for number in range(20):
+            assert db.rows(tree(f"SELECT i FROM t WHERE i = {number % 10}"))
+        db.connection.run("SELECT 'last'")  # type: ignore[attr-defined]
+        assert len(db.connection.trace) == 5  # type: ignore[attr-defined]
+        assert "last" in db.connection.trace[-1]  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ MISTAKES = (
 STOPS = [
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
 ]
+TRACED = 1_000  # statements: a release that is asked for days must not grow by them
 POLL = 0.1  # seconds between two looks at a running statement
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {
@@ -42,7 +44,7 @@ VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection of its own to an instance of its own, in memory. ``trace`` holds every statement that ran."""
+    """A connection of its own to an instance of its own, in memory. ``trace`` holds the last statements that ran."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Connection:
     ) -> None:
         """``ducks``: DuckDB's own connection, if there is one already, and others that are interrupted with it."""
         self._report = report or Silent()
-        self.trace: list[str] = []
+        self.trace: deque[str] = deque(maxlen=TRACED)
         with translated():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
         self._duck = self._ducks[0]
