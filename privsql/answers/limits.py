@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Limits:
     """``seconds`` that the engine may take for a question, and ``rows`` that its groups could give.
 
+    Where a row has several aggregate functions each counts as a row: it is a question of its own.
     ``stop`` ends a question at once: nobody waits for it any more.
     """
 
@@ -32,9 +33,12 @@ class Limits:
     def refuse(self, asking: Asking) -> None:
         """``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
         found = sum(_groups(asking, chosen) for chosen in asking.statement.sets)
-        if found > self.rows:
+        figures = max(1, len(asking.statement.asked))
+        if found * figures > self.rows:
+            each = f" of {figures} figures" if figures > 1 else ""
             raise UsageError(
-                f"the answer could have {found:,} rows, more than {self.rows:,}; group by fewer columns, or by ranges"
+                f"the answer could have {found:,} rows{each}, more than {self.rows:,}; group by fewer columns, or by "
+                "ranges"
             )
 
 

@@ -32,7 +32,10 @@ def serve(
         list[Path] | None, typer.Option(help="A DuckDB, Parquet or CSV file whose tables may be joined; repeatable.")
     ] = None,
     timeout: Annotated[int, typer.Option(min=1, max=3_600, help="Seconds that a question may take.")] = 30,
-    rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Rows that an answer may have.")] = 20_000,
+    rows: Annotated[
+        int,
+        typer.Option(min=1, max=1_000_000, help="Rows that an answer may have, or figures where each row has several."),
+    ] = 20_000,
     at_once: Annotated[int, typer.Option(min=1, max=64, help="Questions that are answered at once; others wait.")] = 2,
     verify: Annotated[bool, typer.Option("--verify", help="Verify every release before it is served.")] = False,
     open: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,  # noqa: A002

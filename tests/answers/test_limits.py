@@ -48,6 +48,15 @@ def test_an_answer_has_at_most_the_rows_that_are_foreseen(ill: Release, sql: str
         ill.query(sql, limits=Limits(60, number - 1))
 
 
+def test_every_figure_of_a_row_counts(ill: Release) -> None:
+    sql = (
+        "SELECT sex, COUNT(*) AS n, AVG(age) AS mean, COUNT(*) / 2 AS half FROM ill WHERE disease = 'flu' GROUP BY sex"
+    )
+    assert len(ill.query(sql, limits=Limits(60, 4)).rows) == 2
+    with pytest.raises(UsageError, match="2 rows of 2 figures, more than 3"):
+        ill.query(sql, limits=Limits(60, 3))
+
+
 def many(release: Release, limits: Limits) -> None:
     """Ask until it is too late: a question may have ended before anybody looks."""
     for one in range(1_000):
