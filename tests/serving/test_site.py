@@ -56,7 +56,7 @@ def client(releases: Path) -> Iterator[Client]:
         yield made
 
 
-@each(("name", "query"), QUESTIONS, few=5)
+@each(("name", "query"), QUESTIONS, few=4)
 def test_every_answer_is_that_of_query(client: Client, releases: Path, name: str, query: str) -> None:
     """The SQL that the page shows, given to the command line, has the same object; CSV and page have its rows."""
     answer = client.get(f"/{name}/answer.json?{query}")
@@ -149,7 +149,7 @@ REFUSED = [  # what is no count query, or reaches for anything but the release
 ]
 
 
-@each("sql", REFUSED, few=3)
+@each("sql", REFUSED, few=2)
 def test_what_query_refuses_is_refused_alike(client: Client, releases: Path, sql: str) -> None:
     """By the same line, with status 400, and never a traceback."""
     said = run("query", releases / "bucketize.duckdb", sql, "--json")
@@ -193,8 +193,7 @@ def test_answers_have_bounds(releases: Path) -> None:
 def test_what_takes_too_long_is_504(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privsql.serving.desk.GRACE", 60.0)
     with page(releases / "bucketize.duckdb", seconds=0.001) as client:
-        found = {client.get(f"/bucketize?c0.from={k}&c3=flu&by=1").status_code for k in range(20)}
-        assert 504 in found
+        assert any(client.get(f"/bucketize?c0.from={k}&c3=flu&by=1").status_code == 504 for k in range(50))
 
 
 # What strangers put into a release ------------------------------------------------------------------------------------
@@ -219,6 +218,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_hostile_names_and_values_stay_text(evil: Client) -> None:
     home = evil.get("/").headers["location"]
     for address in (home, f"{home}?by=1", f"{home}?{urlencode({'c1': '=1+1'})}", f"{home}?{urlencode({'c1': EVIL})}"):
@@ -232,6 +232,7 @@ def test_hostile_names_and_values_stay_text(evil: Client) -> None:
     assert "&lt;b&gt;bold&lt;/b&gt;" in shown.text
 
 
+@pytest.mark.slow
 def test_a_spreadsheet_gets_no_formula(evil: Client) -> None:
     """Texts that begin as one have an apostrophe; JSON has them as they are, and numbers stay numbers."""
     home = evil.get("/").headers["location"]

@@ -144,7 +144,7 @@ def meets(value: str | None, said: Condition) -> bool:
     return said.nulls != "only" and (not said.values or value in said.values)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(name=TEXTS, table=TEXTS, said=SAID, data=st.data())
 def test_any_name_and_any_text_mean_themselves(name: str, table: str, said: Condition, data: st.DataObject) -> None:
     if not said.values and said.nulls in ("", "too"):
