@@ -25,8 +25,8 @@ KEPT = {
     "stroke-dasharray", "stroke-opacity", "fill-opacity", "stroke-linecap", "stroke-miterlimit", "text-anchor",
     "font-weight",
 }  # fmt: skip
-COLOURED = ("fill", "stroke")
-NAMES = {colour: f"var(--{name})" for name, colour in plot.INKS.items()}
+COLOURED = ("fill", "stroke")  # by classes of the stylesheet: fill-first, stroke-text, ..
+NAMES = {colour: name for name, colour in plot.INKS.items()}
 PLAIN = {"none", "transparent"}
 SIZE, NARROWER = 13, 0.88  # of letters: laid out in pixels, and what is shown, as a reader's font may be wider
 LARGER = 1.25  # than it is drawn, where there is room
@@ -62,9 +62,13 @@ def _parts(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _attributes(one: ET.Element, key: str) -> Iterator[str]:
+    inks = {name: _ink(one.get(name)) for name in COLOURED}
+    classes = " ".join(f"{name}-{ink}" for name, ink in inks.items() if ink)
+    if classes:
+        yield f'class="{classes}"'
     for name, value in one.attrib.items():
-        if name in COLOURED:
-            yield f'{name}="{_colour(value)}"'
+        if name in COLOURED and not inks[name]:
+            yield f'{name}="{escape(value)}"'
         elif name == "clip-path":
             yield f'clip-path="url(#{key}-{_digits(value)})"'
         elif name == "id":
@@ -75,11 +79,13 @@ def _attributes(one: ET.Element, key: str) -> Iterator[str]:
             yield f'{name}="{escape(_rounded(value))}"'
 
 
-def _colour(value: str) -> str:
-    found = NAMES.get(value.lower())
-    if found is None and value not in PLAIN:
+def _ink(value: str | None) -> str | None:
+    """The name of an ink; None for none."""
+    if value is None or value in PLAIN:
+        return None
+    if value.lower() not in NAMES:
         raise ValueError(f"{value} is no ink of plot.INKS")
-    return found or value
+    return NAMES[value.lower()]
 
 
 def _digits(value: str) -> str:

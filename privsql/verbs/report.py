@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsql.verbs.verify import Verified
 
 __all__ = ["Report", "report"]
-QUERIES, RANGES, OF_EACH = 160, 80, 40  # that the source is asked, too: with four answers each, one, by class
+QUERIES, RANGES, OF_EACH = 120, 80, 40  # that the source is asked, too: with four answers each, one, by class
 PAIRS = 40  # answers that are shown singly
 
 

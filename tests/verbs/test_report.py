@@ -243,6 +243,9 @@ def test_pictures_have_the_page_s_inks() -> None:
     named = [dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in (light, dark)]
     assert {name: named[0][name] for name in plot.INKS} == plot.INKS
     assert named[1].keys() == named[0].keys()
+    for way in ("fill", "stroke"):
+        rules = dict(re.findall(rf"\.{way}-(\w+) {{ {way}: var\(--(\w+)\); }}", rendering.style()))
+        assert rules == {name: name for name in plot.INKS}
 
 
 @pytest.mark.slow
