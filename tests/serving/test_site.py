@@ -272,3 +272,53 @@ def test_a_file_that_goes_is_answered_from_or_one_line(releases: Path, tmp_path:
         assert gone.status_code == 503
         assert gone.text.startswith("privsql: ")
         assert gone.text.count("\n") == 1
+
+
+# Columns of every type ------------------------------------------------------------------------------------------------
+
+TYPED = """
+SELECT CAST('2020-01-01' AS DATE) + CAST(i % 400 AS INTEGER) AS born, i % 3 = 0 AS smoker,
+  CAST(i % 50 AS DOUBLE) / 4 AS height, TIMESTAMP '2021-03-01 10:00:00' + INTERVAL (i % 9) HOUR AS seen,
+  20 + i % 60 AS age, CASE WHEN i % 11 > 0 THEN 'town ' || (i % 90) END AS town,
+  ['flu', 'cold', 'it''s', 'HIV', 'angina', 'ulcer'][1 + (i * 7 + i // 6) % 6] AS "the disease" FROM range(4000) t(i)
+"""
+ASKED = [  # and the number of rows, or what is said of a value that can't be asked for
+    ("c0=2020-03-01&by=1", 2),
+    ("c1=true&by=6", 6),
+    ("c2.from=2.5&c2.to=5&c2=", 1),
+    ("c2=2.50", 1),
+    ("c3.from=2021-03-01T11%3A00&by=4", 6),
+    ("c3=2021-03-01+12%3A00%3A00", 1),
+    ("c4=30&c4=40&by=4", 2),
+    ("c5=town+3&c5=town+4&c5.null=too&by=5", 3),
+    ("c5.null=only&by=5", 1),
+    ("c5.null=not&c6=it%27s", 1),
+    ("measure=avg.2&c6=flu", 1),
+    ("c0=2020-03-05", "is in months"),
+    ("c4=35", "is in bins of 10"),
+]
+
+
+@pytest.mark.slow
+def test_columns_of_every_type_can_be_asked_for(tmp_path: Path) -> None:
+    """Dates, truths, doubles, timestamps, numbers and dates in bins, NULL, and names that have to be quoted."""
+    write(tmp_path / "people.parquet", TYPED)
+    columns = (
+        'quasi_identifiers = ["born", "smoker", "height", "seen", "age", "town"]\nsensitive = "the disease"\n'
+        '[columns.bins]\nage = 10\nborn = "month"'
+    )
+    release = 'name = "select"\nto = "typed.duckdb"'
+    succeeded("publish", specification(tmp_path, columns=columns, release=release), "--seed", 1)
+    with page(tmp_path / "typed.duckdb") as client:
+        form = client.get("/typed").text
+        assert 'name="c0" value="2020-01-01"' in form
+        assert "in bins of 10" in form
+        assert 'name="c5.null"' in form
+        assert 'name="c4.null"' not in form
+        for query, expected in ASKED:
+            answer = client.get(f"/typed/answer.json?{query}")
+            if isinstance(expected, str):
+                assert answer.status_code == 400
+                assert expected in answer.json()["error"]
+            else:
+                assert len(answer.json()["rows"]) == expected, query
