@@ -44,6 +44,7 @@ class Shown:
 
     bounds: list[Row]
     more_bounds: int
+    alike: str
     bounds_picture: Picture | None
     parts: list[tuple[Structure, list[Row], Picture | None]]
     adversaries: list[Row]
@@ -64,6 +65,7 @@ class Shown:
         return Shown(
             [_bound(one, stated) for one in learnt.bounds[:MOST]],
             max(0, len(learnt.bounds) - MOST),
+            _alike(learnt.bounds),
             _bounds(learnt.bounds, stated),
             [(part, _rows(part), _part(part, number)) for number, part in enumerate(learnt.structure)],
             [_adversary(one, known=known) for one in learnt.findings],
@@ -106,6 +108,19 @@ def _number(text: str) -> Fraction | None:
 
 def _share(one: Promised, published: int | None) -> float | None:
     return one.records / published if one.records is not None and published else None
+
+
+def _alike(given: Sequence[Promised]) -> str:
+    """What is to be said at once of bounds that are the same for all; empty where they differ, or there is one."""
+    if len(given) < 2 or len({(one.bound, one.found) for one in given}) > 1 or not given[0].belief:
+        return ""
+    bound, found = (plain(_percent(text), 60) for text in (given[0].bound, given[0].found))
+    return f"All {len(given):,} have the same bound, {bound}; {found} is reached."
+
+
+def _percent(text: str) -> str:
+    found = _number(text)
+    return text if found is None else share(float(found))
 
 
 def _bounds(given: Sequence[Promised], published: int | None) -> Picture | None:

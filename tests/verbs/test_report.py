@@ -250,16 +250,19 @@ def test_pictures_have_the_page_s_inks() -> None:
 
 @pytest.mark.slow
 def test_bounds_that_are_all_alike_need_no_picture() -> None:
-    from privsql.pages.shown import _bound, _bounds
+    from privsql.pages.shown import _alike, _bound, _bounds
 
     alike = [Promised(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
     assert _bounds(alike, 300) is None
+    assert _alike(alike).replace(rendering.SPACE, " ") == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
+    assert _alike(alike[:1]) == ""
     assert (
         _bounds([Promised("epsilon", "1", "1", belief=False), Promised("epsilon", "1/2", "1/4", belief=False)], None)
         is None
     )
     differ = [Promised(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
     assert _bounds(differ, 300) is not None
+    assert _alike(differ) == ""
     assert [str(one) for one in _bound(Promised("epsilon", ">= 1", "1", belief=False), None)][1:] == [
         "<bdi>\u2265 1</bdi>",
         "<bdi>1</bdi>",
