@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
+import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ LABEL = 24  # characters of a label
 NAME = "The answer as a picture"
 SAID = "Estimates as dots, their intervals as lines; the table has the numbers."
 HEADER = '<svg xmlns="http://www.w3.org/2000/svg"'
+INKED = re.compile(r"^\.fill-.*$", re.MULTILINE)  # lines of the stylesheet
+LETTERS = 'text { font-family: "Liberation Sans", Arial, Helvetica, sans-serif; }'  # by which it is laid out
 Row = tuple[Any, ...]
 
 
@@ -51,8 +54,9 @@ def policy() -> str:
 
 
 def _colours() -> str:
-    """The colours of the stylesheet, light and dark, and its letters."""
-    return style().split("* {", 1)[0].strip() + "\ntext { font-family: system-ui, sans-serif; }"
+    """What the stylesheet says of pictures: colours, light and dark, the classes that take them, and letters."""
+    roots, rest = style().split("* {", 1)
+    return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
 def _groups(answer: Answer) -> list[int]:

@@ -146,6 +146,10 @@ def test_a_picture_is_shapes_and_text_in_both_schemes(found: Answer) -> None:
     tags = {one.tag.split("}")[1] for one in root.iter()}
     assert tags <= {"svg", "title", "desc", "style", "g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
     assert "prefers-color-scheme: dark" in drawn
-    assert "var(--first)" in drawn
+    style = next(root.iter("{http://www.w3.org/2000/svg}style")).text or ""
+    inked = {name for one in root.iter() for name in one.get("class", "").split()}
+    assert {"fill-first", "fill-text", "stroke-still"} <= inked
+    assert [name for name in inked if f".{name} {{ " not in style] == []
+    assert {one.get(ink) for one in root.iter() for ink in ("fill", "stroke")} <= {None, "none", "transparent"}
     assert "sha256-" in picture.policy()
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) >= 2
