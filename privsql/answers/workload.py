@@ -176,7 +176,7 @@ def random(
         for field in (*chosen, *roles.sensitive):
             domain = domains[field.name]
             kept = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
-            conditions.append(exp.or_(*(equals(column(field.name), domain[i], field.type) for i in kept)))
+            conditions.append(among(column(field.name), [domain[i] for i in kept], field.type))
         yield Question(count_query(name, exp.and_(*conditions), []))
 
 
@@ -219,6 +219,13 @@ def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr
 
 def _distinct(key: str) -> exp.Subquery:
     return exp.select(column(key)).distinct().from_(temp("records")).subquery("values")
+
+
+def among(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
+    """``left`` being one of some values, which are flat however many they are; NULL may be one."""
+    known = [equals(left, value, kind).expression for value in values if value is not None]
+    parts: list[exp.Expr] = [exp.In(this=left.copy(), expressions=known)] if known else []
+    return exp.or_(*parts, *(equals(left.copy(), None, kind) for value in values if value is None))
 
 
 def equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:

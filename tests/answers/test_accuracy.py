@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
+from sqlglot import exp
 
 from privsql.answers.accuracy import Evaluated, by_class
 from privsql.answers.scores import Put, Score
-from privsql.answers.workload import Workload
+from privsql.answers.workload import Workload, among, equals
+from privsql.engine.sqlfiles import DIALECT, column
 
 
 def scored(*answers: tuple[float, float, float | None, float | None]) -> Score:
@@ -80,3 +83,17 @@ def test_a_workload_wants_true_answers_between_its_ends() -> None:
     ):
         asked = Workload(true_answers=ends)
         assert [str(truth) for truth in (0, 5, 9) if asked.wants(truth)] == wanted.split()
+
+
+def test_a_value_among_others_may_be_null() -> None:
+    """As many ORs would say it, on the engine."""
+    x, rows = column("x"), "(VALUES (NULL), ('1'), ('2'), ('3'), ('it''s')) v(x)"
+    for chosen in ([1, 3], [None], [None, 3], [None, 1, 3], ["it's"]):
+        kind = "VARCHAR" if "it's" in chosen else "INTEGER"
+        with duckdb.connect() as db:
+            db.execute(f"CREATE TABLE t AS SELECT TRY_CAST(x AS {kind}) AS x FROM {rows}")
+            flat, nested = (
+                db.execute(f"SELECT count(*) FROM t WHERE {one.sql(dialect=DIALECT)}").fetchall()
+                for one in (among(x, chosen, kind), exp.or_(*(equals(x, value, kind) for value in chosen)))
+            )
+            assert flat == nested != [(0,)]
