@@ -242,8 +242,9 @@ def _planned(spec: Spec, given: Options) -> Published:
             kept.look()
         facts = of(spec.mechanism.kind).plan(there, kept.source, spec.mechanism)
         facts |= {"composition": kept.said} if kept.said else {}
-    shown = _shown(spec, kept.source, facts)
-    return Published(None, shown, kept.told(), [], time.monotonic() - clock, _of_the_table(spec), spec)
+    searched = facts.pop("search_seconds", None)  # facts follow from what is asked alone
+    shown, seconds = _shown(spec, kept.source, facts), time.monotonic() - clock
+    return Published(None, shown, kept.told(), [], seconds, _of_the_table(spec), spec, searched)
 
 
 def _of_the_table(spec: Spec) -> list[str]:

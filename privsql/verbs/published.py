@@ -21,7 +21,8 @@ class Published:
     """A release that was written, or (``release`` None) that could be; ``ledger``: what the publisher's ledger says.
 
     ``spec``: the whole specification, with its table where that lies in Python: what ``verify``, ``evaluate`` and
-    ``attack`` take as ``source``. Where a path of a release is wanted, this may stand for it.
+    ``attack`` take as ``source``. Where a path of a release is wanted, this may stand for it. ``search_seconds``: of a
+    processor that a plan's search took, where the mechanism says so.
     """
 
     release: Path | None
@@ -31,6 +32,7 @@ class Published:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     spec: Spec | None = field(default=None, repr=False)
+    search_seconds: float | None = None
 
     def __fspath__(self) -> str:
         """The path of the release; ``UsageError`` for a plan."""
@@ -82,6 +84,7 @@ class Published:
             "ledger": self.ledger,
             "checks": [check.as_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
+            **({} if self.search_seconds is None else {"search_seconds": self.search_seconds}),
             "warnings": self.warnings,
         }
 

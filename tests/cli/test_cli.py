@@ -55,7 +55,16 @@ PUBLISH_KEYS = (
     "seconds",
     "warnings",
 )
-MORE_PUBLISH_KEYS = {"proof", "layout", "channel", "highest_belief", "mean_belief", "certain", "ledger"}
+MORE_PUBLISH_KEYS = {
+    "search_seconds",
+    "proof",
+    "layout",
+    "channel",
+    "highest_belief",
+    "mean_belief",
+    "certain",
+    "ledger",
+}
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
 def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
-    """The facts of the plan; raises as ``search``."""
+    """The facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
     facts, _, problem = foreseen(db, source, asked)
     return facts | _remarks(facts, problem, asked)
 
@@ -45,7 +45,7 @@ def foreseen(db: Relations, source: Records, asked: Bucketize) -> tuple[dict[str
     even = asked.composition in ("blocks", "round-robin")
     dealt = Dealt(found, problem, even=even, fakes=bool(asked.fake_values))
     facts = summary(found, problem, sum(source.counts)) | stated_fakes(found, problem, asked)
-    facts |= implied(dealt, _texts(db, source.roles)).as_facts()
+    facts |= {"search_seconds": round(found.seconds, 6)} | implied(dealt, _texts(db, source.roles)).as_facts()
     runs = _drawn(found, problem, asked)
     if runs is not None:
         reserve(db, runs)

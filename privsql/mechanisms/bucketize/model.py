@@ -154,7 +154,7 @@ class Plan:
 
     ``allocation[i, j]`` = records of x_i in buckets of size ``setting.sizes[j]``; rows sum to o_i,
     columns to S_j * b_j, and no entry exceeds F_iSj * b_j. ``most`` (m, k): up to F_iSj, what a
-    layout that goes as far as it may puts into one bucket.
+    layout that goes as far as it may puts into one bucket. ``seconds``: of a processor that the search took.
     """
 
     algorithm: str
@@ -163,6 +163,7 @@ class Plan:
     lower_bound: int = 0
     proof: str = "none"
     most: Ints | None = None
+    seconds: float = 0.0
 
     @property
     def loss(self) -> int:

@@ -32,6 +32,7 @@ def test_every_algorithm_is_a_row(table: list[object]) -> None:
     assert tuple(rows) == ALGORITHMS
     for name in ("two-size", "optimal", "informative"):
         planned = succeeded("plan", *table, "--threshold", "2*f + 0.1", "--mechanism", name, "--json").json
+        assert planned["search_seconds"] >= 0
         own = rows[name]
         assert own["refused"] is None
         assert (own["loss"], own["mean_belief"]) == (planned["loss"], planned["mean_belief"])

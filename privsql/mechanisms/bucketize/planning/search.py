@@ -25,13 +25,14 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
     that the algorithm does not keep, and ``GuaranteeError`` if the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
-    solve = _solver(algorithm, prune)
+    solve, clock = _solver(algorithm, prune), time.thread_time()
     setting = solve(problem) if len(problem.sizes) else None
-    lower_bound, proof = 0, "none"
+    lower_bound, proof, lasted = 0, "none", time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
         best = optimal.search(problem, setting, seconds)
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
+        lasted = time.thread_time() - clock
     elif setting is not None:
         lower_bound = relaxation.lower_bound(problem)
         proof = "certificate" if lower_bound == setting.loss else "none"
@@ -39,8 +40,9 @@ def find(problem: Problem, algorithm: str, *, prune: str = "closed-form", second
         raise explain(problem, algorithm, _exists(algorithm, solve), _unplaced(problem, algorithm))
     if algorithm == "informative":
         allocation, most = informative.divided(problem, setting)
-        return checked(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most))
-    return checked(problem, Plan(algorithm, setting, allocate(problem, setting).allocation, lower_bound, proof))
+        return checked(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
+    allocation = allocate(problem, setting).allocation
+    return checked(problem, Plan(algorithm, setting, allocation, lower_bound, proof, seconds=lasted))
 
 
 def _unplaced(problem: Problem, algorithm: str) -> int | None:
