@@ -243,11 +243,29 @@ def test_a_grid_in_python_takes_numbers_and_only_the_keys_that_a_mechanism_has(s
     assert found[0].spec.mechanism == spec.mechanism  # 0.5 is 1/2
 
 
+class Steps:
+    """Keeps the titles of what is reported."""
+
+    watched = False
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    def step(self, title: str) -> None:
+        self.titles.append(title)
+
+    def update(self, percent: float) -> None:
+        assert percent <= 100
+
+
 @pytest.mark.slow
 def test_what_is_finished_is_not_measured_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = small.with_name("kept")
     asked = {"grid": {"threshold": ["1/2", "1/3"]}, "queries": 4, "resume": kept}
-    first = privsql.compare([small], **asked)
+    seen = Steps()
+    first = privsql.compare([small], **asked, options=privsql.Options(report=seen))
+    begun = {title.partition(": ")[0] for title in seen.titles}
+    assert begun == {"1/2 spec, threshold=1/2", "2/2 spec, threshold=1/3"}
     assert len(list(kept.iterdir())) == len(first) == 1
     assert [one.name for one in first.refused] == ["spec, threshold=1/3"]
     assert stat.S_IMODE(next(kept.iterdir()).stat().st_mode) == 0o600
