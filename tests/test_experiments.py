@@ -1,7 +1,9 @@
-"""The papers' experiments: all run, their rows are tidy, and the pages show what they say."""
+"""The papers' experiments: none is missing, all run, their rows are tidy, and the pages show what they say."""
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -19,6 +21,43 @@ if TYPE_CHECKING:
 EVERY = common.everything()
 DOCS = ROOT / "docs"
 SHOWN = DOCS / "experiments"
+NUMBER = r"\d+(?:\.\d+)?"
+NAMED = re.compile(rf"\b(Figure|Table)s? ({NUMBER}(?:(?:, | and | to ){NUMBER})*)")
+
+
+def places(text: str) -> set[str]:
+    """The figures and tables that a text names: "Figures 2 to 4 and 6" are four."""
+    found: set[str] = set()
+    for kind, numbers in NAMED.findall(text):
+        parts = re.split(r"(, | and | to )", numbers)
+        found |= {f"{kind} {number}" for number in parts[::2]}
+        for (first, link), last in zip(pairwise(parts), parts[2:], strict=False):
+            if link == " to ":
+                head, low = first.rpartition(".")[::2]
+                between = range(int(low), int(last.rpartition(".")[2]))
+                found |= {f"{kind} {head}.{number}" if head else f"{kind} {number}" for number in between}
+    return found
+
+
+def test_ranges_of_figures_are_read() -> None:
+    assert places("Figures 2 to 4 and 6; Table 1") == {"Figure 2", "Figure 3", "Figure 4", "Figure 6", "Table 1"}
+    assert places("Figures 3.5 to 3.7, Tables 2 and 3") == {
+        "Figure 3.5",
+        "Figure 3.6",
+        "Figure 3.7",
+        "Table 2",
+        "Table 3",
+    }
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_figure_and_table_of_the_map_has_an_experiment_or_a_reason(paper: str) -> None:
+    parts = re.split(r"^## (.+)$", (DOCS / "papers.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    section = dict(zip(parts[1::2], parts[2::2], strict=True))[PAPERS[paper]]
+    shown = [", ".join(one.places) for one in EVERY.values() if one.paper_name == paper]
+    reasons = common.module(paper).NOT_HERE
+    assert places(section) <= places("; ".join([*shown, *reasons]))
+    assert all(reasons.values())
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -66,6 +66,7 @@ class Axes:
     columns: int = 2  # panels in a row
     percent: bool = False  # whether y is a share, shown in per cent
     bound: str = ""  # what low and high are, where they are drawn
+    dashed: tuple[str, ...] = ()  # series whose lines are broken
 
 
 @dataclass(frozen=True)

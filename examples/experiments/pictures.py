@@ -34,7 +34,7 @@ def drawn(one: Experiment, rows: list[dict[str, Any]]) -> Any:
     import altair as alt  # noqa: PLC0415 (takes long to import, and --list needs none)
 
     shown = [row for row in rows if row["y"] is not None or row["paper"] is not None]
-    series = list(dict.fromkeys(row["series"] for row in shown))
+    series = list(dict.fromkeys(row["series"] for row in rows))
     panels = list(dict.fromkeys(row["panel"] for row in shown))
     charts = [_panel(one, [row for row in shown if row["panel"] == panel], series, panel) for panel in panels]
     title = alt.Title(f"{', '.join(one.places)}: {one.title}", subtitle=subtitle(one, rows), anchor="start")
@@ -66,7 +66,7 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
     x = _across(axes, rows)
 
     def up(field: str) -> Any:
-        shape = alt.Y(f"{field}:Q", title=axes.y).scale(**_scale(axes.y_scale), zero=axes.mark == "bar")
+        shape = alt.Y(f"{field}:Q", title=axes.y).scale(**_scale(axes.y_scale), zero=axes.mark == "bar" or axes.percent)
         return shape.axis(format="%") if axes.percent else shape
 
     ours = base.transform_filter("isValid(datum.y)")
@@ -76,6 +76,11 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
         "bar": ours.mark_bar,
         "points": lambda: ours.mark_circle(size=10, opacity=0.5),
     }
+    if axes.dashed:
+        broken = alt.condition(
+            alt.FieldOneOfPredicate("series", list(axes.dashed)), alt.value([2, 6]), alt.value([1, 0])
+        )
+        offset = {**offset, "strokeDash": broken}
     layers = [marks[axes.mark]().encode(x, up("y"), colour, **offset)]
     if any(row["low"] is not None for row in rows):
         bounds = base.transform_filter("isValid(datum.low)").mark_rule(opacity=0.6)
@@ -98,7 +103,8 @@ def _across(axes: Any, rows: list[dict[str, Any]]) -> Any:
         return alt.X("label:N", sort=names, title=axes.x).axis(labelAngle=0 if len(names) < 9 else -60)
     values = sorted({row["x"] for row in rows})
     found = alt.X("x:Q", title=axes.x).scale(**_scale(axes.x_scale), nice=False, zero=False, padding=8)
-    return found.axis(values=values, format=",~r") if len(values) <= 9 else found
+    few = {"values": values, "format": ",~r", "labelSeparation": 4, "labelOverlap": "greedy"}
+    return found.axis(**few) if len(values) <= 9 else found
 
 
 def _diagonal(rows: list[dict[str, Any]], x: Any, up: Any) -> Any:

@@ -21,4 +21,5 @@ default within that limit the smallest expected error."""
 NOT_HERE = {
     "Table 4": "notation",
     "Figure 1; Figures 9 and 10 of the thesis": "pseudo-code of balancing and its input; Example 2 has what comes out",
+    "Figure 11 of the thesis": "the steps of its Example 7, whose groups before and after are above",
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 import privsql
 from experiments.common import Axes, Point, experiment
-from experiments.inferential import frequencies
+from experiments.inferential.tables import frequencies
 from experiments.small_domain.settings import OCC, PANELS, SIZES, mechanism
 
 if TYPE_CHECKING:
