@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import PAPERS, common, pages, run
+from experiments import PAPERS, common, itemsets, pages, run
 from experiments.incremental import Known
 from experiments.slim import slim
 from support.places import ROOT
@@ -107,6 +109,21 @@ def test_pieces_and_atoms_are_those_of_the_worked_figures() -> None:
             exposed.append(known.exposed(number))
         assert [known.pieces(*pair) for pair in ((0, 1), (1, 2), (0, 2))] == [0, 0, 6]
     assert exposed == [0, 0, 6]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frequent_item_sets_are_those_of_brute_force(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    records = [sorted({*draw.choice(6, draw.integers(1, 6), p=[0.4, 0.2, 0.2, 0.1, 0.05, 0.05])}) for _ in range(60)]
+    items = sorted({one for record in records for one in record})
+    starts = np.cumsum([0, *map(len, records)])
+    codes = np.array([items.index(one) for record in records for one in record])
+    every = [frozenset(s) for size in range(1, len(items) + 1) for s in itertools.combinations(items, size)]
+    support = {chosen: sum(chosen <= {*record} for record in records) for chosen in every}
+    for number in (1, 5, 20):
+        found = itemsets.frequent(itemsets.Sets(starts, codes, items), number)
+        assert sorted(found.values()) == sorted(sorted(support.values(), reverse=True)[:number])
+        assert all(support[chosen] == count for chosen, count in found.items())
 
 
 @pytest.fixture(scope="module")

@@ -8,4 +8,5 @@ PAPERS = {  # module: the heading that the paper has in docs/papers.md
     "inferential": "Inferential or differential: privacy laws dictate",
     "small_domain": "Small domain randomization",
     "incremental": "Incremental (k,e)-anonymity",
+    "diffpart": "Publishing set-valued data via differential privacy",
 }

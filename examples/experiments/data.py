@@ -40,11 +40,11 @@ class Table:
 
 
 def _census(to: Path, records: int, seed: int) -> None:
-    _script("make_census.py", "--rows", records, "--seed", seed, "--to", to)
+    script("make_census.py", "--rows", records, "--seed", seed, "--to", to)
 
 
 def _transit(to: Path, records: int, seed: int) -> None:  # noqa: ARG001 (the script's seed is its own)
-    _script("make_stm.py", to, records, *([] if records > 100_000 else [60]))
+    script("make_stm.py", to, records, *([] if records > 100_000 else [60]))
 
 
 def _visits(to: Path, records: int, seed: int) -> None:
@@ -65,7 +65,7 @@ def _visits(to: Path, records: int, seed: int) -> None:
     pq.write_table(pa.table({"visitor_id": np.arange(1, records + 1), "pages": pages}), to)
 
 
-def _script(name: str, *arguments: object) -> None:
+def script(name: str, *arguments: object) -> None:
     """Run a script of the examples."""
     subprocess.run([sys.executable, str(EXAMPLES / name), *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
