@@ -132,4 +132,4 @@ def ends(figures: Iterable[object]) -> tuple[float, float]:
 
 def page(title: object, *parts: Html) -> str:
     """What a notebook shows of one thing."""
-    return f'<div class="privsql">{STYLE}<p><b>{cell(title)}</b></p>{"".join(parts)}</div>'
+    return f'<div class="privsql">{STYLE}<p><b>{cell(title, WIDE)}</b></p>{"".join(parts)}</div>'

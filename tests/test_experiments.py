@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -33,7 +32,7 @@ def places(text: str) -> set[str]:
     for kind, numbers in NAMED.findall(text):
         parts = re.split(r"(, | and | to )", numbers)
         found |= {f"{kind} {number}" for number in parts[::2]}
-        for (first, link), last in zip(pairwise(parts), parts[2:], strict=False):
+        for (first, link), last in zip(itertools.pairwise(parts), parts[2:], strict=False):
             if link == " to ":
                 head, low = first.rpartition(".")[::2]
                 between = range(int(low), int(last.rpartition(".")[2]))
