@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql import plot
+from privsql.engine.folders import private
 from privsql.errors import EngineError, UsageError
 from privsql.markup import Html, cleaned, plain
 from privsql.pages import rendering
@@ -46,20 +46,13 @@ def write(report: Report, target: Path) -> None:
             made = Path(file.name)
             file.write(text)
         if not report.internal:
-            made.chmod(0o666 & ~_mask())
+            made.chmod(private.spare(0o666))
         made.replace(target)
     except OSError as error:
         if made is not None:
             with suppress(OSError):
                 made.unlink()
         raise EngineError(f"{target}: can't be written: {error.strerror}") from error
-
-
-def _mask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def html(report: Report) -> str:
