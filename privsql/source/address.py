@@ -38,6 +38,7 @@ def address(file: Path, schema: str | None) -> Path:
 def parted(path: Path) -> tuple[Path, str | None]:
     """The file or folder of an address, and the schema that is meant in it.
 
+    >>> from pathlib import Path
     >>> parted(Path("warehouse.duckdb::released"))[1]
     'released'
     """

@@ -685,8 +685,12 @@ def test_what_works_does_work(problem: Problem, algorithm: str) -> None:
 @given(tiny(12))
 @example(make([3, 3, 2, 4], (Fraction(4, 5), Fraction(2, 7), Fraction(1), Fraction(3, 7)), 1, 4))
 @example(make([2, 4, 3, 1, 3], (Fraction(1, 4), Fraction(1, 3), Fraction(2, 3), Fraction(2, 3), Fraction(2, 3)), 3, 4))
+@example(make([1, 2, 3], (Fraction(1, 3), Fraction(1, 3), Fraction(1, 2)), 1, 3))
 def test_what_has_no_room_has_none_in_any_setting(problem: Problem) -> None:
-    """A message that says that the buckets have room for so many records of a set is right for every setting."""
+    """A message that says that the buckets have room for so many records of a set is right for every setting.
+
+    The sizes that it speaks of are those that can be filled at all.
+    """
     assume(not exists(problem, "optimal"))
     error = refusal(problem, "optimal")
     assume("but buckets of sizes" in str(error))
@@ -697,7 +701,10 @@ def test_what_has_no_room_has_none_in_any_setting(problem: Problem) -> None:
         return sum(min(s, sum(most(problem.thresholds[i], s) for i in chosen)) * b for s, b in setting.items())
 
     n = int(problem.counts.sum())
-    rooms = [room(s) for s in every_setting(n, range(problem.smallest, problem.largest + 1))]
+    sizes = problem.sizes.tolist()
+    for size in {*range(problem.smallest, problem.largest + 1)} - {*sizes}:
+        assert sum(most(threshold, size) for threshold in problem.thresholds) < size
+    rooms = [room(s) for s in every_setting(n, sizes)]
     assert max(rooms, default=0) < details["records"]
 
 
