@@ -39,11 +39,17 @@ class Deadlines:
         late, ended = threading.Event(), threading.Event()
         end = time.monotonic() + seconds
 
+        def is_over() -> bool:
+            return time.monotonic() >= end or (stop is not None and stop.is_set())
+
         def watch() -> None:
             while not ended.wait(POLL if late.is_set() else max(0.0, min(POLL, end - time.monotonic()))):
-                if time.monotonic() >= end or (stop is not None and stop.is_set()):
+                if is_over():
                     late.set()
                     self._duck.interrupt()
+
+        if is_over():
+            late.set()  # nothing is begun
 
         watcher = threading.Thread(target=watch, daemon=True)
         self._late.append(late)
