@@ -211,7 +211,8 @@ def definitions(
     """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
     db.create(STATED)
     try:
-        db.schema(schema, into=STATED)
+        if schema != MAIN:
+            db.schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define(name, [Field(*column) for column in columns], into=STATED, schema=schema)
         if manifest is not None:

@@ -91,6 +91,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
     assert left_over(house) == []
 
 
+@pytest.mark.slow
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert privsql.inspect(there(house)).place == "schema"
     assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
@@ -194,6 +195,7 @@ def test_a_file_that_says_it_is_a_schema(house: Path, tmp_path: Path) -> None:
     assert "it lies where it says" in failed(run("verify", tmp_path / "copy.duckdb", "--json"))
 
 
+@pytest.mark.slow
 def test_open_elsewhere(house: Path) -> None:
     """Said before anything is read or written down."""
     with held_open(house / "house.duckdb"):
@@ -205,6 +207,7 @@ def test_open_elsewhere(house: Path) -> None:
     succeeded("publish", house / "spec.toml", "--seed", 5, "--replace")
 
 
+@pytest.mark.slow
 def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody puts a table there while a release is made: nothing is written, and the ledger says so."""
     from privsql.releases.housed import Housed
@@ -251,6 +254,7 @@ def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
     assert not exists(tmp_path / "c::b")
 
 
+@pytest.mark.slow
 def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(house)
     succeeded("publish", "spec.toml", "--replace", "--seed", 2)
@@ -261,6 +265,7 @@ def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.Mon
     assert privsql.ledger()[0].withdrawn
 
 
+@pytest.mark.slow
 def test_a_new_database_and_a_release_in_python(ward: Path, tmp_path: Path) -> None:
     """A table in Python into a database that is made for it, and again into another schema of it."""
     import pandas as pd

@@ -38,7 +38,7 @@ def asked(folder: Path, kind: str, persons: str = "", file: str = "visits.parque
     )  # fmt: skip
 
 
-@each("kind", list(MECHANISMS), few=2)
+@each("kind", list(MECHANISMS), few=1)
 def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "visits.parquet", VISITS)
     for persons in ('person = "patient"', 'person = "Patient"\npersons = "refuse"'):
@@ -53,7 +53,7 @@ def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind:
     succeeded("verify", tmp_path / "ill.duckdb", "--source", spec)
 
 
-@each("kind", list(MECHANISMS), few=2)
+@each("kind", list(MECHANISMS), few=1)
 def test_one_record_of_each_whatever_the_order_of_the_rows(tmp_path: Path, kind: str) -> None:
     found = []
     for to, order in (("up", "visit"), ("down", "hash(visit)")):
