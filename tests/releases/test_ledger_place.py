@@ -289,6 +289,7 @@ def test_a_release_that_never_left_the_house_is_withdrawn(office: Office) -> Non
     assert [entry["withdrawn"] for entry in office.entries()] == [True, True, True]
 
 
+@pytest.mark.slow
 def test_what_fails_to_come_into_place_is_withdrawn(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     from privsql.errors import EngineError
     from privsql.releases.draft import Draft

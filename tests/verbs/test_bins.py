@@ -139,6 +139,7 @@ def test_other_shapes_have_none(tmp_path: Path) -> None:
         refused(run("publish", spec), 2, "bins: column 'age' is no quasi-identifier")
 
 
+@pytest.mark.slow
 def test_verify_knows_other_bins_of_the_source(tmp_path: Path) -> None:
     people(tmp_path)
     succeeded("publish", asked(tmp_path, "bucketize"))
@@ -189,6 +190,7 @@ def test_records_of_an_earlier_release_are_known_again_in_bins(tmp_path: Path) -
     refused(run("publish", tmp_path / "second.toml"), 1, "release 1", "under another name")
 
 
+@pytest.mark.slow
 def test_a_table_beside_its_release_is_read_in_the_same_bins(tmp_path: Path) -> None:
     people(tmp_path)
     table = pq.read_table(tmp_path / "people.parquet")

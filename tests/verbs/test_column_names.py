@@ -137,6 +137,7 @@ EVERY_NAME = dict.fromkeys(  # by one mechanism, and those of privsql's own colu
 )
 
 
+@pytest.mark.slow
 @each(("kind", "start"), EVERY_NAME, few=1)
 def test_a_release_is_the_same_whatever_its_columns_are_called(tmp_path: Path, kind: str, start: int) -> None:
     names = chosen(start)

@@ -53,6 +53,7 @@ def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind:
     succeeded("verify", tmp_path / "ill.duckdb", "--source", spec)
 
 
+@pytest.mark.slow
 @each("kind", list(MECHANISMS), few=1)
 def test_one_record_of_each_whatever_the_order_of_the_rows(tmp_path: Path, kind: str) -> None:
     found = []

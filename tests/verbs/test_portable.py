@@ -60,6 +60,7 @@ def test_one_key_on_two_tables_with_the_same_counts(tmp_path: Path) -> None:
         assert len(set(found[0]["qit"]) & set(found[1]["qit"])) < len(found[0]["qit"]) / 10
 
 
+@pytest.mark.slow
 def test_groups_of_a_growing_table_are_those_of_its_records(tmp_path: Path) -> None:
     """A record lies in the group that the ledger knows: the second release refines the first, and verify agrees."""
     for name, people in (("first", 300), ("second", 420)):
@@ -78,6 +79,7 @@ def test_groups_of_a_growing_table_are_those_of_its_records(tmp_path: Path) -> N
     assert rows(tmp_path / "again.duckdb", "FROM qit") == rows(tmp_path / "second.duckdb", "FROM qit")
 
 
+@pytest.mark.slow
 def test_the_ledger_tells_orders_apart(tmp_path: Path) -> None:
     """The same request in another order is another release of the same people, which no guarantee covers."""
     write(tmp_path / "people.parquet", PEOPLE)

@@ -130,6 +130,7 @@ def lessons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cache_changes_no_answer(
     release: Path, lessons: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
