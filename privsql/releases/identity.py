@@ -24,7 +24,7 @@ def exists(path: Path) -> bool:
     file, schema = parted(path)
     if schema is None or not file.exists():
         return path.exists()
-    with locked({HOLDER: file}, home=HOLDER) as db:
+    with locked({HOLDER: file.resolve()}, home=HOLDER) as db:
         known = schema_of(db, HOLDER, schema)
         return known is not None and bool(db.objects(HOLDER, known))
 
@@ -38,7 +38,7 @@ def digest(made: Path) -> str:
     """SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
     file, schema = parted(made)
     if schema is not None:
-        with locked({HOLDER: file}, home=HOLDER) as db:
+        with locked({HOLDER: file.resolve()}, home=HOLDER) as db:
             return folded(db, HOLDER, schema_of(db, HOLDER, schema) or schema)
     found = hashlib.sha256()
     for path in sorted(one for one in made.rglob("*.parquet") if one.is_file()) if made.is_dir() else [made]:

@@ -254,6 +254,16 @@ def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
     assert not exists(tmp_path / "c::b")
 
 
+def test_a_link_to_the_database_is_followed(house: Path) -> None:
+    """It stays a link, and a schema may be called anything but a path."""
+    (house / "link.duckdb").symlink_to(house / "house.duckdb")
+    name = 'it\'s "ü"; --'
+    succeeded("publish", house / "spec.toml", "--seed", 2, "--to", house / "link.duckdb", "--schema", name, "--replace")
+    assert (house / "link.duckdb").is_symlink()
+    assert privsql.verify(there(house, name)).ok
+    assert digest(address(house / "link.duckdb", name)) == digest(there(house, name))
+
+
 @pytest.mark.slow
 def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(house)
