@@ -51,6 +51,11 @@ def test_ranges_of_figures_are_read() -> None:
     }
 
 
+def test_every_paper_of_the_map_has_a_module() -> None:
+    headings = re.findall(r"^## (.+)$", (DOCS / "papers.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(PAPERS.values()) == sorted(headings)
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_figure_and_table_of_the_map_has_an_experiment_or_a_reason(paper: str) -> None:
     parts = re.split(r"^## (.+)$", (DOCS / "papers.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
