@@ -43,11 +43,12 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
     is no manifest, ``EngineError`` for one that is not valid.
     """
     try:
-        manifest = _manifest(db, found, database)
+        place = _place(db, found, database)
+        manifest = _manifest(db, found, place)
     except PrivsqlError as error:
         raise type(error)(f"{found.path} is not a release of privsql: {error}") from error
     if found.schema is not None:
-        return manifest, _of_a_schema(db, found, manifest, database)
+        return manifest, _of_a_schema(db, manifest, place, database)
     if not found.is_folder:
         return manifest, contents(db, manifest, database)
     stated = _stated(manifest)
@@ -64,9 +65,8 @@ def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
     return _holding(db, manifest, database, lambda: _contents(db, manifest, (database, MAIN)))
 
 
-def _of_a_schema(db: Container, found: Stored, manifest: Manifest, database: str) -> list[Result]:
+def _of_a_schema(db: Container, manifest: Manifest, place: tuple[str, str], database: str) -> list[Result]:
     """The same of a schema: what else its database holds is not looked at."""
-    place = _place(db, found, database)
     wrong = _contents(db, manifest, place)
     if not wrong:
         for name in _stated(manifest):
@@ -76,7 +76,7 @@ def _of_a_schema(db: Container, found: Stored, manifest: Manifest, database: str
 
 
 def _place(db: Container, found: Stored, database: str) -> tuple[str, str]:
-    """The database and the schema in which the tables of a file lie; ``UsageError`` if there is no such schema."""
+    """The database and the schema in which its tables lie; ``UsageError`` if there is no such schema."""
     if found.schema is None:
         return database, MAIN
     holder = db.attached(found.place) or database
@@ -96,14 +96,14 @@ def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[
     return holds + run(db, more)
 
 
-def _manifest(db: Container, found: Stored, database: str) -> Manifest:
+def _manifest(db: Container, found: Stored, place: tuple[str, str]) -> Manifest:
     """The manifest, read from a plain table of its two columns that is not too large."""
-    place = _place(db, found, database)
+    database, schema = place
     if found.is_folder:
         wrong = _shown(db, found, MANIFEST, MANIFEST_COLUMNS, database)
     else:
-        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
-        kept = {(kind, name): text for kind, schema, name, text in db.listed(place[0]) if schema == place[1]}
+        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
+        kept = {(kind, name): text for kind, inside, name, text in db.listed(database) if inside == schema}
         wrong = [] if stated.items() <= kept.items() else ["its manifest is missing, or no plain table"]
     if wrong:
         raise UsageError(wrong[0])

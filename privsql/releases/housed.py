@@ -27,12 +27,7 @@ HOUSE, MADE = "house", "made"
 
 
 class Housed(Draft):
-    """A draft of a release that goes into a schema."""
-
-    def __init__(self, target: Path, *, replace: bool = True) -> None:
-        """As of any draft; ``EngineError`` if the database is open elsewhere, or can't be written."""
-        settle(target)
-        super().__init__(target, replace=replace)
+    """A draft of a release that goes into a schema, of a database that is settled."""
 
     def commit(self, made: Path) -> None:
         """Copy the release in database file ``made`` into its schema; a failure leaves what was there.

@@ -85,5 +85,5 @@ def attach(db: Workshop, path: Path) -> None:
     if found.holder is not None:
         db.distrust()
         if db.attached(found.holder) is None:  # it may hold the source, too
-            db.attach(found.holder, HOLDER, read_only=True, strange=True)
+            db.attach(found.holder, HOLDER, read_only=True)
     Seen(*admitted(db, found, RELEASE)).refuse(path)

@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.engine.duck.connection import VERSION, about
 from privsql.engine.duck.relations import DuckRelations, identifier, text
 from privsql.engine.files import scheme
-from privsql.engine.sqlfiles import DIALECT, all_rows, fill, render, table, temp
+from privsql.engine.sqlfiles import DIALECT, all_rows, fill, render, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,14 +102,6 @@ class DuckContainer(DuckRelations):
     def schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(into)}.{identifier(name)}")
-
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
-        if into is None:
-            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {self._sql(query)}")
-            return
-        with self._at(into, schema):  # so that its text names no database and survives a renamed file
-            self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
 
     @contextmanager
     def housed(

@@ -143,12 +143,12 @@ class DuckRelations:
         with self._at(self._neighbours):
             self.connection.run(f"CREATE TEMP TABLE {render(temp(name))} AS {one_select(query)}")
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``."""
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
         if into is None:
             self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {self._sql(query)}")
             return
-        with self._at(into):  # so that its text names no database and survives a renamed file
+        with self._at(into, schema):  # so that its text names no database and survives a renamed file
             self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
 
     def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
