@@ -79,9 +79,13 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int 
     return Html(f"<table>{''.join(made)}</table>{said}")
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is shown as a number; what is true or false is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _td(value: object) -> str:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"<td{' class=n' * numeric}>{cell(value)}</td>"
+    return f"<td{' class=n' * is_number(value)}>{cell(value)}</td>"
 
 
 def pairs(rows: Sequence[tuple[str, object]]) -> Html:

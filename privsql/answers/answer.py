@@ -145,10 +145,14 @@ class Answer:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
 
+    def scales(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[float, float]]:
+        """By the place of each figure the ends of a line that holds its estimates and intervals in some rows."""
+        return {one.at: markup.ends(one.of(row)[part] for row in rows for part in (0, 2, 3)) for one in self.figures}
+
     def _repr_html_(self) -> str:
         """What a notebook shows: the rows, with a bar for each interval, and what they mean."""
         seen = self.rows[: markup.ROWS]
-        scales = {one.at: markup.ends(one.of(row)[part] for row in seen for part in (0, 2, 3)) for one in self.figures}
+        scales = self.scales(seen)
         head: list[object] = []
         for at, name in enumerate(self.columns):
             head += [name, ""] if at - 3 in scales else [name]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from privsql.markup import Html, cleaned, plain
+from privsql.markup import Html, cleaned, is_number, plain
 from privsql.pages import pictures, svg
 from privsql.pages.pictures import OURS, THEIRS
 from privsql.pages.rendering import figure, relations, share, short
@@ -151,10 +151,8 @@ def _rows(part: Structure) -> list[Row]:
     return [[short(row[0]), *(_cell(one) for one in row[1:])] for row in part.rows]
 
 
-def _cell(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return short(value)
-    return figure(value, 4)
+def _cell(value: Any) -> object:
+    return figure(value, 4) if is_number(value) else short(value)
 
 
 def _part(part: Structure, number: int) -> Picture | None:

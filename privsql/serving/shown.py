@@ -46,7 +46,7 @@ def shown(answer: Answer) -> Shown:
     """The columns in their order; of a figure the estimate, its ends, a bar for these, and the standard error."""
     rows = answer.rows[:ROWS]
     figures = {one.at: one for one in answer.figures}
-    scales = {one.at: markup.ends(one.of(row)[part] for row in rows for part in (0, 2, 3)) for one in answer.figures}
+    scales = answer.scales(rows)
     inside = {at + k for at in figures for k in (1, 2, 3)}
     places = [at for at in range(len(answer.columns)) if at not in inside]
     head: list[str] = []
@@ -57,7 +57,9 @@ def shown(answer: Answer) -> Shown:
             names = [answer.columns[at + k] for k in (0, 2, 3, 1)]
             head += [*names[:3], "interval", WORDS.get(names[3], names[3])]
         else:
-            numeric += [len(head)] if rows and all(_is_number(row[at]) for row in rows) and places[0] != at else []
+            numeric += (
+                [len(head)] if rows and all(markup.is_number(row[at]) for row in rows) and places[0] != at else []
+            )
             head.append(answer.columns[at])
     made = [[cell for at in places for cell in _cells(row, at, figures, scales)] for row in rows]
     return Shown(tuple(head), made, tuple(numeric), len(answer.rows) - len(rows))
@@ -67,7 +69,8 @@ def _cells(
     row: tuple[Any, ...], at: int, figures: dict[int, Figure], scales: dict[int, tuple[float, float]]
 ) -> list[object]:
     if at not in figures:
-        return ["NULL" if row[at] is None else row[at] if _is_text(row[at]) else markup.cell(row[at])]
+        value = row[at]
+        return ["NULL" if value is None else value if isinstance(value, str) else markup.cell(value)]
     estimate, error, low, high = figures[at].of(row)
     ends = scales[at]
     left, middle, right = (markup.place(one, ends) for one in (low, estimate, high))
@@ -79,14 +82,6 @@ def _said(estimate: object, low: object, high: object) -> str:
     if low is None or high is None:
         return f"{markup.cell(estimate)}, without an interval"
     return f"{markup.cell(estimate)}, from {markup.cell(low)} to {markup.cell(high)}"
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def headline(answer: Answer) -> tuple[str, str] | None:
