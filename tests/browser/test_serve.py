@@ -78,13 +78,13 @@ def test_choose_ask_read_and_download(
 ) -> None:
     """By mouse, from the list of releases to files that hold what ``privsql query`` says."""
     with at(chromium, address, java_script_enabled=scripts, accept_downloads=True) as (page, seen):
-        page.get_by_role("link", name="people").first.click()
+        browser.followed(page.get_by_role("link", name="people").first)
         page.get_by_role("checkbox", name="flu").check()
         page.get_by_text("age", exact=True).first.click()
         page.get_by_label("age from").fill("30")
         page.get_by_label("age to").fill("59")
         page.get_by_label("one line for each value of").select_option(label="sex")
-        page.get_by_role("button", name="Ask", exact=True).click()
+        browser.followed(page.get_by_role("button", name="Ask", exact=True))
         assert page.url.endswith("#answer")
         assert "from=30" in page.url
         assert "null" not in page.url
@@ -146,14 +146,14 @@ def test_the_keyboard_is_enough(chromium: Browser, address: str) -> None:
 def test_what_is_refused_says_why_and_keeps_the_question(chromium: Browser, address: str) -> None:
     with at(chromium, address + "bucketize") as (page, _):
         page.get_by_label("This is what is asked").fill("SELECT disease FROM people WHERE sex = '<b>'")
-        page.get_by_role("button", name="Ask this SQL").click()
+        browser.followed(page.get_by_role("button", name="Ask this SQL"))
         assert page.get_by_text("select COUNT(*), or SUM or AVG, not columns alone").is_visible()
         assert (
             page.get_by_label("This is what is asked").input_value() == "SELECT disease FROM people WHERE sex = '<b>'"
         )
         page.get_by_text("age", exact=True).first.click()
         page.get_by_label("age from").fill("old")
-        page.get_by_role("button", name="Ask", exact=True).click()
+        browser.followed(page.get_by_role("button", name="Ask", exact=True))
         assert page.get_by_text("age: 'old' is no number").is_visible()
         assert page.get_by_label("age from").input_value() == "old"
 
@@ -161,7 +161,7 @@ def test_what_is_refused_says_why_and_keeps_the_question(chromium: Browser, addr
 def test_a_bookmark_and_the_way_back(chromium: Browser, address: str) -> None:
     with at(chromium, address + ASKED["sets"]) as (page, _):
         kept, said = page.url, page.locator(".headline").inner_text()
-        page.get_by_role("link", name="Start again").click()
+        browser.followed(page.get_by_role("link", name="Start again"))
         assert page.locator(".headline").count() == 0
         page.go_back()
         assert page.locator(".headline").inner_text() == said
@@ -175,7 +175,7 @@ def test_a_token_stays_out_of_the_address(chromium: Browser, releases: Path) -> 
         with browser.opened(chromium, place) as seen:
             page = seen.page
             assert page.url == f"{bare}setvalued"
-            page.get_by_role("button", name="Ask", exact=True).click()
+            browser.followed(page.get_by_role("button", name="Ask", exact=True))
             assert page.locator(".headline").is_visible()
             assert page.evaluate("document.cookie") == ""
         with browser.opened(chromium, bare) as seen:
@@ -222,5 +222,5 @@ def test_no_other_page_reaches_it(chromium: Browser, address: str) -> None:
         page.wait_for_function("document.title != ''")
         assert page.title() == "refused"
         assert page.evaluate("document.images[0].naturalWidth") == 0
-        page.get_by_role("link", name="go").click()
+        browser.followed(page.get_by_role("link", name="go"))
         assert "another page asked for this" in page.inner_text("body")

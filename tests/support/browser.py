@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 Scheme = Literal["light", "dark"]
 WIDTHS = (390, 1200)  # pixels: a telephone, a desk
@@ -104,6 +104,12 @@ def opened(made: Browser, address: str, width: int = 1200, scheme: Scheme = "lig
         yield seen
     finally:
         context.close()
+
+
+def followed(what: Locator) -> None:
+    """Click what leads to a page, and wait until that has loaded whole: a click returns before its page is there."""
+    with what.page.expect_navigation(wait_until="load"):
+        what.click()
 
 
 def looked_at(made: Browser, address: str, folder: Path, **more: Any) -> list[str]:
