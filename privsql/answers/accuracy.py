@@ -11,6 +11,7 @@ from privsql.answers.channel import quality
 from privsql.answers.reconstruct import LARGE
 from privsql.answers.scores import Put, Score
 from privsql.answers.workload import questions
+from privsql.engine.progress import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -139,12 +140,11 @@ def score(questions: Iterable[Question], number: int, given: Measuring) -> dict[
     """
     scores: dict[str, Score] = {"baseline": Score(), "reconstructed": Score()}
     given.report.step("Answering the workload")
-    for done, question in enumerate(questions):
+    for question in counted(given.report, questions, number):
         true = given.truth(question.sql)
         if question.groups is None or any(given.workload.wants(true.get(group, 0.0)) for group in question.groups):
             for estimator, found in scores.items():
                 found.extend(_scored(given, question, true, estimator))
-        given.report.update(100 * (done + 1) / number)
     return scores
 
 

@@ -6,16 +6,17 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from privsql.calls import known, whole
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.progress import Progress
 
+Item = TypeVar("Item")
 PATIENCE = 1.0  # seconds before a bar appears
 
 
@@ -28,7 +29,10 @@ class Reporter(Protocol):
         """A new step begins."""
 
     def update(self, percent: float) -> None:
-        """The step is ``percent`` done; negative if unknown."""
+        """The step is ``percent`` done, as whoever does it counts."""
+
+    def running(self, percent: float) -> None:
+        """A statement runs, ``percent`` done; negative if unknown. It tells nothing of a step that is counted."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ class Silent:
     def update(self, percent: float) -> None:
         """Ignore."""
 
+    def running(self, percent: float) -> None:
+        """Ignore."""
+
 
 class Part:
     """What one of several parts of a piece of work reports, its name before the titles of its steps."""
@@ -102,6 +109,10 @@ class Part:
         """How far the step is."""
         self._whole.update(percent)
 
+    def running(self, percent: float) -> None:
+        """How far its statement is."""
+        self._whole.running(percent)
+
 
 class Bar:
     """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
@@ -111,20 +122,38 @@ class Bar:
     def __init__(self, show: Callable[[], Progress]) -> None:
         self._show = show
         self._begun = time.monotonic()
+        self._counted = False
 
     def step(self, title: str) -> None:
         """Name the step that begins; its time is its own."""
         progress = self._show()
         progress.reset(progress.tasks[0].id, total=None, description=title)
-        self.update(-1)
+        self._counted = False
+        self.running(-1)
 
     def update(self, percent: float) -> None:
-        """Move the bar."""
+        """Move the bar; from here on until the next step no statement moves it."""
+        self._counted = True
+        self._move(percent)
+
+    def running(self, percent: float) -> None:
+        """Move the bar as far as the statement is, unless the step is counted; appear if it is time."""
+        self._move(None if self._counted or percent < 0 else percent)
+
+    def _move(self, percent: float | None) -> None:
         progress = self._show()
-        known = percent >= 0
-        progress.update(progress.tasks[0].id, total=100 if known else None, completed=max(percent, 0))
+        if percent is not None:
+            progress.update(progress.tasks[0].id, total=100, completed=percent)
         if time.monotonic() > self._begun + PATIENCE and not progress.live.is_started:
             progress.start()
+
+
+def counted(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
+    """Each of ``number`` items; the step of whoever works on them is as far as there are items that are finished."""
+    report.update(0)
+    for done, item in enumerate(items):
+        yield item
+        report.update(100 * (done + 1) / number)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.engine.names import fold
+from privsql.engine.progress import counted
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
@@ -58,9 +59,7 @@ class _Look:
 
     def _told(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
         self.report.step(f"{title} {number} columns")
-        for done, one in enumerate(columns):
-            yield one
-            self.report.update(100 * (done + 1) / number)
+        yield from counted(self.report, columns, number)
 
     def _profile(self, field: Field) -> Profile:
         holes: Holes = {"source": self.source, "column": column(field.name)}

@@ -255,6 +255,9 @@ class Steps:
         self.titles.append(title)
 
     def update(self, percent: float) -> None:
+        assert 0 <= percent <= 100
+
+    def running(self, percent: float) -> None:
         assert percent <= 100
 
 

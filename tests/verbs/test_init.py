@@ -155,13 +155,16 @@ class Watcher:
 
     def __init__(self) -> None:
         self.steps: list[str] = []
-        self.most = 0.0
+        self.told: list[float] = []
 
     def step(self, title: str) -> None:
         self.steps.append(title)
 
     def update(self, percent: float) -> None:
-        self.most = max(self.most, percent)
+        self.told.append(percent)
+
+    def running(self, percent: float) -> None:
+        assert percent <= 100
 
 
 def test_a_text_file_is_read_once_whatever_columns_it_has(tmp_path: Path) -> None:
@@ -177,4 +180,4 @@ def test_a_text_file_is_read_once_whatever_columns_it_has(tmp_path: Path) -> Non
     looks = ["Looking at 4 columns", "300 records: disease beside 3 columns"]
     assert seen["people.parquet"].steps[:2] == looks
     assert seen["people.csv"].steps[:3] == ["Reading the source", *looks]
-    assert seen["people.csv"].most == 100
+    assert seen["people.csv"].told == [0, 25, 50, 75, 100, 0, *(100 * done / 3 for done in (1, 2, 3))]

@@ -132,7 +132,7 @@ class Connection:
         def watch() -> None:
             with suppress(duckdb.Error):  # the connection may be closed already
                 while not ended.wait(POLL):
-                    self._report.update(self._duck.query_progress())
+                    self._report.running(self._duck.query_progress())
 
         watcher = threading.Thread(target=watch, daemon=True)
         try:

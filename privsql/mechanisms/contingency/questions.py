@@ -21,6 +21,7 @@ from sqlglot import exp
 from privsql.answers.accuracy import Evaluated, by_class, by_questions
 from privsql.answers.scores import Put, Score
 from privsql.answers.workload import count_query, equals, sampled
+from privsql.engine.progress import counted
 from privsql.engine.sqlfiles import DIALECT, column, fill, named, table, temp
 from privsql.errors import UsageError
 
@@ -208,11 +209,10 @@ class Classes:
         records = self._given.records.records
         cells = {name: Score() for name in self._given.answers.estimators}
         distances: dict[str, list[float]] = {name: [] for name in cells}
-        for done, columns in enumerate(chosen):
+        for columns in counted(self._given.report, chosen, len(chosen)):
             for estimator, (score, distance) in self._table(columns, None).items():
                 cells[estimator].extend(score)
                 distances[estimator].append(distance / max(1, records))
-            self._given.report.update(100 * (done + 1) / len(chosen))
         return {
             name: {
                 "ways": ways,

@@ -15,6 +15,7 @@ from sqlglot import exp
 from privsql.answers.accuracy import Evaluated, by_class, by_questions
 from privsql.answers.scores import SANITY, Put, Score
 from privsql.answers.workload import count_query, equals
+from privsql.engine.progress import counted
 from privsql.engine.sqlfiles import all_rows, column, fill, temp
 from privsql.errors import UsageError
 from privsql.mechanisms.setvalued.holdings import Holdings, utility
@@ -160,7 +161,8 @@ def top_items(given: Measuring, sets: HasItems, true: Holdings, estimator: str) 
     if not smaller:
         return {}
     given.report.step(f"Looking for the most frequent items, {estimator}")
-    answers = [sets.containing((code,), estimator, given.confidence).estimate for code in range(true.items)]
+    codes = counted(given.report, range(true.items), true.items)
+    answers = [sets.containing((code,), estimator, given.confidence).estimate for code in codes]
     estimate = np.array([0.0 if one is None else one for one in answers])
     chance = seed_key(given.workload.seed).stream("workload", "ties").permutation(true.items)
     ours, theirs = np.lexsort((chance, -estimate)), np.argsort(-true.singles, kind="stable")

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from privsql.answers.scores import BANDS
+from privsql.engine.progress import counted
 from privsql.errors import UsageError
 from privsql.pages.facts import Foreseen
 from privsql.verbs.reporting.asking import ROWS, asked, questions
@@ -31,7 +32,7 @@ def foreseen(release: Release, report: Reporter) -> tuple[Foreseen, ...]:
     """
     report.step("Asking typical questions")
     found: list[tuple[float, float, float, float | None]] = []
-    for query in questions(release):
+    for query in counted(report, asking := list(questions(release)), len(asking)):
         with suppress(UsageError):  # what the release can't be asked
             found += _answers(release, query)
     return tuple(_band(found, low, high) for low, high in pairwise(BANDS) if any(low <= one[0] < high for one in found))
