@@ -150,6 +150,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
 # What else is there, and who else ---
 
 
+@pytest.mark.slow
 def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     before = held(house)
     assert ("main", "people") in before
@@ -227,6 +228,7 @@ def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch)
     assert [one.withdrawn for one in privsql.ledger()] == [True]
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_not_what_was_checked(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privsql.releases.housed.folded", lambda _, database, __: database)
     before = held(house)
@@ -254,6 +256,7 @@ def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
     assert not exists(tmp_path / "c::b")
 
 
+@pytest.mark.slow
 def test_a_link_to_the_database_is_followed(house: Path) -> None:
     """It stays a link, and a schema may be called anything but a path."""
     (house / "link.duckdb").symlink_to(house / "house.duckdb")

@@ -117,6 +117,7 @@ def test_every_library_gives_the_same_release(
     assert tables(to) == expected
 
 
+@pytest.mark.slow
 def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
     """Columns, policies and mechanism are those that the release states; one changed cell is found."""
     people = pandas()

@@ -53,6 +53,7 @@ def people(folder: Path, n: int = 600) -> Path:
     return write(folder / "people.parquet", SICK.format(n=n))
 
 
+@pytest.mark.slow
 @each("kind", list(MECHANISMS), few=1)
 def test_a_release_is_that_of_a_table_that_was_made_coarser_by_hand(tmp_path: Path, kind: str) -> None:
     people(tmp_path)
@@ -162,7 +163,7 @@ def test_verify_knows_other_bins_of_the_source(tmp_path: Path) -> None:
         ('UPDATE privsql_manifest SET value = \'{"age": {"width": "1e400"}}\' WHERE key = \'bins\'', 4, ("manifest",)),
         ("UPDATE privsql_manifest SET value = '{\"disease\": [\"d1\"]}' WHERE key = 'groups'", 4, ("manifest",)),
     ],
-    few=2,
+    few=1,
 )
 def test_a_release_that_does_not_hold_its_bins(
     tmp_path: Path, statement: str, code: int, words: tuple[str, ...]

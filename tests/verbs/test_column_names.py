@@ -162,6 +162,7 @@ def test_a_release_is_the_same_whatever_its_columns_are_called(tmp_path: Path, k
         assert [list(row.values()) for row in found["rows"]] == [list(row.values()) for row in expected["rows"]]
 
 
+@pytest.mark.slow
 def test_own_columns_give_way_table_by_table_and_the_manifest_says_so(tmp_path: Path) -> None:
     _, release = made(tmp_path, "bucketize", ["BID", "count", "weight", "Code", "bid_"])
     assert manifest(release)["own_columns"] == {
@@ -220,6 +221,7 @@ def test_item_sets_may_be_called_like_their_weight(tmp_path: Path, algorithm: st
         {"qit": {"bid": "bid_"}, "st": {"count": "count"}},
         {"qit": {}},
     ],
+    few=1,
 )
 def test_a_manifest_that_lies_about_own_columns_is_refused(tmp_path: Path, stated: dict[str, Any]) -> None:
     _, release = made(tmp_path, "bucketize", ["bid", *PLAIN[:4]])

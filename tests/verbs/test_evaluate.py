@@ -455,7 +455,7 @@ def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             f"WHERE {NORTH} AND occupation = 'law clerk'",
         ),
     ],
-    few=2,
+    few=1,
 )
 def test_condition_on_a_lookup(world: World, attached: list[Path], joined: str, direct: str) -> None:
     """The same as the condition on the quasi-identifiers themselves."""
@@ -465,6 +465,7 @@ def test_condition_on_a_lookup(world: World, attached: list[Path], joined: str, 
     assert found.iloc[0].tolist() == pytest.approx(expected.iloc[0].tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_using_and_groups_of_a_lookup(world: World, attached: list[Path]) -> None:
     """JOIN .. USING, GROUP BY a lookup's column, with and without a sensitive condition."""
     sql = "SELECT level, COUNT(*) FROM census JOIN schools USING (education)"

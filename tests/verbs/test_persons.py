@@ -103,6 +103,7 @@ def test_a_record_that_is_published_is_taken_where_there_is_one(tmp_path: Path) 
     assert (told["records"], told["published"], told["suppressed"]) == (400, 400, 0)
 
 
+@pytest.mark.slow
 @each("kind", ["bucketize", "randomize", "permute"], few=1)
 def test_all_records_are_published_and_the_release_says_what_that_means(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "visits.parquet", VISITS)

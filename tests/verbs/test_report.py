@@ -271,6 +271,7 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
+@pytest.mark.slow
 def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report) -> None:
     """Answers that are exact are left out; sizes rise, and each has its own answers."""
     learnt = ill.learnt
