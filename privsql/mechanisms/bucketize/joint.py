@@ -45,6 +45,7 @@ TOGETHER, FAKES, LEFT_OUT = -2, -1, -1  # the q that count as one, the q of fake
 SHOWN = 10
 LARGEST = 2**31 - 1  # that a flow can hold
 KINDS = ("own", "lying", "listed")  # (q, x), (q, g), (g, x)
+FIRST = ("by_value", "by_bucket")  # what is joined first: the first two kinds, or the last two
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,7 @@ class Joint:
 def joint(db: Relations, manifest: Manifest, *, fakes: int, left_out: bool) -> Joint:
     """Compare the relations that the checks have named with the source's ``records``."""
     rows = _completed(_counted(db, manifest), fakes=fakes, left_out=left_out)
-    for name, one in rows.items():
-        db.put(f"j_{name}", _table(name, one))
-    met = db.arrow(fill("verify/meetings", {name: temp(f"j_{name}") for name in KINDS}))
-    db.drop(*(f"j_{name}" for name in KINDS))
+    met = _met(db, rows)
     sums = {name: Sums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
     found = tightened(sums)
     texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
@@ -128,9 +126,36 @@ def _rows(db: Relations, query: exp.Query) -> Rows:
     return Rows(first, second, n, n)
 
 
+def _met(db: Relations, rows: dict[str, Rows]) -> pa.Table:
+    """The (q, x, g) that there can be: by each kind the row to which they belong."""
+    tables = {name: _table(name, one) for name, one in rows.items()}
+    tables["lying"] = tables["lying"].append_column("by_value", pa.array(by_value(rows)))
+    for name, one in tables.items():
+        db.put(f"j_{name}", one)
+    of: Holes = {name: temp(f"j_{name}") for name in (*KINDS, *FIRST)}
+    for name in FIRST:
+        reads = {hole: of[hole] for hole in ("lying", "own" if name == "by_value" else "listed")}
+        db.make(f"j_{name}", fill(f"verify/meetings_{name}", reads))
+    met = db.arrow(fill("verify/meetings", {name: one for name, one in of.items() if name != "lying"}))
+    db.drop(*(f"j_{name}" for name in of))
+    return met
+
+
 def _table(name: str, rows: Rows) -> pa.Table:
     first, second = {"own": ("qid", "code"), "lying": ("qid", "bid"), "listed": ("bid", "code")}[name]
     return pa.table({"place": np.arange(len(rows.first)), first: rows.first, second: rows.second})
+
+
+def by_value(rows: dict[str, Rows]) -> NDArray[np.bool_]:
+    """Of every (q, g) whether q has fewer values and buckets, multiplied, than its buckets list values: (k,)."""
+    own, lying, listed = (rows[name] for name in KINDS)
+    least = min(TOGETHER, LEFT_OUT)  # the smallest number of a q and of a bucket
+    lists = np.bincount(listed.first - least, minlength=int(lying.second.max(initial=least)) - least + 1)
+    q = lying.first - least
+    kinds = int(max(q.max(initial=0), (own.first - least).max(initial=0))) + 1
+    values, buckets = np.bincount(own.first - least, minlength=kinds), np.bincount(q, minlength=kinds)
+    shown = np.bincount(q, lists[lying.second - least], minlength=kinds)
+    return np.asarray((values * buckets <= shown)[q])
 
 
 def _completed(rows: dict[str, Rows], *, fakes: int, left_out: bool) -> dict[str, Rows]:

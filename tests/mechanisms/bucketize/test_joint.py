@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.mechanisms.bucketize import joint as joints
-from privsql.mechanisms.bucketize.joint import Sums, tightened
+from privsql.mechanisms.bucketize.joint import Rows, Sums, by_value, tightened
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
 from support.loops import rest_slow
@@ -76,6 +76,16 @@ def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(recor
     assert not (refused and feasible)
     if len({q for q, _ in rows}) == len(rows):
         assert refused != feasible
+
+
+def test_each_combination_is_looked_at_by_what_is_less() -> None:
+    """One with a value more than its buckets list is looked at by their lists, all others by their own values."""
+    n = np.ones(9, dtype=np.int64)
+    own = Rows(np.array([0, 0, 0, 1, joints.FAKES]), np.array([0, 1, 2, 0, 0]), n[:5], n[:5])
+    lying = Rows(np.array([0, 1, 1, joints.FAKES, 0, 2]), np.array([0, 0, 1, 1, joints.LEFT_OUT, 3]), n[:6], n[:6])
+    listed = Rows(np.array([0, 0, 1, joints.LEFT_OUT]), np.array([0, 1, 0, 0]), n[:4], n[:4])
+    found = by_value({"own": own, "lying": lying, "listed": listed})
+    assert found.tolist() == [False, True, True, True, False, True]
 
 
 def test_a_flow_counts_what_can_go_from_one_kind_of_sums_to_another() -> None:
