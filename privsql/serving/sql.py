@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 import sqlglot
@@ -75,9 +75,7 @@ def _of_columns(asked: Asked, form: Form) -> list[exp.Expr]:
 def _on(column: Column, condition: Condition) -> exp.Expr:
     name = _name(column.name)
     null = exp.Is(this=name.copy(), expression=exp.null())
-    met = _among(name, [_literal(one, column) for one in condition.values]) or _between(
-        name, *(_literal(end, column) if end else None for end in (condition.low, condition.high))
-    )
+    met = _among(name, [_literal(one, column) for one in condition.values]) or _ranged(name, column, condition)
     if met is None:
         return null if condition.nulls == "only" else exp.not_(null)
     if condition.nulls == "too":
@@ -89,6 +87,24 @@ def _among(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
     if not values:
         return None
     return exp.EQ(this=name.copy(), expression=values[0]) if len(values) == 1 else name.copy().isin(*values)
+
+
+def _ranged(name: exp.Expr, column: Column, condition: Condition) -> exp.Expr | None:
+    """From one end to the other, both included; a day, of a column of moments, with all of its hours."""
+    low, high = (_literal(end, column) if end else None for end in (condition.low, condition.high))
+    after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
+    if after is None:
+        return _between(name, low, high)
+    before = exp.LT(this=name.copy(), expression=_literal(after, column))
+    return before if low is None else exp.and_(exp.GTE(this=name, expression=low), before)
+
+
+def _day_after(end: str) -> str | None:
+    """The day after a day; None for what is none, and for the last one that there is."""
+    try:
+        return (date.fromisoformat(end) + timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _between(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp.Expr | None:

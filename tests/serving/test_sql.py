@@ -31,6 +31,7 @@ KINDS: list[tuple[str, str, Kind]] = [
 PEOPLE = Form("people", tuple(Column(k, *one, ()) for k, one in enumerate(KINDS)), MEASURES)
 VISITS = Form("visits", (Column(0, "pages", "VARCHAR", "text", ()),), MEASURES[:1], ("a", "b", "it's"))
 NULL = "\0"
+SEEN = "SELECT COUNT(*) FROM people WHERE seen"
 
 
 def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
@@ -56,13 +57,18 @@ def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
         ([("c5", "x")], "SELECT COUNT(*) FROM people WHERE id = CAST('x' AS UUID)"),
         ([("c6.from", "2020-02-01T10:00")],
          "SELECT COUNT(*) FROM people WHERE seen >= CAST('2020-02-01T10:00' AS TIMESTAMP)"),
+        ([("c6.from", "2020-02-01"), ("c6.to", "2020-02-28")],
+         f"{SEEN} >= CAST('2020-02-01' AS TIMESTAMP) AND seen < CAST('2020-02-29' AS TIMESTAMP)"),
+        ([("c6.to", "2020-02-01T10:00")],
+         "SELECT COUNT(*) FROM people WHERE seen <= CAST('2020-02-01T10:00' AS TIMESTAMP)"),
+        ([("c6.to", "9999-12-31")], "SELECT COUNT(*) FROM people WHERE seen <= CAST('9999-12-31' AS TIMESTAMP)"),
         ([("c1.null", "only")], "SELECT COUNT(*) FROM people WHERE sex IS NULL"),
         ([("c1.null", "not")], "SELECT COUNT(*) FROM people WHERE NOT sex IS NULL"),
         ([("c1.null", "too")], "SELECT COUNT(*) FROM people"),
         ([("c1.null", "too"), ("c1", "a"), ("c0", "1")],
          "SELECT COUNT(*) FROM people WHERE age = 1 AND (sex = 'a' OR sex IS NULL)"),
     ],
-    few=20,
+    few=23,
 )  # fmt: skip
 def test_what_is_chosen_is_said(pairs: list[tuple[str, str]], sql: str) -> None:
     assert made(pairs) == sql
