@@ -55,11 +55,14 @@ def policy() -> str:
 class Guard:
     """Stands before the page. ``hosts``: what it may be called, in small letters; ``token``: None where none is needed.
 
-    ``any_address``: whether it may be called by any number, since it listens on all of the machine's.
+    ``any_address``: whether it may be called by any number, since it listens on all of the machine's; ``cookie``: what
+    keeps the token, for each page of a machine another one, as browsers don't tell ports apart.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str], token: str | None, *, any_address: bool = False) -> None:
-        self._app, self._hosts, self._token, self._any_address = app, hosts, token, any_address
+    def __init__(
+        self, app: App, hosts: frozenset[str], token: str | None, *, any_address: bool = False, cookie: str = COOKIE
+    ) -> None:
+        self._app, self._hosts, self._token, self._any_address, self._cookie = app, hosts, token, any_address, cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer, or refuse in one line; of a web socket nothing is heard."""
@@ -109,12 +112,12 @@ class Guard:
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if (kind.lower() == "bearer" and self._is_token(given.strip())) or self._is_token(
-            request.cookies.get(COOKIE, "")
+            request.cookies.get(self._cookie, "")
         ):
             return self._without(request) if self._shown(request) else None
         if self._is_token(self._shown(request)):
             answer = self._without(request)
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
             return answer
         return _line(401, UNKNOWN, **{"WWW-Authenticate": "Bearer"})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import re
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -16,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from privsql import noise
 from privsql.errors import EngineError, UsageError
 from privsql.serving.desk import Desk
-from privsql.serving.guard import TOKEN, Guard
+from privsql.serving.guard import COOKIE, TOKEN, Guard
 from privsql.serving.site import site
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ HEAD = 1_200_000  # bytes of a request that are read before it is refused unread
 PATIENCE = 10.0  # seconds in which a request has to be there as a whole
 STUCK = 120.0  # seconds after which a connection is closed whatever it does
 ENDING = 5  # seconds for what is being answered when the server ends
+NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -76,8 +78,10 @@ class Door:
 def door(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Door:
     """Listen; a token is made where others could come, or ``token`` asks for one.
 
-    ``UsageError`` for a host that is none, ``EngineError`` for a port that is taken.
+    ``hosts``: names alone, without a port. ``UsageError`` for a host that is none, ``EngineError`` for a port that is
+    taken.
     """
+    names = tuple(_named(name) for name in hosts)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
@@ -94,7 +98,18 @@ def door(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()
         made.close()
         raise EngineError(_why(error, host, port)) from error
     others = not ip_address(made.getsockname()[0]).is_loopback
-    return Door(host, made, noise.token() if token or others else None, tuple(hosts))
+    return Door(host, made, noise.token() if token or others else None, names)
+
+
+def _named(name: str) -> str:
+    """A name as ``Host`` has it; ``UsageError`` for what no ``Host`` can say, and so would let nobody in."""
+    own = name.strip().removesuffix(".").lower()
+    try:
+        ip_address(own)
+    except ValueError:
+        if not NAME.fullmatch(own):
+            raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org") from None
+    return own
 
 
 def _why(error: OSError, host: str, port: int) -> str:
@@ -109,7 +124,8 @@ def _own_name() -> str:
 
 def app(served: Mapping[str, Served], door: Door, desk: Desk, *, verified: bool) -> Guard:
     """The page behind its guard."""
-    return Guard(site(served, desk, verified=verified), door.names, door.token, any_address=door.everywhere)
+    page, cookie = site(served, desk, verified=verified), f"{COOKIE}_{door.socket.getsockname()[1]}"
+    return Guard(page, door.names, door.token, any_address=door.everywhere, cookie=cookie)
 
 
 def run(

@@ -76,6 +76,23 @@ def test_other_addresses_need_one() -> None:
             assert {"box.lan", "localhost"} <= door.names
 
 
+def test_names_are_those_that_a_host_can_say() -> None:
+    door = running.door("127.0.0.1", 0, hosts=["Stats.Example.org.", "fe80::1"])
+    with door.socket:
+        assert {"stats.example.org", "fe80::1"} <= door.names
+    for name in ("stats.example.org:8317", "http://stats.example.org", "", "a b", "a/b", "[::1]", "*"):
+        with pytest.raises(UsageError, match="a name alone"):
+            running.door("127.0.0.1", 0, hosts=[name])
+
+
+def test_pages_of_one_machine_have_a_cookie_each() -> None:
+    """Browsers send the cookies of all ports: the token of one page took the place of the other's."""
+    doors = [running.door("127.0.0.1", 0, token=True) for _ in range(2)]
+    assert len({running.app({}, door, None, verified=False)._cookie for door in doors}) == 2  # type: ignore[arg-type]
+    for door in doors:
+        door.socket.close()
+
+
 def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
     with running.door("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
