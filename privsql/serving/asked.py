@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from privsql.calls import between
 from privsql.errors import UsageError
-from privsql.serving.form import COUNT
+from privsql.serving.form import COUNT, OURS, THEIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +45,7 @@ class Asked:
     items: dict[str, tuple[str, ...]] = field(default_factory=dict)
     length: Condition = field(default_factory=Condition)
     confidence: float = CONFIDENCE
+    estimator: str = OURS
     sql: str = ""
 
     def on(self, column: Column) -> Condition:
@@ -75,10 +76,13 @@ def read(pairs: Pairs, form: Form) -> Asked:
     for name, value in pairs:
         rest.setdefault(name, []).append(value)
     confidence = between(_one(rest, "confidence") or CONFIDENCE)  # type: ignore[arg-type]
+    estimator = _one(rest, "estimator") or OURS
+    if estimator not in (OURS, THEIRS):
+        raise UsageError(f"the estimator is {OURS} or {THEIRS}, not {estimator!r}")
     sql = _one(rest, "sql")
     if sql:
         _nothing_else(rest)
-        return Asked(sql=sql, confidence=confidence)
+        return Asked(sql=sql, confidence=confidence, estimator=estimator)
     measure = _one(rest, "measure") or COUNT
     if measure not in [one.key for one in form.measures]:
         raise UsageError(f"there is no {measure!r} to ask for")
@@ -91,8 +95,8 @@ def read(pairs: Pairs, form: Form) -> Asked:
         _nothing_else(rest)
         if groups:
             raise UsageError("an answer about item sets can't be split")
-        return Asked(measure, items=items, length=length, confidence=confidence)
-    return Asked(measure, _conditions(rest, form), groups, confidence=confidence)
+        return Asked(measure, items=items, length=length, confidence=confidence, estimator=estimator)
+    return Asked(measure, _conditions(rest, form), groups, confidence=confidence, estimator=estimator)
 
 
 def _conditions(rest: dict[str, list[str]], form: Form) -> dict[int, Condition]:

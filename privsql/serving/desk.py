@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.answers.limits import Limits
 from privsql.errors import EngineError, LateError
+from privsql.serving.form import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,21 +39,23 @@ class Desk:
         self._seconds, self._rows = seconds, rows
         self._waiting = 0
         self._running: set[threading.Event] = set()
-        self._kept: OrderedDict[tuple[str, str, float], Answer] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
 
-    async def ask(self, served: Served, sql: str, confidence: float, gone: Callable[[], Awaitable[bool]]) -> Answer:
+    async def ask(
+        self, served: Served, sql: str, confidence: float, gone: Callable[[], Awaitable[bool]], estimator: str = OURS
+    ) -> Answer:
         """The answer of a release to a query.
 
         ``BusyError`` where too many ask, ``LateError`` for what takes too long or whose asker is ``gone``; else as
         ``Release.query``.
         """
-        key = (served.slug, sql, confidence)
+        key = (served.slug, sql, confidence, estimator)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
         stop = threading.Event()
         limits = Limits(self._seconds, self._rows, stop)
-        answer = await self.work(lambda: served.ask(sql, confidence, limits), stop, gone)
+        answer = await self.work(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
         if len(answer.rows) <= ROWS:
             self._kept[key] = answer
         while len(self._kept) > KEPT:

@@ -18,6 +18,7 @@ NUMBERS = 16  # the same of a column of numbers or dates, of which a range can b
 SUGGESTED = 1_000  # values that a field suggests while somebody types
 WIDEST = 200  # characters of a value that can be chosen
 COUNT = "count"
+OURS, THEIRS = "reconstructed", "baseline"  # estimators
 AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 
@@ -67,12 +68,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Form:
-    """All that can be chosen. ``items``: of a release of item sets, whose one column holds them."""
+    """All that can be chosen. ``items``: of a release of item sets, whose one column holds them.
+
+    ``certain``: whether the bounds of the literature's formula hold the true count for sure.
+    """
 
     name: str
     columns: tuple[Column, ...]
     measures: tuple[Measure, ...]
     items: tuple[str, ...] | None = None
+    certain: bool = False
 
     def column(self, number: str) -> Column:
         """A column by its number as an address has it; ``UsageError`` for none."""
@@ -84,16 +89,17 @@ class Form:
 
 def form(release: Release) -> Form:
     """What an open release lets people choose."""
-    manifest = release.manifest
+    manifest, certain = release.manifest, THEIRS in release.answers.certain
     if manifest.roles.hold_sets:
         (field,) = manifest.sensitive
         kind = field.type.removesuffix("[]")
         own = Column(0, field.name, kind, _kind(kind), ())
-        return Form(manifest.name, (own,), (Measure(COUNT, "How many records"),), release.answers.labels)
+        return Form(manifest.name, (own,), (Measure(COUNT, "How many records"),), release.answers.labels, certain)
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = (*manifest.quasi_identifiers, *manifest.sensitive)
     columns = tuple(_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
-    return Form(manifest.name, columns, (Measure(COUNT, "How many records"), *_amounts(release, columns)))
+    measures = (Measure(COUNT, "How many records"), *_amounts(release, columns))
+    return Form(manifest.name, columns, measures, certain=certain)
 
 
 def _amounts(release: Release, columns: tuple[Column, ...]) -> list[Measure]:

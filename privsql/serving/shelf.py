@@ -36,10 +36,10 @@ class Served:
     def _open(self) -> Release:
         return Release(self.path, self._attach, self._options)
 
-    def ask(self, sql: str, confidence: float, limits: Limits) -> Answer:
+    def ask(self, sql: str, confidence: float, limits: Limits, estimator: str) -> Answer:
         """The answer to a query, as ``privsql query`` gives it."""
         with self._opening() as release:
-            return release.query(sql, confidence=confidence, limits=limits)
+            return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
 
     @contextmanager
     def _opening(self) -> Iterator[Release]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql import markup
 from privsql.serving.asked import CONFIDENCE
+from privsql.serving.form import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from privsql.serving.shelf import Served
 
 ROWS = 500  # that a page shows; downloads have all
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes for one where a cell begins so
+FORMULA = (
+    *"=+-@\t\r\n",
+    *"\uff1d\uff0b\uff0d\uff20",
+)  # what a spreadsheet takes for one where a cell begins so; wide, too
 WORDS = {"std_error": "standard error"}
 
 
@@ -109,16 +113,18 @@ def _rounded(value: Any) -> Any:
 # The same elsewhere ---
 
 
-def shell(served: Served, sql: str, confidence: float) -> str:
+def shell(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
     """The command that gives the same answer, for a file that lies in the folder where it runs."""
-    sure = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence:g}"]
-    return shlex.join(["privsql", "query", served.path.name, sql, *sure])
+    how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
+    how += [] if estimator == OURS else ["--estimator", estimator]
+    return shlex.join(["privsql", "query", served.path.name, sql, *how])
 
 
-def python(served: Served, sql: str, confidence: float) -> str:
+def python(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
     """The same in Python."""
-    sure = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
-    return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{sure}).frame()"
+    how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
+    how += "" if estimator == OURS else f", estimator={estimator!r}"
+    return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
 
 
 def as_csv(answer: Answer) -> str:

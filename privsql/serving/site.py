@@ -109,7 +109,8 @@ class Site:
         return served, await self._answer(request, served, read(parameters(request.scope["query_string"]), served.form))
 
     async def _answer(self, request: Request, served: Served, asked: Asked) -> Answer:
-        return await self._desk.ask(served, sql_of(asked, served), asked.confidence, request.is_disconnected)
+        sql, gone = sql_of(asked, served), request.is_disconnected
+        return await self._desk.ask(served, sql, asked.confidence, gone, asked.estimator)
 
     def _page(self, served: Served, view: View, status: int = 200) -> Response:
         made = view.html(served, several=len(self._served) > 1, verified=self._verified)

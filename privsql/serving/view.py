@@ -49,8 +49,8 @@ class View:
             "csv": at(served, "/answer.csv", self.pairs),
             "json": at(served, "/answer.json", self.pairs),
             "picture": at(served, "/picture.svg", self.pairs) if picture.drawable(answer) else "",
-            "shell": shown.shell(served, sql, self.asked.confidence),
-            "python": shown.python(served, sql, self.asked.confidence),
+            "shell": shown.shell(served, sql, self.asked.confidence, self.asked.estimator),
+            "python": shown.python(served, sql, self.asked.confidence, self.asked.estimator),
         }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from privsql.serving.form import THEIRS
+
 if TYPE_CHECKING:
     from privsql.serving.asked import Asked, Condition
     from privsql.serving.form import Column, Form
@@ -22,7 +24,8 @@ def words(asked: Asked, form: Form) -> str:
     parts += [f"{_range(asked.length)} items"] if asked.length.low or asked.length.high else []
     groups = " and of ".join(form.columns[number].name for number in asked.groups)
     among = f" with {'; '.join(parts)}" if parts else "" if groups else " in all"
-    return f"{measure}{among}{f', for each value of {groups}' if groups else ''}."
+    by = ", by the literature's formula" if asked.estimator == THEIRS else ""
+    return f"{measure}{among}{f', for each value of {groups}' if groups else ''}{by}."
 
 
 def summary(said: Condition) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from privsql.errors import UsageError
-from privsql.serving.asked import address, parameters
+from privsql.serving.asked import address, parameters, read
+from privsql.serving.form import COUNT, Form, Measure
 from support.loops import each
 
 
@@ -22,6 +23,14 @@ def test_lines_of_a_field_end_as_they_are_written() -> None:
 def test_nonsense_is_one_line(query: bytes) -> None:
     with pytest.raises(UsageError, match="the address"):
         parameters(query)
+
+
+def test_an_estimator_that_there_is_not_is_one_line() -> None:
+    form = Form("people", (), (Measure(COUNT, "How many records"),))
+    assert read([("estimator", "baseline")], form).estimator == "baseline"
+    assert read([("sql", "x"), ("estimator", "baseline")], form).estimator == "baseline"
+    with pytest.raises(UsageError, match="reconstructed or baseline, not 'best'"):
+        read([("estimator", "best")], form)
 
 
 @each("value", ["a b", "50%", "a&b=c", "\u00e9\u4e2d", "%zz", "+", "a\nb", "#?/"], few=9)

@@ -76,7 +76,7 @@ def test_long_tables_end_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(found.rows), found.left_out) == (2, 3)
 
 
-@each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx"], few=7)
+@each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx", "\uff1d1+1", "\uff20a"], few=9)
 def test_no_cell_is_a_formula(value: str) -> None:
     lines = shown.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
     assert lines.startswith("'=name,")
@@ -89,6 +89,9 @@ def test_the_same_elsewhere_survives_quotes() -> None:
     served: Any = Served()
     assert shlex.split(shown.shell(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
     assert shlex.split(shown.shell(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
+    assert shlex.split(shown.shell(served, sql, 0.9999999))[-1] == "0.9999999"
+    assert shlex.split(shown.shell(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
+    assert "estimator='baseline').frame()" in shown.python(served, sql, 0.95, "baseline")
     call: Any = ast.parse(shown.python(served, sql, 0.9)).body[-1]
     given = call.value.func.value
     assert [one.value for one in given.args] == ["a b.duckdb", sql]

@@ -30,6 +30,7 @@ QUESTIONS = [
     ("bucketize", "measure=count&c0.from=30&c0.to=49&by=1"),
     ("bucketize", "measure=count&c3=gastritis&c3=flu&by=2&by=1&confidence=0.8"),
     ("bucketize", "measure=avg.0&c3=flu&c2.null=not"),
+    ("bucketize", "measure=count&c3=flu&by=1&estimator=baseline"),
     (
         "bucketize",
         "sql=SELECT+disease%2C+100.0+%2A+COUNT%28%2A%29+AS+n+FROM+people+GROUP+BY+1+HAVING+COUNT%28%2A%29+%3E+3",
@@ -66,6 +67,7 @@ def test_every_answer_is_that_of_query(client: Client, releases: Path, name: str
     sql = shown.text.split('maxlength="20000">\n')[1].split("</textarea>")[0]
     told = answer.json()
     flags = ["--confidence", "0.8"] if "=0.8" in query else ["--confidence", "0.9"] if "=0.9" in query else []
+    flags += ["--estimator", "baseline"] if "=baseline" in query else []
     plain = sql.replace("&gt;", ">").replace("&lt;", "<").replace("&#x27;", "'").replace("&quot;", '"')
     assert succeeded("query", releases / f"{name}.duckdb", plain, "--json", *flags).json == told
     rows = list(csv.reader(io.StringIO(client.get(f"/{name}/answer.csv?{query}").text)))
