@@ -37,6 +37,9 @@ def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monk
                 source = "" if "[source]" in text else '[source]\nfile = "people.parquet"\n'
                 specs.append(f'{source}{text}\n[mechanism]\nthreshold = "0.5"\n')
     assert "qit.bid_ is its bid" in ran[1].replace("\n", "")
+    first = f'{specs.pop()}[columns]\nquasi_identifiers = ["age"]\nsensitive = "code"\n'
+    (tmp_path / "first.toml").write_text(first, encoding="utf-8")
+    assert succeeded("plan", "first.toml", "--json").json["records"] == 2500
     for release, text in zip(("coarse", "one"), specs, strict=True):
         (tmp_path / "spec.toml").write_text(text, encoding="utf-8")
         succeeded("verify", f"{release}.duckdb", "--source", "spec.toml")

@@ -56,6 +56,16 @@ def published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
 
 
+def promised(source: Mapping[str, Any]) -> str | None:
+    """The column that names persons where each has one record, so that what is promised is of persons; else None.
+
+    >>> promised({"person": "Patient", "persons": "one"}), promised({"person": "patient", "persons": "count"})
+    ('patient', None)
+    """
+    person = source.get("person")
+    return None if person is None or source.get("persons") == "count" else fold(person)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
@@ -101,6 +111,11 @@ class Entry:
     def columns(self) -> tuple[str, ...]:
         """The published columns in the order of the specification."""
         return published(self.spec["columns"])
+
+    @property
+    def person(self) -> str | None:
+        """The column that names the persons of whom the release promises something; None where it is of records."""
+        return promised(self.spec["source"])
 
     def is_of(self, source: Iterable[str]) -> bool:
         """Whether it is a release of a source."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
+from privsql.engine.names import fold
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import GuaranteeError
@@ -126,7 +127,14 @@ class GroupLedger(Publication):
         if not self.subjects.named:
             return list(own)
         ids = self.subjects.ids([entry for entry in own if entry.subject])
-        return [entry for entry in own if not entry.subject or entry.number in ids]
+        return [entry for entry in own if not self._tell(entry) or entry.number in ids]
+
+    def _tell(self, entry: Entry) -> bool:
+        """Whether other ids than those of a release are other people: not where they name records of persons."""
+        ours, theirs, named = self.wish.person, entry.person, fold(self.wish.spec.source.id or "")
+        if ours is None and theirs is None:
+            return bool(named and entry.subject)
+        return (ours or theirs) == named and (theirs or ours) == entry.subject
 
     def _chain(self, same: Sequence[Entry]) -> str | None:
         """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
@@ -134,10 +142,16 @@ class GroupLedger(Publication):
         composition = of(asked.kind).composition
         if not isinstance(composition, Groups) or not self.subjects.named:
             return None
+        if self._is_of_records_after(same):
+            return None
         own = _terms(self.wish.plain)
         if any(entry.allowed or not entry.subject or _terms(entry.spec) != own for entry in same):
             return None
         return composition.covered([*(entry.algorithm for entry in same), asked.algorithm])
+
+    def _is_of_records_after(self, same: Sequence[Entry]) -> bool:
+        """Whether this one may hold several records of a person where an earlier one has promised of persons."""
+        return self.wish.person is None and any(entry.person is not None for entry in same)
 
     def _repeats(self, entry: Entry) -> bool:
         """Whether it was made of the same records by the same key, as the same was asked for."""
@@ -151,12 +165,21 @@ class GroupLedger(Publication):
         if changed:
             names = ", ".join(f"{name} ({fate})" for name, fate in changed[:SHOWN])
             more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-            return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}"
+            one = self.wish.spec.source.persons == "one"
+            why = ", since persons = 'one' takes others now; choose those that stay in source.query" if one else ""
+            return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}{why}"
         if not same:
             name = ", ".join(others[-1].source)
             return (
                 f"these records are in {others[-1].shown} already, under another name; it is source.name = {name!r}, "
                 "and no guarantee covers both"
+            )
+        if self._is_of_records_after(same):
+            return f"{same[-1].shown} has one record of each person, and without source.person this one may have more"
+        if self.subjects.named and same[-1].subject and not self._tell(same[-1]):
+            return (
+                f"{same[-1].shown} is of this source, and source.id names records, not persons: whoever is in it may "
+                "be here again; no guarantee covers both"
             )
         if not self.subjects.named or not same[-1].subject:
             return (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
 from privsql.releases.identity import MAIN, digest
-from privsql.releases.ledger.book import Entry, published
+from privsql.releases.ledger.book import Entry, promised, published
 from privsql.source.address import address, resolved
 from privsql.source.names import known_as
 
@@ -51,6 +51,11 @@ class Wish:
     def columns(self) -> tuple[str, ...]:
         """The published columns."""
         return published(self.spec.columns.model_dump(mode="json"))
+
+    @property
+    def person(self) -> str | None:
+        """The column that names the persons of whom the release promises something; None where it is of records."""
+        return promised(self.plain["source"])
 
     @property
     def plain(self) -> dict[str, Any]:
