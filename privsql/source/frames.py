@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
@@ -31,12 +31,13 @@ STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 @dataclass(frozen=True, eq=False)
 class Frame:
     """A table as it was handed over. ``left_out``: why some of its columns can't be read; ``remarks``: what else
-    should be known, of a column by its name.
+    should be known, of a column by its name; ``index``: names that are no columns of pandas'.
     """
 
     table: pa.Table = field(repr=False)
     left_out: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str | None, str], ...] = ()
+    index: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Frame) and (self.table is other.table or self.table.equals(other.table))
@@ -55,9 +56,14 @@ class Frame:
         asked = set(map(fold, names))
         return [text for name, text in self.remarks if queried or name is None or fold(name) in asked]
 
-    def refuse(self, names: Iterable[str]) -> None:
-        """``UsageError`` if one of these columns can't be read."""
-        wrong = {fold(name): why for name, why in self.left_out.items()}
+    def refuse(self, names: Iterable[str], *, queried: bool) -> None:
+        """``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
+        index: dict[str, str] = {}
+        if not queried:
+            index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
+        wrong = {fold(name): why for name, why in (index | dict(self.left_out)).items()}
+        for name in self.table.column_names:
+            wrong.pop(fold(name), None)
         for name in names:
             if fold(name) in wrong:
                 raise UsageError(f"column {name!r} {wrong[fold(name)]}")
@@ -99,7 +105,8 @@ def _of_arrow(given: Any, kind: str) -> Frame:
         with told():  # a query of the engine's is run now
             table = pa.table(given) if hasattr(given, STREAM) else pa.Table.from_batches([pa.record_batch(given)])
     except (PrivsqlError, pa.ArrowException, OSError, TypeError, ValueError) as error:
-        raise UsageError(f"{kind} can't be read as a table: {error}") from error
+        why = str(error).partition(" Detail: ")[0]  # of what a stream's maker did, its traceback
+        raise UsageError(f"{kind} can't be read as a table: {why}") from error
     _distinct(table.column_names)
     if not table.num_rows and isinstance(given, pa.RecordBatchReader):
         raise UsageError("the stream has no rows, or was read before: one can be read once; keep its read_all()")
@@ -115,16 +122,28 @@ def _of_pandas(given: pd.DataFrame) -> Frame:
     left_out: dict[str, str] = {}
     remarks: list[tuple[str | None, str]] = [(None, said) for said in _index(given)]
     for at, name in enumerate(names):
-        own = given.iloc[:, at].copy(deep=True)  # Arrow would share its numbers with who changes the table later
+        own = _labelled(given.iloc[:, at].copy(deep=True))  # Arrow would share its numbers with who changes the table
         try:
             columns.append(pa.Array.from_pandas(own))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            left_out[name] = f"can't be read ({own.dtype}): {str(error).splitlines()[0]}"
+            why = str(error).splitlines()[0]
+            left_out[name] = f"can't be read ({own.dtype}): {why}; make it one type, such as df[{name!r}].astype(str)"
             continue
         if _became_floats(own):
             whole = f"pandas holds whole numbers as {own.dtype} where some are missing, and so they are published"
             remarks.append((name, f"column {name!r}: {whole}; df.convert_dtypes() keeps them whole"))
-    return _frame([name for name in names if name not in left_out], columns, left_out, remarks)
+    made = _frame([name for name in names if name not in left_out], columns, left_out, remarks)
+    return replace(made, index=tuple(name for name in given.index.names if isinstance(name, str)))
+
+
+def _labelled(own: pd.Series[Any]) -> pd.Series[Any]:
+    """A column with the labels of intervals, as ``pandas.cut`` makes them, as texts: Arrow has no such values."""
+    import pandas as pd  # noqa: PLC0415
+
+    kind = own.dtype
+    if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
+        return own.cat.rename_categories(kind.categories.astype(str).tolist())
+    return own
 
 
 def _index(given: pd.DataFrame) -> list[str]:
@@ -170,12 +189,16 @@ def _frame(
 
     kept: dict[str, Any] = {}
     for name, one in zip(names, columns, strict=True):
-        found = _plain(one)
+        try:
+            found = _plain(one)
+        except pa.ArrowException:  # a dictionary of values that Arrow does not know
+            found = one
         if _is_readable(found.type):
             kept[name] = found
         else:
             left_out[name] = f"has the type {found.type} of Arrow, which can't be read"
-    return Frame(pa.table(kept), left_out, tuple(remarks))
+    lost = [(None, f"column {name!r} {why}; it is left out") for name, why in left_out.items()]
+    return Frame(pa.table(kept), left_out, (*remarks, *lost))
 
 
 def _plain(column: Any) -> Any:
@@ -192,12 +215,20 @@ def _plain(column: Any) -> Any:
         column = column.cast(kind.value_type)
     if pa.types.is_null(column.type):
         return column.cast(pa.string())
-    if pa.types.is_timestamp(column.type):
-        try:
-            return column.cast(pa.timestamp("us", "UTC" if column.type.tz else None))
-        except pa.ArrowInvalid:  # what stands between two microseconds is kept
-            return column
-    return column
+    exact = _to_microseconds(column.type)
+    try:
+        return column if exact is None else column.cast(exact)
+    except pa.ArrowInvalid:  # what stands between two microseconds is kept
+        return column
+
+
+def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
+    """The type of points in time, or of times of a day, in microseconds; None for others."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else None
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -214,4 +245,6 @@ def _is_readable(kind: pa.DataType) -> bool:
         return all(_is_readable(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_decimal(kind):
         return bool(kind.bit_width <= 128)
+    if pa.types.is_dictionary(kind):
+        return _is_readable(kind.value_type)
     return not isinstance(kind, pa.BaseExtensionType) or kind.extension_name in READ

@@ -63,7 +63,7 @@ def build(
     try:
         spec = Spec.model_validate(exactly(given) | ({"source": where} if where is not None else {}))
         if spec.source.frame is not None:
-            spec.source.frame.refuse(spec.columns.names)
+            spec.source.frame.refuse(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.placed(base)

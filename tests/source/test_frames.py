@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from support.commands import tables
 from support.loops import each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROWS = 120
 ASKED = {"sensitive": "disease", "threshold": 0.5, "seed": 1, "ledger_off": True, "mechanism": "two-size"}
@@ -34,14 +34,15 @@ VALUES: dict[str, Callable[[int], Any]] = {
     "paid": lambda i: Decimal(i % 50) / 4 + Decimal("0.25"),
     "seen": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, tzinfo=UTC),
     "local": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, 5),  # noqa: DTZ001 (without a zone is what is tried)
+    "hour": lambda i: None if i % 19 == 0 else time(i % 24, 30),
     "smokes": lambda i: i % 4 == 0,
     "visits": lambda i: None if i % 5 == 0 else i % 6,
     "disease": lambda i: ("flu", "cold", "HIV", "gout", "ulcer")[i % 5],
 }
 TYPES = {
     "age": pa.int64(), "mass": pa.float64(), "town": pa.string(), "band": pa.string(), "since": pa.date32(),
-    "paid": pa.decimal128(4, 2), "seen": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "smokes": pa.bool_(),
-    "visits": pa.int64(), "disease": pa.string(),
+    "paid": pa.decimal128(4, 2), "seen": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"),
+    "hour": pa.time64("us"), "smokes": pa.bool_(), "visits": pa.int64(), "disease": pa.string(),
 }  # fmt: skip
 QI = [name for name in VALUES if name != "disease"]
 
@@ -210,12 +211,39 @@ def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_pa
     people = pandas().assign(mixed=[1, "a"] * (ROWS // 2), day=pd.period_range("2020", periods=ROWS))
     done = privsql.publish(people, quasi_identifiers=["age"], to=tmp_path / "r.duckdb", **ASKED)
     assert privsql.verify(done, source=people).ok
+    assert [one.split(";")[-1] for one in done.warnings] == [" it is left out"] * 2
     for name, words in (
         ("mixed", r"can't be read \(object\)"),
         ("DAY", "has the type .*period.* of Arrow, which can't be read"),
     ):
         with pytest.raises(UsageError, match=f"column '{name}' {words}"):
             privsql.plan(people, quasi_identifiers=["age", name], sensitive="disease", threshold=0.5)
+
+
+def test_intervals_are_their_labels_and_what_else_arrow_can_not_hold_is_no_traceback() -> None:
+    bands = pd.cut(pd.Series([21, 37, None]), [20, 30, 40])
+    months = pd.Categorical(pd.period_range("2020-01", periods=3, freq="M"))
+    found = frame(pd.DataFrame({"age": bands, "month": months}))
+    assert found.table["age"].to_pylist() == ["(20, 30]", "(30, 40]", None]
+    assert "period" in found.left_out["month"]
+
+
+def test_a_column_that_pandas_made_an_index_is_not_found_and_that_is_said() -> None:
+    people = pandas().set_index("age")
+    for name in ("age", "AGE"):
+        with pytest.raises(UsageError, match=r"is of the index, which is no column; df\.reset_index"):
+            privsql.plan(people, quasi_identifiers=[name], **{**ASKED, "seed": None})
+    frame(people).refuse(["age"], queried=True)
+    frame(people.rename_axis("SMOKES")).refuse(["smokes"], queried=False)
+
+
+def test_a_stream_whose_maker_fails_is_a_line() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield arrow().to_batches()[0]
+        raise ValueError("upstream broke")
+
+    with pytest.raises(UsageError, match=r"upstream broke\.?$"):
+        frame(pa.RecordBatchReader.from_batches(arrow().schema, batches()))
 
 
 def test_types_of_arrow_that_the_engine_lacks_are_read() -> None:
