@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 PathLike = str | os.PathLike[str]
 
@@ -118,13 +118,24 @@ def between(confidence: float) -> float:
     return found
 
 
-def known(given: Iterable[str], names: Iterable[str], verb: str) -> None:
-    """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike."""
-    possible = sorted(names)
+def known(given: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
+    """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
+
+    ``verb``: its name; or itself, whose own parameters it has, too.
+    """
+    possible = set(names)
     for name in given:
         if name not in possible:
-            from difflib import get_close_matches  # noqa: PLC0415 (only where something is wrong)
+            raise _unknown(name, possible, verb)
 
-            near = get_close_matches(name, possible, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
-            raise UsageError(f"{verb} has no keyword {name!r}; {hint}")
+
+def _unknown(name: str, names: set[str], verb: str | Callable[..., Any]) -> UsageError:
+    from difflib import get_close_matches  # noqa: PLC0415 (only where something is wrong)
+    from inspect import Parameter, signature  # noqa: PLC0415
+
+    called = verb if isinstance(verb, str) else verb.__name__
+    own = () if isinstance(verb, str) else signature(verb).parameters.values()
+    possible = sorted(names | {one.name for one in own if one.kind is not Parameter.VAR_KEYWORD})
+    near = get_close_matches(name, possible, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
+    return UsageError(f"{called} has no keyword {name!r}; {hint}")

@@ -21,9 +21,11 @@ from privsql import UsageError, Workload
 from privsql.calls import exactly, printed
 from privsql.cli.app import app
 from privsql.engine.progress import Running
+from privsql.model.checks import Result
 from privsql.source.flags import flags
 from privsql.source.keywords import Planning, Publishing
 from privsql.verbs.evaluate import Asked, Measured
+from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched
 from support.loops import each
 from support.places import ROOT
@@ -241,7 +243,7 @@ def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame,
     [
         ({"treshold": 0.4}, "plan has no keyword 'treshold'; did you mean 'threshold'?"),
         ({"threshold": 0.4, "zzz": 1}, "plan has no keyword 'zzz'; it has "),
-        ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed'"),
+        ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed': it writes nothing; publish has it"),
         ({}, "threshold is needed"),
         ({"threshold": 1.4}, "mechanism.threshold: threshold 1.4 lies outside"),
         ({"threshold": [0.1]}, "is not an exact number"),
@@ -268,6 +270,8 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
     [
         lambda spec, release: privsql.publish(spec, threshold=0.5),
         lambda spec, release: privsql.publish(spec, seed=1, key_file="k"),
+        lambda spec, release: privsql.publish(spec, seed=1.5),
+        lambda spec, release: privsql.attack(release, seed="1"),
         lambda spec, release: privsql.publish(spec, key="secret"),
         lambda spec, release: privsql.verify(release, sauce=spec),
         lambda spec, release: privsql.verify(7),
@@ -284,12 +288,34 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.cap(spec, float("nan")),
         lambda spec, release: privsql.compare([spec], queries="many", zzz=1),
     ],
-    few=17,
+    few=19,
 )
 def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], object]) -> None:
     with pytest.raises(UsageError) as caught:
         call(ward / "spec.toml", ward / "ill.duckdb")
     assert "\n" not in str(caught.value)
+
+
+@each(
+    ("call", "near"),
+    [
+        (lambda release: privsql.verify(release, sorce="x"), "verify has no keyword 'sorce'; did you mean 'source'?"),
+        (lambda release: privsql.attack(release, sead=1), "did you mean 'seed'?"),
+        (lambda release: privsql.evaluate(release, release, confidenc=1), "did you mean 'confidence'?"),
+        (lambda release: privsql.compare([release], gird=1), "did you mean 'grid'?"),
+        (lambda release: privsql.publish(release, replac=True), "did you mean 'replace'?"),
+    ],
+    few=5,
+)
+def test_the_nearest_keyword_may_be_one_of_the_verb_s_own(ward: Path, call: Any, near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(ward / "ill.duckdb")
+    assert near in str(caught.value)
+
+
+def test_an_outcome_is_true_where_every_check_holds() -> None:
+    holds, fails = (Verified([Result("one", number, (), "")], [], None) for number in (0, 1))  # type: ignore[arg-type]
+    assert (bool(holds), bool(fails)) == (True, False)
 
 
 def test_paths_may_be_texts_everywhere(ward: Path) -> None:
@@ -323,6 +349,15 @@ def test_answers_are_tables_of_every_library(ward: Path) -> None:
     assert [tuple(row) for row in frame.itertuples(index=False)] == answer.rows
     polars = pytest.importorskip("polars")
     assert answer.polars().rows() == polars.DataFrame(answer).rows() == answer.rows
+
+
+def test_an_open_release_stands_for_its_path_and_a_closed_one_answers_nothing(ward: Path) -> None:
+    with privsql.open(ward / "ill.duckdb") as release:
+        assert privsql.inspect(release) == release.manifest
+    release.close()
+    for ask in (lambda: release.sql(SQL), lambda: release.shown("sex"), release.structure):
+        with pytest.raises(UsageError, match="was closed; open it again"):
+            ask()
 
 
 def test_without_polars_there_is_a_line(ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:

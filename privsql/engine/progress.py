@@ -62,7 +62,7 @@ RUNNING = tuple(Running.__annotations__)
 
 
 @contextmanager
-def running(given: Mapping[str, Any], verb: str) -> Iterator[Options]:
+def running(given: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
     """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
     known(given, RUNNING, verb)
     options, limit, threads = given.get("options") or Options(), given.get("memory_limit"), given.get("threads")

@@ -130,7 +130,7 @@ class Release:
         self, path: PathLike, attach: Sequence[PathLike] | PathLike = (), options: Options | None = None
     ) -> None:
         self.path = as_path(path, "release")
-        self._turn = threading.RLock()
+        self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
             self._db, self.manifest = stack.enter_context(opened(self.path, files, options))
@@ -163,13 +163,22 @@ class Release:
         ``EngineError`` for what takes longer than ``limits`` allow, and ``UsageError`` for more rows.
         """
         sure = between(confidence)
-        with self._turn, explained(self.path), self._within(limits):
+        with self._asked(), self._within(limits):
             return self._answer(sql, sure, estimator, limits)
 
     def shown(self, name: str, most: int = 1_000) -> list[str | None]:
         """Texts of the values that a column has in the release, in the order of its type; of NULL None."""
-        with self._turn, explained(self.path):
+        with self._asked():
             return self.answers.shown(name, most)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """The turn of one question; ``UsageError`` once the release is closed."""
+        with self._turn:
+            if self._closed:
+                raise UsageError(f"{self.path} was closed; open it again")
+            with explained(self.path):
+                yield
 
     def _within(self, limits: Limits | None) -> AbstractContextManager[None]:
         return nullcontext() if limits is None else self._db.limited(limits.seconds, limits.stop)
@@ -192,7 +201,7 @@ class Release:
 
     def structure(self) -> list[Structure]:
         """What the release is made of, such as its buckets or its noisy tree."""
-        with self._turn, explained(self.path):
+        with self._asked():
             return of(self.manifest.mechanism).structure(self._db, self.manifest)
 
     def _keys_are_unique(self, lookups: Sequence[Lookup]) -> None:
@@ -219,9 +228,14 @@ class Release:
         asked = markup.line(f"release.sql answers counts over {self.manifest.name}")
         return markup.page(f"Release {self.path}", markup.pairs(lines(self.manifest)), asked)
 
+    def __fspath__(self) -> str:
+        """Its path: an open release may stand for it, where a verb takes one."""
+        return str(self.path)
+
     def close(self) -> None:
         """Close the release, once the question that is being answered has been."""
         with self._turn:
+            self._closed = True
             self._open.close()
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import markup, noise, plot
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import Several
-from privsql.calls import as_path, as_paths
+from privsql.calls import as_path, as_paths, whole
 from privsql.engine.progress import running
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
@@ -116,9 +116,9 @@ def attack(
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
-    clock, drawn = time.monotonic(), noise.seed_key(seed).stream("attack")
+    clock, drawn = time.monotonic(), noise.seed_key(whole(seed, "seed", None)).stream("attack")
     near = str(within) if within is not None else None
-    with running(how, "attack") as options:
+    with running(how, attack) as options:
         with opened(path) as (db, manifest), explained(path):
             suite = of(manifest.mechanism).adversaries
             findings = suite.run(ReleaseView(db, manifest, drawn, within=near)) if source is None else []

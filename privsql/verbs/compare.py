@@ -143,7 +143,7 @@ def compare(
     publishing raises, naming the specification.
     """
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
-    asked = workload_of(workload, {**how, **drawn}, "compare")
+    asked = workload_of(workload, {**how, **drawn}, compare)
     rest = {name: value for name, value in how.items() if name in RUNNING}
     with running(rest, "compare") as options:
         pairs = _named(specs)

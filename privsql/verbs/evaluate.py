@@ -17,7 +17,7 @@ from privsql.source.records import prepared
 from privsql.verbs.room import same_roles, workshop_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -60,13 +60,13 @@ def evaluate(
     ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. Raises
     ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    path, asked = as_path(release, "release"), workload_of(workload, how, "evaluate")
+    path, asked = as_path(release, "release"), workload_of(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
     with running(rest, "evaluate") as options:
         return _evaluated(path, sourced(source, inspect(path)), asked, between(confidence), options)
 
 
-def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str) -> Workload:
+def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]) -> Workload:
     """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
     own = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     known(how, [*own, *RUNNING], verb)

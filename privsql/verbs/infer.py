@@ -79,7 +79,7 @@ def infer(
     each = number(epsilon, "--epsilon")
     if each <= 0:
         raise UsageError(f"--epsilon {epsilon} must be above 0")
-    with running(how, "infer") as options:
+    with running(how, infer) as options:
         return _inferred(specified(source), (condition, sensitive), float(each), whole(draws, "draws"), options)
 
 

@@ -52,7 +52,7 @@ def init(
     are absolute. Raises ``UsageError`` if no columns can have the roles that the mechanism needs, ``EngineError`` for
     files that can't be read, ``InfeasibleError`` where nothing can be published.
     """
-    with running(how, "init") as options:
+    with running(how, init) as options:
         if is_table(source):
             return _proposed("the table", Source(frame=frame(source)), {}, (sensitive, kind), options)
         if not isinstance(source, str | os.PathLike):

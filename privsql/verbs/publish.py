@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from privsql import noise
 from privsql._version import __version__
 from privsql.attacks import absence
-from privsql.calls import as_path
+from privsql.calls import as_path, known, whole
 from privsql.engine import sqlfiles
 from privsql.engine.folders import temporary
 from privsql.engine.names import fold
@@ -32,6 +32,7 @@ from privsql.releases.statements import learning_risk
 from privsql.source.address import parted
 from privsql.source.binning import coarser
 from privsql.source.given import apart, specified
+from privsql.source.keywords import Publishing
 from privsql.source.names import overlaps
 from privsql.source.records import prepared
 from privsql.verbs.published import Published
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from privsql.noise import Key
     from privsql.releases.ledger.publication import Publication
     from privsql.source.given import Given
-    from privsql.source.keywords import Planning, Publishing
+    from privsql.source.keywords import Planning
     from privsql.source.spec import Spec
 
 OWN = ("key", "key_file", "seed", "replace", "allow_composition")  # keywords of publish alone
@@ -70,12 +71,13 @@ def publish(spec: Given, **how: Unpack[Publishing]) -> Published:
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
     replaced. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
+    known(how, Publishing.__annotations__, "publish")
     own = {name: value for name, value in how.items() if name in OWN}
     asked, rest = apart({name: value for name, value in how.items() if name not in own})
-    whole, key = specified(spec, asked, verb="publish"), _key(own)
+    meant, key = specified(spec, asked, verb="publish"), _key(own)
     with running(rest, "publish") as options:
         return _published(
-            whole,
+            meant,
             key,
             replace=bool(own.get("replace")),
             allow_composition=bool(own.get("allow_composition")),
@@ -89,7 +91,7 @@ def _key(own: Mapping[str, Any]) -> Key | None:
     if len(given) > 1:
         raise UsageError(f"give {' or '.join(given)}, not both")
     if "seed" in given:
-        return noise.seed_key(given["seed"])
+        return noise.seed_key(whole(given["seed"], "seed", None))
     if "key_file" in given:
         return noise.key_file(as_path(given["key_file"], "key_file"))
     key = given.get("key")
@@ -228,9 +230,12 @@ def plan(spec: Given, **how: Unpack[Planning]) -> Published:
     ``spec`` and keywords: as of ``publish``. Raises the same.
     """
     asked, rest = apart(how)
-    whole = specified(spec, asked, verb="plan")
+    written = next((name for name in OWN if asked.get(name) is not None), None)
+    if written is not None:
+        raise UsageError(f"plan has no keyword {written!r}: it writes nothing; publish has it")
+    meant = specified(spec, asked, verb="plan")
     with running(rest, "plan") as options:
-        return _planned(whole, options)
+        return _planned(meant, options)
 
 
 def _planned(spec: Spec, given: Options) -> Published:

@@ -52,7 +52,7 @@ def report(
     path, target = as_path(release, "release"), as_path(to, "to") if to is not None else None
     if target is not None:
         page.ready(target)
-    with running(how, "report") as options:
+    with running(how, report) as options:
         verified = verify(path, source, options=options)
         learnt = _learnt(path, source, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)

@@ -73,7 +73,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
         if open:
             webbrowser.open(address)
 
-    with running(how, "serve") as options:
+    with running(how, serve) as options:
         if verify:
             _verified(paths, options)
         with opened(paths, files, options) as served:

@@ -58,6 +58,10 @@ class Verified:
         """Whether every check holds."""
         return all(check.ok for check in self.checks)
 
+    def __bool__(self) -> bool:
+        """The same: ``assert privsql.verify(release)`` must not pass because there is an outcome at all."""
+        return self.ok
+
     def _repr_html_(self) -> str:
         """What a notebook shows: whether it holds, the checks that do not first, and the bounds that were verified."""
         rows = [
@@ -96,7 +100,7 @@ def verify(
     it returns.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
-    with running(how, "verify") as options:
+    with running(how, verify) as options:
         return _verified(path, source, others, options)
 
 

@@ -232,7 +232,7 @@ def test_a_column_that_pandas_made_an_index_is_not_found_and_that_is_said() -> N
     people = pandas().set_index("age")
     for name in ("age", "AGE"):
         with pytest.raises(UsageError, match=r"is of the index, which is no column; df\.reset_index"):
-            privsql.plan(people, quasi_identifiers=[name], **{**ASKED, "seed": None})
+            privsql.publish(people, quasi_identifiers=[name], **ASKED)
     frame(people).refuse(["age"], queried=True)
     frame(people.rename_axis("SMOKES")).refuse(["smokes"], queried=False)
 
