@@ -15,6 +15,7 @@ from privsql.engine.duck.far import FarWorkshop
 from privsql.engine.duck.locked import session
 from privsql.engine.duck.sqlite import SQLiteFile, is_sqlite
 from privsql.engine.duck.warehouse import DuckWorkshop
+from privsql.engine.files import disguised
 from privsql.engine.folders import temporary
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
@@ -93,6 +94,9 @@ def tables(path: Path) -> list[str]:
     """
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
+    wrong = "" if is_database(path) or is_sqlite(path) else disguised(path, "database", "none")
+    if wrong:
+        raise EngineError(f"{path}: {wrong}")
     if is_sqlite(path):
         with closing(SQLiteFile(path)) as file:
             return file.tables()

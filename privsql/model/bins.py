@@ -7,7 +7,7 @@ whole k, or the largest of ``edges`` that is not above the value, or the first m
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,6 +43,8 @@ class Bins(BaseModel):
             return {"unit": given}
         if isinstance(given, bool | dict | Bins):
             return given
+        if isinstance(given, str) and not _is_decimal(given):
+            raise ValueError(f"{given!r} is no width; give a decimal, edges, or one of {', '.join(MONTHS)}")
         return {"width": given}
 
     @model_validator(mode="after")
@@ -82,6 +84,13 @@ class Bins(BaseModel):
         if self.edges:
             return f"bins that begin at {', '.join(format(one, 'f') for one in self.edges)}"
         return f"bins of {self.width:f}" + (f" from {self.origin:f}" if self.origin else "")
+
+
+def _is_decimal(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
 
 
 def spread(kind: str) -> tuple[Fraction, Fraction, int]:

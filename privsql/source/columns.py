@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.names import fold
+from privsql.errors import UsageError
 from privsql.mechanisms.contract import Categories, Sets, Shape, Table
 from privsql.model.bins import Bins
 from privsql.model.parameters import NullPolicy
 from privsql.source.places import Part
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 T = TypeVar("T")
+DELIMITERS = (",", ";", "\t", "|")
 
 
 def _of(given: dict[str, T], name: str) -> T | None:
@@ -22,6 +27,18 @@ def _of(given: dict[str, T], name: str) -> T | None:
 
 def _is_empty(value: dict[str, Any]) -> bool:
     return not value
+
+
+def missing(name: str | None, known: Iterable[str]) -> UsageError:
+    """What is wrong where a source has no such column; one alone may be all of a CSV file's.
+
+    >>> str(missing("age", ["sex;age"])).partition(", which ")[2]
+    "may be several: options = { delimiter = ';' } tells them apart"
+    """
+    names = list(known)
+    between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
+    hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
+    return UsageError(f"column {name!r} is not in the source; it has {', '.join(names)}{hint}")
 
 
 class Columns(Part):

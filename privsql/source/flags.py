@@ -180,8 +180,19 @@ def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> di
         raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
     where = {"file": source} if present.get("reader") and isinstance(source, str) else place(source)
     raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
+    _one_table(raw["source"], called, way)
     _complete(called, raw, kind, way)
     return raw
+
+
+def _one_table(source: object, called: str, way: Way) -> None:
+    """``UsageError`` with the tables of a database where none is named; ``EngineError`` for a file that is none."""
+    if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
+        return
+    from privsql.engine.open import tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+
+    names = ", ".join(tables(Path(source["database"]).expanduser())) or "no table"
+    raise UsageError(f"{called} holds {names}; say which with {way.spell(flags()['table'])}, or give a query")
 
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null
 from privsql.errors import UsageError
 from privsql.source import persons
 from privsql.source.binning import Coarse, binned
+from privsql.source.columns import missing
 from privsql.source.table import AS_TEXT, Reading, TableRecords, read_as
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
     available = {fold(field.name): field for field in db.fields(temp("source"))}
     found = available.get(fold(source.id or ""))
     if found is None:
-        known = ", ".join(field.name for field in available.values())
-        raise UsageError(f"source.id: column {source.id!r} is not in the source; it has {known}")
+        raise UsageError(f"source.id: {missing(source.id, (field.name for field in available.values()))}")
     shown = comparable(column(found.name), read_as(found.type))
     own = exp.Case().when(exp.not_(is_null(column(found.name))), shown)
     nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": own, "keep": keep}))[0]
@@ -102,8 +102,7 @@ def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, di
     def resolve(name: str) -> Field:
         field = available.get(fold(name))
         if field is None:
-            known = ", ".join(f.name for f in available.values())
-            raise UsageError(f"column {name!r} is not in the source; it has {known}")
+            raise missing(name, (f.name for f in available.values()))
         if not publishable(field):
             raise UsageError(
                 f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"

@@ -12,6 +12,7 @@ from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
 from privsql.model.records import Profile
+from privsql.source.columns import missing
 from privsql.source.preparing import publishable
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> 
     if asked is not None:
         found = next((p for p in profiles if fold(p.name) == fold(asked)), None)
         if found is None:
-            raise UsageError(f"column {asked!r} is not in the source; it has {', '.join(p.name for p in profiles)}")
+            raise missing(asked, (p.name for p in profiles))
         return found
     if numeric:
         candidates = [

@@ -15,6 +15,7 @@ from privsql.errors import UsageError
 from privsql.model.listing import listed
 from privsql.model.records import History
 from privsql.source import persons
+from privsql.source.columns import missing
 from privsql.source.table import AS_TEXT
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Uni
 
 def _resolved(known: dict[str, Field], name: str) -> Field:
     if fold(name) not in known:
-        names = ", ".join(one.name for one in known.values())
-        raise UsageError(f"column {name!r} is not in the source; it has {names}")
+        raise missing(name, (one.name for one in known.values()))
     return known[fold(name)]
 
 

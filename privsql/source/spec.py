@@ -210,6 +210,8 @@ def _first(error: ValidationError) -> str:
         what = "is missing"
     elif first["type"] == "kind":
         where = f"{where}.kind"
+    elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        what = "must be a table of keys and values, { key = value }"
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what

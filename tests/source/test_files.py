@@ -19,6 +19,7 @@ from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.columns import Columns
+from privsql.source.given import specified
 from privsql.source.names import known_as, overlaps, same_source
 from privsql.source.persons import mount
 from privsql.source.places import Source
@@ -283,6 +284,29 @@ def test_what_is_not_what_its_ending_says(tmp_path: Path) -> None:
 def test_a_file_is_told_by_its_first_bytes(tmp_path: Path, begins: bytes, word: str) -> None:
     (tmp_path / "x.csv").write_bytes(begins + b"rest")
     fails(tmp_path, "x.csv", word, file="x.csv")
+
+
+def test_a_command_s_source_that_is_no_table_by_itself(tmp_path: Path) -> None:
+    """A database says what it holds; what is none says what it is."""
+    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--ledger-off"]
+    warehouse(tmp_path / "w.duckdb", "CREATE TABLE people AS SELECT 1 AS a", "CREATE VIEW v AS FROM people")
+    refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; say which with --table")
+    with pytest.raises(UsageError, match="say which with table"):
+        specified(tmp_path / "w.duckdb", {"quasi_identifiers": "a", "sensitive": "b", "threshold": "1/2"})
+    (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04rest")
+    (tmp_path / "x.json").write_text("[]", encoding="utf-8")
+    for name, word in (("x.xlsx", "spreadsheets"), ("x.json", "neither a DuckDB nor"), ("none/", "no such file")):
+        refused(run("plan", f"{tmp_path}/{name}", *asked), 4, word)
+
+
+def test_one_column_that_is_all_of_a_line_is_spoken_of(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3\n", encoding="utf-8")
+    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--ledger-off"]
+    done = run("plan", tmp_path / "x.csv", "--options", '{ delimiter = ";" }', *asked)
+    refused(done, 2, "it has a,b, which may be several", "delimiter = ','")
+    refused(
+        run("plan", tmp_path / "x.csv", "--options", "latin-1", *asked), 2, "source.options: must be a table of keys"
+    )
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
