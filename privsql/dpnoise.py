@@ -69,6 +69,16 @@ def variance_of(budget: Fraction) -> float:
     return 1 / (2 * math.sinh(float(budget) / 2) ** 2)
 
 
+def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations of discrete Laplace noise, sqrt(2p)/(1-p) with p = exp(-1/scale); 0 where the scale is.
+
+    >>> deviation_of(np.array([0.0, 0.2, 100.0])).round(3).tolist()
+    [0.0, 0.117, 141.421]
+    """
+    p = np.exp(-1 / np.maximum(scales, np.finfo(float).tiny ** 0.5))
+    return np.asarray(np.sqrt(2 * p) / (1 - p))
+
+
 class OpenDPNoise:
     """The discrete Laplace mechanism of OpenDP on vectors of 64-bit integers.
 

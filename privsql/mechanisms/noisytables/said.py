@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.dpnoise import deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.mechanisms.noisytables.tables import CLIQUES, MARGINALS
 from privsql.model.told import Structure
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
 
-ROOT2 = 2**0.5
 NAMED = 4  # columns of a table that are named
 
 
@@ -23,9 +23,10 @@ def structure(db: Relations, _: Manifest) -> list[Structure]:
     """Every table that was counted."""
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
+    scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
     rows = [
-        (_name(one["columns"]), int(number), one["epsilon"], round(ROOT2 * one["scale"], 2))
-        for one, number in zip(cliques, cells, strict=True)
+        (_name(one["columns"]), int(number), one["epsilon"], float(f"{noise:.4g}"))
+        for one, number, noise in zip(cliques, cells, deviation_of(scales), strict=True)
     ]
     said = (
         f"{len(rows):,} tables with {int(cells.sum()):,} counts were made of the records, and noise was added to every "

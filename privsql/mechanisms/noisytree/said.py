@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from privsql.dpnoise import deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.mechanisms.noisytree.tables import ints
 from privsql.model.told import Structure
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.noisytree.tree import Ints
     from privsql.model.manifest import Manifest
-
-ROOT2 = 2**0.5
 
 
 def structure(db: Relations, _: Manifest) -> list[Structure]:
@@ -30,7 +29,7 @@ def structure(db: Relations, _: Manifest) -> list[Structure]:
     found = []
     for depth in range(1, int(level.max(initial=0)) + 1):
         own = level == depth
-        noise = ROOT2 * scale[own]
+        noise = deviation_of(scale[own])
         found.append((f"level {depth}", int(own.sum()), int((own & ~inner).sum()), _between(noise)))
     said = (
         f"All records are one partition, which is divided again and again; {len(parent) - 1:,} partitions were kept. "
