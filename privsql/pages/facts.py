@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from privsql.markup import line, page, table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from privsql.attacks.finding import Finding
+    from privsql.markup import Html
     from privsql.model.checks import Promised, Result
     from privsql.model.manifest import Manifest
     from privsql.model.told import Structure, Words
@@ -75,7 +78,7 @@ class Learnt:
     """What is known of a release whose checks hold.
 
     ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
-    the source.
+    the source. ``certain``: whether the ends that the literature's formula gives hold the true answer for sure.
     """
 
     promise: str
@@ -87,8 +90,22 @@ class Learnt:
     advice: tuple[str, ...]
     lines: tuple[tuple[str, object], ...]
     foreseen: tuple[Foreseen, ...]
+    certain: bool
     ways: Ways
     compared: Compared | None = None
+
+    def _parts(self) -> list[Html]:
+        """What a notebook shows of it: bounds, adversaries, answers by size."""
+        bounds = [(one.value, one.bound, one.found) for one in self.bounds]
+        findings = [(one.adversary, one.kept, _percent(one.mean), _percent(one.highest)) for one in self.findings]
+        sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
+        tables = (
+            (("bound of", "bound", "reached"), bounds),
+            (("adversary", "promise", "sure on average", "at most"), findings),
+            (("size of the answer", "answers", "expected error", "half of the interval"), sizes),
+        )
+        said = [line(f"promised: {self.promise}"), line(self.verdict)]
+        return said + [table(head, rows, len(rows)) for head, rows in tables if rows]
 
     def as_json(self) -> dict[str, Any]:
         """By name."""
@@ -100,6 +117,7 @@ class Learnt:
             "adversaries": [one.as_json() for one in self.findings],
             "verdict": self.verdict,
             "expected": [one.as_json() for one in self.foreseen],
+            "certain_bounds": self.certain,
             "ways": self.ways.as_json(),
             **({"measured": self.compared.as_json()} if self.compared else {}),
         }
@@ -125,6 +143,17 @@ class Report:
         """Whether every check holds."""
         return all(one.ok for one in self.checks)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the page says, in short."""
+        failed = [one for one in self.checks if not one.ok]
+        kind = "INTERNAL, shows true counts" if self.internal else "report"
+        outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
+        rows = [(one.name, "; ".join(one.offending)) for one in failed]
+        parts = [table(("check that does not hold", ""), rows, len(rows))] if rows else []
+        parts += self.learnt._parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
+        notes = [line(f"note: {one}") for one in self.notes]
+        return page(f"{kind}: {self.manifest.name}, {outcome}", *parts, *notes)
+
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         return {
@@ -140,3 +169,7 @@ class Report:
             "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
             **(self.learnt.as_json() if self.learnt else {}),
         }
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"

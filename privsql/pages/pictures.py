@@ -52,7 +52,7 @@ def structure(part: Structure) -> Any:
     given = [{"name": plain(str(row[0]), LABEL), "number": float(row[at])} for row in part.rows]
     base = chart(given).properties(width=WIDTH, height={"step": ROW})
     y = alt.Y("name:N", sort=None, title=part.head[0]).axis(labelLimit=0)
-    number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5)
+    number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5, tickMinStep=1)
     return base.mark_bar(color=BLUE).encode(number, y)
 
 

@@ -70,7 +70,7 @@ class Shown:
             [(part, _rows(part), _part(part, number)) for number, part in enumerate(learnt.structure)],
             [_adversary(one, known=known) for one in learnt.findings],
             _adversaries(learnt.findings, known=known),
-            [_size(one) for one in learnt.foreseen],
+            [_size(one, theirs=any(two.bounds is not None for two in learnt.foreseen)) for one in learnt.foreseen],
             _sizes(learnt.foreseen),
             _typical(learnt.foreseen),
             _measured(compared) if compared else [],
@@ -152,7 +152,10 @@ def _rows(part: Structure) -> list[Row]:
 
 
 def _cell(value: Any) -> object:
-    return figure(value, 4) if is_number(value) else short(value)
+    found = _number(value) if isinstance(value, str) and "/" in value else None
+    return (
+        figure(value, 4) if is_number(value) else short(value) if found is None else f"{figure(float(found))} ({value})"
+    )
 
 
 def _part(part: Structure, number: int) -> Picture | None:
@@ -202,10 +205,11 @@ def _from(low: float) -> str:
     return f"{low:,.0f}+"
 
 
-def _size(one: Foreseen) -> Row:
+def _size(one: Foreseen, *, theirs: bool) -> Row:
+    """``theirs``: whether the literature's formula has ends at all."""
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
-    figures = [figure(one.error), share(relative), figure(one.half_width), figure(one.bounds)]
-    return [band_label(vars(one)), f"{one.answers:,}", *figures]
+    figures = [figure(one.error), share(relative), figure(one.half_width)]
+    return [band_label(vars(one)), f"{one.answers:,}", *figures, *([figure(one.bounds)] if theirs else [])]
 
 
 def _typical(given: Sequence[Foreseen]) -> list[Foreseen]:
@@ -249,6 +253,8 @@ def _errors(compared: Compared) -> Picture | None:
     if len({row[0] for row in rows}) < 2:
         return None
     said = "Mean error of answers beside the true ones, as a share of these; the lower, the better."
+    by_name = [[row[2] for row in rows if row[1] == name] for name in (OURS, THEIRS)]
+    said += " Both estimators give the same, so that one line is seen." if by_name[0] == by_name[1] else ""
     chart = pictures.errors([row[:3] for row in rows], "mean error / true answer")
     return Picture(svg.drawn(chart, "errors", "Error by size of the true answer", said), said)
 

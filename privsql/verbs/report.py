@@ -18,7 +18,7 @@ from privsql.releases.opened import Release, explained
 from privsql.releases.stored import stored
 from privsql.verbs.attack import attack
 from privsql.verbs.evaluate import evaluate
-from privsql.verbs.reporting.foreseen import OURS, foreseen
+from privsql.verbs.reporting.foreseen import OURS, THEIRS, foreseen
 from privsql.verbs.reporting.ways import ways
 from privsql.verbs.verify import verify
 
@@ -71,7 +71,7 @@ def _learnt(path: Path, source: Given | None, verified: Verified, options: Optio
     with Release(path) as opened, explained(path):
         parts = tuple(opened.structure())
         expected = foreseen(opened, reported)
-        how_to_ask = ways(opened, stored(path))
+        how_to_ask, certain = ways(opened, stored(path)), THEIRS in opened.answers.certain
     reported.step("Attacking the release")
     attacked = attack(path, source, options=options)
     return Learnt(
@@ -84,6 +84,7 @@ def _learnt(path: Path, source: Given | None, verified: Verified, options: Optio
         mechanism.advice,
         tuple(lines(manifest)),
         expected,
+        certain,
         how_to_ask,
         _compared(path, source, manifest, options) if source is not None else None,
     )

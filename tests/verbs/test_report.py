@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -14,7 +15,7 @@ import pytest
 
 import privsql
 from privsql import plot
-from privsql.model.checks import Promised
+from privsql.model.checks import Promised, Result
 from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.shown import Shown
@@ -208,6 +209,34 @@ def test_the_facts_are_one_object(ill: privsql.Report) -> None:
     assert sum(row["records"] for row in found["structure"][0]["rows"]) == 400
     assert found["digests"].keys() == {"the file"}
     assert "measured" not in found
+
+
+def test_a_notebook_shows_it_in_short(ill: privsql.Report) -> None:
+    """Which kind it is, whether it is verified, what is promised, who learns what; of what failed the checks alone."""
+    seen = Seen(ill._repr_html_())
+    assert "report: ill, verified" in seen.text
+    assert "every promise holds" in seen.text
+    assert "linkage" in seen.text
+    broken = dataclasses.replace(ill, internal=True, learnt=None, checks=(Result("sums agree", 1, (f"{EVIL} is 3",)),))
+    text = broken._repr_html_()
+    assert "INTERNAL, shows true counts: ill, NOT verified, 1 of 1 checks do not hold" in Seen(text).text
+    assert "sums agree" in text
+    assert "<script" not in text
+
+
+def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
+    """Bounds of a bucket are certain; an interval of the literature's is not, and has no column where there is none."""
+    assert ill.learnt is not None
+    assert ill.learnt.certain
+    first = ill.learnt.foreseen[:1]
+    plain = dataclasses.replace(ill.learnt, bounds=(), structure=(), findings=(), foreseen=first)  # without pictures
+    other = dataclasses.replace(plain, certain=False)
+    none = dataclasses.replace(other, foreseen=(dataclasses.replace(first[0], bounds=None),))
+    texts = [Seen(page.html(dataclasses.replace(ill, learnt=one))).text for one in (plain, other, none)]
+    assert ["are certain, and wide" in text for text in texts] == [True, False, False]
+    assert [re.findall("half of the literature's ([a-z]+)", text) for text in texts] == [["bounds"], ["interval"], []]
+    for text in texts:
+        assert "for that its publisher is trusted" in text
 
 
 # With the source ---

@@ -47,7 +47,7 @@ def promise(asked: Bucketize) -> str:
 
 def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Buckets, loss and its bound."""
-    buckets = "  ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
+    buckets = ", ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
     layout = [("layout", facts["layout"])] if "layout" in facts else []
     return [
         ("buckets", f"{buckets}  (number x size)"),

@@ -46,4 +46,4 @@ def structure(_: Relations, manifest: Manifest) -> list[Structure]:
     rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
     buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
     said = f"{records:,} records lie in {buckets:,} buckets. The fewer records a bucket has, the better are answers."
-    return [part("Buckets by size", said, ("bucket of", "buckets", "records"), rows, 2)]
+    return [part("Buckets by size", said, ("size of bucket", "buckets", "records"), rows, 2)]
