@@ -32,9 +32,9 @@ def report(
     """Write a page on a release: what it promises, who could learn what, how good its answers are, how to ask it.
 
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
-    not hold, which the page then says.
+    not hold or an adversary breaks a promise, which the page then says.
     """
     with running(memory_limit, threads) as options:
         found = api.report(release, api.load(source) if source else None, to=to, options=options)
     tell(as_json, lambda: {"page": str(to), **found.as_json()}, lambda: printing.reported(to, found))
-    raise typer.Exit(0 if found.verified else 1)
+    raise typer.Exit(0 if found.ok else 1)

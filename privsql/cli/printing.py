@@ -120,11 +120,13 @@ def verified(release: Path, found: Verified) -> None:
 
 
 def reported(to: Path, found: Report) -> None:
-    """Which page was written, of what kind, and which checks do not hold."""
+    """Which page was written, of what kind, which checks do not hold, and which promises are broken."""
     kind = "internal: it shows true counts" if found.internal else "it may be handed out with the release"
     failed = [one for one in found.checks if not one.ok]
     for one in failed:
         say(f"does not hold: {one.name}")
+    for adversary in found.broken:
+        say(f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}")
     say(f"wrote {to}: {'the release is NOT verified, and the page says so' if failed else f'verified; {kind}'}")
 
 

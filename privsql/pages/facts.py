@@ -143,6 +143,16 @@ class Report:
         """Whether every check holds."""
         return all(one.ok for one in self.checks)
 
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The adversaries that the release promises to resist and does not."""
+        return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds and every promise that was measured is kept."""
+        return self.verified and not self.broken
+
     def _repr_html_(self) -> str:
         """What a notebook shows: what the page says, in short."""
         failed = [one for one in self.checks if not one.ok]
@@ -161,7 +171,8 @@ class Report:
             "name": self.manifest.name,
             "mechanism": self.manifest.mechanism,
             "algorithm": self.manifest.algorithm,
-            "ok": self.verified,
+            "ok": self.ok,
+            "verified": self.verified,
             "checks": [one.as_json() for one in self.checks],
             "notes": list(self.notes),
             "digests": dict(self.digests),

@@ -113,7 +113,7 @@ def intervals(compared: Compared) -> Any:
     base = chart(given).properties(width=WIDTH + 40, height=260)
     ends = [end for one in compared.pairs for end in one if end is not None]
     most = max(ends, default=1.0) or 1.0
-    ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))]
+    ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))] if most >= 10 else [0, most]
     scale = alt.Scale(**wide, domain=[0, most])
     x = alt.X("true:Q", title="true answer", scale=scale).axis(values=ticks, format=",.0f")
     side = {"title": "estimate, with its interval", "scale": scale, "axis": alt.Axis(values=ticks, format=",.0f")}

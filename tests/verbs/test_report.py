@@ -239,6 +239,27 @@ def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
         assert "for that its publisher is trusted" in text
 
 
+def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monkeypatch: Any) -> None:
+    """Checks may hold of a release in which a column names nearly everybody."""
+    assert ill.learnt is not None
+    assert ill.ok
+    leak = dataclasses.replace(
+        ill.learnt.findings[0], adversary="names", promised=True, leaks=True, mean=None, notes=("all",)
+    )
+    learnt = dataclasses.replace(ill.learnt, bounds=(), structure=(), foreseen=(), findings=(leak,))  # without pictures
+    found = dataclasses.replace(ill, learnt=learnt)
+    assert found.verified
+    assert (found.as_json()["ok"], found.as_json()["verified"]) == (False, True)
+    text = Seen(page.html(found)).text
+    assert text.index("A promise is broken") < text.index("Verified:")
+    assert "names: all." in re.sub(r"\s+", " ", text)
+    assert "states and promises" not in text
+    monkeypatch.setattr(privsql, "report", lambda *_, **__: found)
+    done = run("report", tmp_path / "ill.duckdb", "--to", tmp_path / "page.html")
+    assert done.code == 1
+    assert "A PROMISE IS BROKEN: names: all" in done.out
+
+
 # With the source ---
 
 

@@ -45,5 +45,6 @@ def structure(_: Relations, manifest: Manifest) -> list[Structure]:
     setting = sorted((int(size), int(number)) for size, number in manifest.facts["setting"].items())
     rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
     buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
-    said = f"{records:,} records lie in {buckets:,} buckets. The fewer records a bucket has, the better are answers."
+    many = f"{buckets:,} buckets" if buckets != 1 else "one bucket"
+    said = f"{records:,} records lie in {many}. The fewer records a bucket has, the better are answers."
     return [part("Buckets by size", said, ("size of bucket", "buckets", "records"), rows, 2)]
