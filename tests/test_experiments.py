@@ -85,6 +85,12 @@ def test_pictures_are_those_of_the_pages_and_small() -> None:
     assert sum(pictures.values()) < 1_000_000
 
 
+def test_what_the_paper_says_is_seen_on_a_bar() -> None:
+    """A mark in the colour of its bar was seen where it stood above it alone."""
+    picture = (SHOWN / "small-domain-merging.svg").read_text(encoding="utf-8")
+    assert picture.count('fill="white"') > 1  # the ground's own
+
+
 def test_a_picture_is_made_smaller_by_what_draws_nothing() -> None:
     """Common attributes are said by their group, empty groups and paths go, and what differs stays where it is."""
     svg = (

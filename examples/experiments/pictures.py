@@ -86,7 +86,9 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
         bounds = base.transform_filter("isValid(datum.low)").mark_rule(opacity=0.6)
         layers.append(bounds.encode(x, up("low"), alt.Y2("high"), colour, **offset))
     if any(row["paper"] is not None for row in rows):
-        theirs = base.transform_filter("isValid(datum.paper)").mark_point(shape="diamond", size=90, strokeWidth=2)
+        ground = {"fill": "white", "opacity": 1} if axes.mark == "bar" else {}  # seen on a bar of its colour, too
+        theirs = base.transform_filter("isValid(datum.paper)")
+        theirs = theirs.mark_point(shape="diamond", size=90, strokeWidth=2, **ground)
         layers.append(theirs.encode(x, up("paper"), colour, **offset))
     if axes.mark == "points":
         layers.append(_diagonal(rows, x, up))
