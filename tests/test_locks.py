@@ -21,7 +21,10 @@ LOCKS = {
     "tests/requirements.lock": TESTS,
     "tests/engines.lock": [*TESTS, *EXTRAS["spark"], *EXTRAS["postgres"]],
 }
-DBT = "examples/dbt/requirements.lock"  # an environment of its own
+APART = {  # environments of their own
+    "examples/dbt/requirements.lock": ["dbt-core<1.12", "dbt-duckdb<1.12"],
+    "tests/schedulers.lock": ["apache-airflow>=3.3,<3.4", "dagster>=1.13,<1.14"],
+}
 
 
 def pinned(name: str) -> dict[str, set[str]]:
@@ -37,12 +40,10 @@ def pinned(name: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", [*LOCKS, DBT])
+@pytest.mark.parametrize("name", [*LOCKS, *APART])
 def test_locks_fit_the_project(name: str) -> None:
     held = pinned(name)
-    asked = [
-        Requirement(text) for text in LOCKS.get(name, [*PROJECT["dependencies"], "dbt-core<1.12", "dbt-duckdb<1.12"])
-    ]
+    asked = [Requirement(text) for text in LOCKS.get(name) or [*PROJECT["dependencies"], *APART[name]]]
     wrong = [
         f"{one.name}: {held.get(one.name.lower(), 'missing')}"
         for one in asked

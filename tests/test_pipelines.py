@@ -1,8 +1,7 @@
-"""The snippets of docs/pipelines.md: cron's line and the Makefile run, the others are read by their own languages."""
+"""The snippets of docs/pipelines.md: they run, but for the one that GitHub runs, whose steps are read."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -70,8 +69,64 @@ def test_make_publishes_once_and_verifies(clinic: Path) -> None:
     assert "Error 3" in shell("make verified", clinic).stderr
 
 
-def test_other_snippets_can_be_read() -> None:
-    for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-        ast.parse(code)
+def scheduled(clinic: Path, name: str, *command: object) -> subprocess.CompletedProcess[str]:
+    """A command of the environment with the schedulers; the snippet under a heading lies in ``jobs/clinic.py``."""
+    text = PAGE.partition(f"## {name}\n")[2]
+    code = text.partition("```python\n")[2].partition("```")[0]
+    jobs = clinic / "jobs"
+    jobs.mkdir(exist_ok=True)
+    (jobs / "clinic.py").write_text(code.replace("/srv/clinic", str(clinic)))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    airflow = {"HOME": clinic / "airflow", "CORE__DAGS_FOLDER": jobs, "CORE__LOAD_EXAMPLES": "false"}
+    environment = (
+        os.environ
+        | {"PATH": path}
+        | {f"AIRFLOW_{'' if key == 'HOME' else '_'}{key}": str(value) for key, value in airflow.items()}
+    )
+    steps = ["sh", str(ROOT / "tests" / "schedulers.sh"), *map(str, command)]
+    return subprocess.run(steps, cwd=jobs, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_airflow_runs_its_snippet(clinic: Path) -> None:
+    """What can't succeed fails at once, with privsql's line, and leaves the last release."""
+    assert scheduled(clinic, "Airflow", "airflow", "db", "migrate").returncode == 0
+    done = scheduled(clinic, "Airflow", "airflow", "dags", "test", "clinic")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "AirflowFailException is deprecated" not in done.stdout + done.stderr
+    assert "clinic.duckdb: verified" in done.stdout + done.stderr
+    before = (clinic / "clinic.duckdb").read_bytes()
+    (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
+    refused = scheduled(clinic, "Airflow", "airflow", "dags", "test", "clinic")
+    assert refused.returncode == 1
+    assert "AirflowFailException: value flu has frequency" in refused.stdout + refused.stderr
+    assert "up_for_retry" not in refused.stdout + refused.stderr
+    assert (clinic / "clinic.duckdb").read_bytes() == before
+
+
+DAGSTER = """
+import dagster as dg
+from clinic import clinic, verified
+done = dg.materialize([clinic, verified], raise_on_error=False)
+ended = [one for one in done.all_events if one.event_type_value == "ASSET_CHECK_EVALUATION"]
+checks = [one.asset_check_evaluation_data.passed for one in ended]
+print(done.success, checks)
+"""
+
+
+@pytest.mark.slow
+def test_dagster_runs_its_snippet(clinic: Path) -> None:
+    """An asset with a check that passes; what can't be published fails with privsql's line."""
+    done = scheduled(clinic, "Dagster", "python", "-c", DAGSTER)
+    assert done.stdout.splitlines()[-1:] == ["True [True]"], done.stderr
+    before = (clinic / "clinic.duckdb").read_bytes()
+    (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
+    refused = scheduled(clinic, "Dagster", "python", "-c", DAGSTER)
+    assert refused.stdout.splitlines()[-1:] == ["False []"], refused.stderr
+    assert "InfeasibleError: value flu has frequency" in refused.stderr
+    assert (clinic / "clinic.duckdb").read_bytes() == before
+
+
+def test_the_steps_for_github_can_be_read() -> None:
     steps = yaml.safe_load(BLOCKS["yaml"])["jobs"]["verify"]["steps"]
     assert steps[-1]["run"] == "privsql verify clinic.duckdb --json"
