@@ -43,6 +43,10 @@ def verify(
     against: Annotated[
         list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same subjects.")
     ] = None,
+    database: Annotated[
+        Path | None,
+        typer.Option(metavar="LEDGER", help="The ledger, if not that of the specification.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a release independently: from its file alone, and against the source if a specification names it.
@@ -54,7 +58,8 @@ def verify(
         raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
     others = [*(against or ()), *(more or ())]
     with running() as options:
-        found = api.verify(release, api.load(source) if source else None, against=others, options=options)
+        spec = api.load(source) if source else None
+        found = api.verify(release, spec, against=others, database=database, options=options)
     tell(as_json, found.as_json, lambda: printing.verified(release, found))
     raise typer.Exit(0 if found.ok else 1)
 
@@ -104,11 +109,12 @@ def withdraw(
 def cap(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the source.")],
     epsilon: Annotated[str, typer.Argument(metavar="EPSILON", help="The new cap, a decimal or a fraction.")],
+    database: Place = None,
     as_json: Json = False,
 ) -> None:
     """Set the most that all differentially private releases of a source may spend together, and record it."""
     asked = api.load(spec)
-    found = api.cap(asked, epsilon)
+    found = api.cap(asked, epsilon, database=database)
     least = asked.ledger.epsilon if asked.ledger is not None else None
     if least is not None and found.cap is not None and least < found.cap:
         warn(f"warning: ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too")

@@ -40,7 +40,9 @@ BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysq
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
-WITH_A_FILE = ("to", "schema", "format", "allow_certain", "allow_empty")  # flags that go with a specification file, too
+WITH_A_FILE = (  # flags that go with a specification file, too
+    "to", "schema", "format", "allow_certain", "allow_empty", "ledger_database",
+)  # fmt: skip
 KIND = "kind"
 NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
 
@@ -163,7 +165,17 @@ def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
                 raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
             allowed = spec.mechanism.model_copy(update={flag.key: way.read(flag, present[name], spec.mechanism.kind)})
             spec = spec.model_copy(update={"mechanism": allowed})
+    if "ledger_database" in present:
+        spec = _kept_at(spec, as_path(present["ledger_database"]), way)
     return redirected(spec, as_path(to) if to else None, present.get("format"), present.get("schema"))
+
+
+def _kept_at(spec: Spec, database: Path, way: Way) -> Spec:
+    """The specification with another ledger."""
+    asked = spec.ledger or Ledger()
+    if asked.off:
+        raise UsageError(f"{way.spell(flags()['ledger_database'])}: the specification says ledger.off")
+    return spec.model_copy(update={"ledger": asked.model_copy(update={"database": database})})
 
 
 def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:

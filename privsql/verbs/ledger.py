@@ -116,16 +116,16 @@ def _found(book: Book, release: str) -> Entry:
     return alike[-1]
 
 
-def cap(spec: Given, epsilon: Fraction | Decimal | str | float) -> Listed:
+def cap(spec: Given, epsilon: Fraction | Decimal | str | float, *, database: PathLike | None = None) -> Listed:
     """Set the most that all differentially private releases of a source may spend together, and record it.
 
-    The only way to raise it: a specification that still asks for less lowers it again. Raises ``UsageError`` unless
-    it is a positive number.
+    The only way to raise it: a specification that still asks for less lowers it again. ``database``: as of
+    ``ledger``. Raises ``UsageError`` unless it is a positive number.
     """
     asked, most = specified(spec), number(epsilon, "cap")
     if most <= 0:
         raise UsageError(f"cap: {text(most)} is not above 0")
-    path = needed(asked, None, exists=False)
+    path = needed(asked, _place(database), exists=False)
     source = known_as(asked.source)
     with scratch() as db:
         with storage.writing(db, path) as book, db.together():

@@ -89,22 +89,28 @@ def verify(
     source: Given | None = None,
     *,
     against: Sequence[PathLike] | PathLike = (),
+    database: PathLike | None = None,
     **how: Unpack[Running],
 ) -> Verified:
     """Check a release from its published file, against its source if that is given, and beside other releases.
 
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
-    them all can tell, and with a specification what its ledger says of their records. Raises ``UsageError`` for a
-    source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
-    it returns.
+    them all can tell, and with a specification what its ledger, or that at ``database``, says of their records. Raises
+    ``UsageError`` for a source of other columns and ``EngineError`` for files that can't be read; checks that do not
+    hold are part of what it returns.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
+    ledger = as_path(database, "database") if database is not None else None
+    if ledger is not None and (source is None or not others):
+        raise UsageError("the ledger is asked of records of several releases: give source and against with it")
     with running(how, verify) as options:
-        return _verified(path, source, others, options)
+        return _verified(path, source, others, ledger, options)
 
 
-def _verified(path: Path, given: Given | None, against: Sequence[Path], options: Options) -> Verified:
+def _verified(
+    path: Path, given: Given | None, against: Sequence[Path], database: Path | None, options: Options
+) -> Verified:
     found: Told | None = None
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
@@ -119,7 +125,7 @@ def _verified(path: Path, given: Given | None, against: Sequence[Path], options:
             results += examine(db, manifest, RELEASE, source=source, spec=spec)
             found = _told(db, manifest, results)
     if against and all(result.ok for result in results):
-        results += _together([*against, path], spec)
+        results += _together([*against, path], spec, database)
     return Verified(results, _notes(manifest), manifest, found if all(result.ok for result in results) else None)
 
 
@@ -141,10 +147,10 @@ def _told(db: Relations, manifest: Manifest, results: list[Result]) -> Told | No
     return found
 
 
-def _together(paths: Sequence[Path], spec: Spec | None) -> list[Result]:
+def _together(paths: Sequence[Path], spec: Spec | None, database: Path | None) -> list[Result]:
     """What several releases tell together, and what the ledger of a specification says of their records."""
     names = [other.name for other in paths]
-    ledger = needed(spec) if spec is not None else None
+    ledger = needed(spec, database) if spec is not None else None
     with together(paths, [ledger] if ledger is not None else []) as (db, manifests):
         compared = _compared(manifests[0])
         compared.comparable(names, manifests)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import typer
@@ -20,9 +21,6 @@ from privsql.source.columns import Columns
 from privsql.source.places import Source
 from privsql.source.spec import Ledger, Release
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONTRACT = {  # the flags that there were before they followed from the models
     "publish": "sensitive qi table query name mechanism threshold nulls min-bucket-size max-bucket-size format to "
@@ -177,6 +175,11 @@ def test_no_flag_but_those_of_the_target_goes_with_a_file(tmp_path: Path) -> Non
         assert str(error.value).startswith(f"{flag.spelled[0]} does not go with"), flag.name
     moved = flags.asked(file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()})
     assert (moved.target, moved.format) == (tmp_path / "r", "parquet")
+    kept = flags.asked(file, {"ledger_database": "own.db"})
+    assert kept.ledger == Ledger(database=Path("own.db"))
+    file.write_text(file.read_text(encoding="utf-8") + "[ledger]\noff = true\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"^--ledger-database: the specification says ledger\.off"):
+        flags.asked(file, {"ledger_database": "own.db"})
 
 
 class Odd(Parameters):

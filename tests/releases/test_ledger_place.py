@@ -315,6 +315,22 @@ def test_trials_are_in_no_ledger(office: Office) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_another_ledger_is_named_on_the_command_line_for_every_verb_that_asks_one(office: Office) -> None:
+    own = office.folder / "own.db"
+    for people in SALARIES[1:]:
+        succeeded(*office.arguments("--ledger-database", own))
+        office.hire(people)
+    first, second = office.made
+    assert succeeded("plan", office.spec(), "--ledger-database", own, "--json").json["ledger"]["database"] == str(own)
+    both = ["verify", second, "--against", first, "--source"]
+    office.sql("DELETE FROM people WHERE id > 10")
+    assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--database", own).out
+    refused(run(*both[:2], "--database", own), 2, "give source and against")
+    assert len(succeeded("ledger", "--database", own, "--json").json["releases"]) == 2
+    assert succeeded("ledger", "cap", office.spec(), 3, "--database", own, "--json").json["database"] == str(own)
+
+
 def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Path) -> None:
     office.publish()
     privsql.publish(cells(tmp_path, 1))
