@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,6 @@ from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
 from privsql.errors import InfeasibleError, UsageError
-
-if TYPE_CHECKING:
-    from privsql.engine.progress import Options
 
 
 def _picture(to: Path | None) -> Path | None:
@@ -188,6 +185,9 @@ def infer(
     sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL that is asked of those who meet it.")],
     source: Source,
     epsilon: Epsilon = 0.1,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeat a simulation; else OpenDP draws afresh.", show_default=False)
+    ] = None,
     plot: Plot = None,
     memory_limit: Memory = None,
     threads: Threads = None,
@@ -195,11 +195,12 @@ def infer(
 ) -> None:
     """What two differentially private counts of a source still tell of the people who meet a condition."""
     with running(memory_limit, threads) as options:
-        _infer(source, condition, sensitive, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
+        asked = {"epsilon": epsilon, "seed": seed, "options": options}
+        _infer(source, condition, sensitive, plot=plot, as_json=as_json, **asked)
 
 
-def _infer(source: Path, *conditions: str, epsilon: float, plot: Path | None, as_json: bool, options: Options) -> None:
+def _infer(source: Path, *conditions: str, plot: Path | None, as_json: bool, **asked: Any) -> None:
     condition, sensitive = conditions
-    found = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, options=options)
+    found = api.infer(api.load(source), condition, sensitive, **asked)
     pictures.drawn(pictures.inference, found, plot)
     tell(as_json, found.as_json, lambda: printing.inferred(found))

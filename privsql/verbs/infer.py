@@ -19,6 +19,7 @@ from privsql.engine.sqlfiles import DIALECT, render, table
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
+from privsql.noise import seed_key
 from privsql.source.binning import coarser
 from privsql.source.given import specified
 from privsql.source.preparing import prepare
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Unpack
 
+    from privsql.attacks.block import Floats
     from privsql.attacks.differential import Inference
     from privsql.engine.progress import Options, Running
     from privsql.source.given import Given
@@ -69,22 +71,38 @@ def infer(
     *,
     epsilon: float | Fraction | Decimal | str = 0.1,
     draws: int = DRAWS,
+    seed: int | None = None,
     **how: Unpack[Running],
 ) -> Inferred:
     """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
 
     ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
-    who meet it. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
+    who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
+    drawn afresh. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
     """
     each = number(epsilon, "--epsilon")
     if each <= 0:
         raise UsageError(f"--epsilon {epsilon} must be above 0")
+    chosen = None if seed is None else whole(seed, "seed", None)
     with running(how, infer) as options:
-        return _inferred(specified(source), (condition, sensitive), float(each), whole(draws, "draws"), options)
+        spec, number_of = specified(source), whole(draws, "draws")
+        x, y = _counted(spec, condition, sensitive, options)
+    scale = 1 / float(each)
+    noise = _noise(scale, number_of, chosen)
+    return Inferred(differential.infer(x, y, scale, noise), float(each), condition, sensitive, number_of)
 
 
-def _inferred(spec: Spec, asked_of: tuple[str, str], epsilon: float, draws: int, options: Options) -> Inferred:
-    condition, sensitive = asked_of
+def _noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
+    """Laplace noise of both counts, (draws,) each."""
+    if seed is None:
+        return dpnoise.laplace(scale, draws), dpnoise.laplace(scale, draws)
+    key = seed_key(seed)
+    first, second = (key.stream("infer", count).laplace(0.0, scale, draws) for count in ("x", "y"))
+    return first, second
+
+
+def _counted(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
+    """How many records meet a condition, and how many of them the sensitive one, too."""
     if not isinstance(of(spec.mechanism.kind).shape, Table):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with workroom(options) as db:
@@ -99,8 +117,7 @@ def _inferred(spec: Spec, asked_of: tuple[str, str], epsilon: float, draws: int,
         x, y = (int(db.ask(sql)[0][0]) for sql in asked)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
-    drawn = dpnoise.laplace(1 / epsilon, draws), dpnoise.laplace(1 / epsilon, draws)
-    return Inferred(differential.infer(x, y, 1 / epsilon, drawn), epsilon, condition, sensitive, draws)
+    return x, y
 
 
 def _count(name: str, conditions: list[str]) -> str:

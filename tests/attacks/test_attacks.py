@@ -34,6 +34,7 @@ from privsql.releases.opened import opened
 from privsql.source.reading import load
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked
+from privsql.verbs.infer import _noise
 from support.commands import refused, rows, run, specification, succeeded
 from support.loops import each, rest_slow
 
@@ -712,6 +713,19 @@ def test_theorem_two_is_what_opendp_gives() -> None:
     assert shown[1000].asked
     assert not shown[100].discloses
     assert shown[1000].discloses
+
+
+def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise has the mean size and the spread of Laplace noise of scale 10 (5 standard errors of 20,000 draws)."""
+    monkeypatch.setattr("privsql.dpnoise.laplace", None)
+    first, second = _noise(10, 20_000, 3)
+    for noise in (first, second):
+        assert np.abs(noise).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
+        assert noise.mean() == pytest.approx(0, abs=5 * 200**0.5 / 20_000**0.5)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / 20_000**0.5
+    command = ["infer", "--source", plain / "spec.toml", "--json", "sex = 'F'", "disease = 'flu'", "--seed"]
+    told = [succeeded(*command, seed).out for seed in (3, 3, 4)]
+    assert told[0] == told[1] != told[2]
 
 
 @pytest.mark.slow
