@@ -60,6 +60,25 @@ def plain(text: str, width: int) -> str:
     return "".join(one if one.isprintable() or one == SPACE else "\ufffd" for one in short)
 
 
+def distinct(texts: Sequence[str], width: int) -> list[str]:
+    """Several texts, cut as ``plain`` does, and no two alike: labels of a picture, where what is alike is one.
+
+    >>> distinct(["heart, left", "heart, right", "lung"], 8)
+    ['heart, \u2026', 'hea\u2026 (2)', 'lung']
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for text in texts:
+        label, number = plain(text, width), 1
+        while label in taken:
+            number += 1
+            end = f" ({number})"
+            label = plain(text, max(2, width - len(end))) + end
+        taken.add(label)
+        found.append(label)
+    return found
+
+
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:
     """A table; ``number``: of rows that there are. What is left out is said."""
     columns = len(head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.markup import plain
+from privsql.markup import distinct
 from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, chart, palette
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ def bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Any:
     """What may be believed and what can be: (value, bound, highest, share) each; by share where values are many."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
+    labels = distinct([value for value, *_ in rows], LABEL)
     given = [
-        {"value": plain(value, LABEL), "bound": bound, "highest": highest, "share": share}
-        for value, bound, highest, share in rows
+        {"value": label, "bound": bound, "highest": highest, "share": share}
+        for label, (_, bound, highest, share) in zip(labels, rows, strict=True)
     ]
     if len(given) > FEW and all(one["share"] for one in given):
         base = chart(given).properties(width=WIDTH, height=200)
@@ -49,7 +50,8 @@ def structure(part: Structure) -> Any:
     import altair as alt  # noqa: PLC0415
 
     at = part.drawn or 0
-    given = [{"name": plain(str(row[0]), LABEL), "number": float(row[at])} for row in part.rows]
+    labels = distinct([str(row[0]) for row in part.rows], LABEL)
+    given = [{"name": name, "number": float(row[at])} for name, row in zip(labels, part.rows, strict=True)]
     base = chart(given).properties(width=WIDTH, height={"step": ROW})
     y = alt.Y("name:N", sort=None, title=part.head[0]).axis(labelLimit=0)
     number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5, tickMinStep=1)
@@ -62,13 +64,13 @@ def adversaries(findings: Sequence[Finding]) -> Any:
 
     given = [
         {
-            "adversary": plain(one.adversary, 30),
+            "adversary": label,
             "promise": "promised to resist" if one.promised else "not promised",
             "mean": one.mean,
             "highest": one.highest or 0,
             "right": one.right,
         }
-        for one in findings
+        for label, one in zip(distinct([one.adversary for one in findings], 30), findings, strict=True)
     ]
     base = chart(given).properties(width=220, height={"step": ROW})
     y = alt.Y("adversary:N", sort=[one["adversary"] for one in given], title=None).axis(labelLimit=0)

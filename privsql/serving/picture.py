@@ -9,11 +9,13 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from privsql.markup import plain
+from privsql.markup import distinct, plain
 from privsql.pages.rendering import style
 from privsql.plot import BLUE, INKS, NEEDED, chart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from privsql.answers.answer import Answer
 
 FEW, MANY = 40, 400  # rows: of groups that have names, and of numbers or dates along an axis
@@ -27,6 +29,7 @@ HEADER = '<svg xmlns="http://www.w3.org/2000/svg"'
 INKED = re.compile(r"^\.fill-.*$", re.MULTILINE)  # lines of the stylesheet
 LETTERS = 'text { font-family: "Liberation Sans", Arial, Helvetica, sans-serif; }'  # by which it is laid out
 Row = tuple[Any, ...]
+Labels = dict[str | None, str]
 
 
 def drawable(answer: Answer) -> bool:
@@ -76,7 +79,8 @@ def _chart(answer: Answer) -> Any:
 
     groups, figure = _groups(answer), answer.figures[0]
     along = _along(answer, groups)
-    base = chart([_row(answer, row, groups, along=along) for row in answer.rows])
+    called = [_called(row[at] for row in answer.rows) for at in groups]
+    base = chart([_row(answer, row, groups, called, along=along) for row in answer.rows])
     colour: Any = alt.value(BLUE)
     if len(groups) == 2:
         named = alt.Color("other:N", title=_named(answer, groups[1]), sort=None)
@@ -97,17 +101,23 @@ def _chart(answer: Answer) -> Any:
     return (lines + dots).properties(**size)
 
 
-def _row(answer: Answer, row: Row, groups: list[int], *, along: bool) -> dict[str, Any]:
+def _row(answer: Answer, row: Row, groups: list[int], called: list[Labels], *, along: bool) -> dict[str, Any]:
     estimate, _, low, high = (None if one is None else float(one) for one in answer.figures[0].of(row))
     first = row[groups[0]]
-    place = (first.isoformat() if isinstance(first, dt.date) else first) if along else _label(first)
+    place = (first.isoformat() if isinstance(first, dt.date) else first) if along else called[0][_text(first)]
     found = {"group": place, "estimate": estimate, "low": low, "high": high}
-    return found | ({"other": _label(row[groups[1]])} if len(groups) == 2 else {})
+    return found | ({"other": called[1][_text(row[groups[1]])]} if len(groups) == 2 else {})
 
 
 def _named(answer: Answer, at: int) -> str:
     return plain(answer.columns[at], LABEL)
 
 
-def _label(value: object) -> str:
-    return "NULL" if value is None else plain(str(value), LABEL)
+def _called(values: Iterable[Any]) -> Labels:
+    """A label for each value of a group by its text, no two alike."""
+    found = list(dict.fromkeys(_text(one) for one in values))
+    return dict(zip(found, distinct(["NULL" if one is None else one for one in found], LABEL), strict=True))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -131,6 +131,17 @@ def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest
     assert not picture.drawable(found)
 
 
+def test_values_that_begin_alike_have_a_row_each() -> None:
+    """Cut to the same label they were one row of the picture, their dots on top of each other."""
+    long = [f"{'disease of the circulatory system'} {k}" for k in range(3)]
+    called = picture._called([*long, None, "NULL", long[0]])
+    assert len(set(called.values())) == len(called) == 5
+    assert max(len(one) for one in called.values()) <= picture.LABEL
+    found = grouped(5, lambda k: [*long, None, "NULL"][k])
+    shown = [picture._row(found, row, [0], [called], along=False)["group"] for row in found.rows]
+    assert len(set(shown)) == 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "found",
