@@ -19,6 +19,8 @@ from privsql.model.checks import Promised, Result
 from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.shown import Shown
+from privsql.releases.stored import stored
+from privsql.verbs.reporting.ways import ways
 from support import shelf as shelves
 from support.commands import refused, run, succeeded
 from support.markup import EVIL, Seen
@@ -319,6 +321,17 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
     ]
     shown = [str(one).replace(rendering.SPACE, " ") for one in _bound(differ[3], 300)]
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
+
+
+def test_numbers_are_asked_for_by_half(shelf: Path) -> None:
+    """The commonest single value of hundreds says nothing of a release of numbers."""
+    path = shelves.release_of(shelf / shelves.NEWEST, "permute")
+    with privsql.open(path) as release:
+        found = ways(release, stored(path))
+        (own,) = release.manifest.sensitive
+        shown = release.sql(shlex.split(found.shell)[-1])
+    assert f"WHERE {own.name} >= " in found.sql
+    assert 0.3 < shown["n"].sum() / release.manifest.published < 0.7
 
 
 @pytest.mark.slow

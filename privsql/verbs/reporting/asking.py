@@ -55,18 +55,24 @@ def _values(release: Release, shape: Table | Categories[Any]) -> list[exp.Expr]:
     if not (isinstance(shape, Table) and shape.numeric):
         return [column(field.name) for field in fields]
     own = fields[0]
-    rows = [row for row in asked(release, counted(release, [column(own.name)])) if row[1] is not None]
-    rows.sort(key=lambda row: row[0])
-    ends: list[Any] = []
-    total, running = sum(row[1] for row in rows), 0.0
-    for value, records, *_ in rows:
-        running += records
-        if len(ends) < len(QUARTERS) and running > QUARTERS[len(ends)] * total:
-            ends.append(value)
+    ends = quantiles(release, own)
     case = exp.Case()
     for number, end in enumerate(dict.fromkeys(ends)):
         case = case.when(exp.LT(this=column(own.name), expression=literal(end, own)), exp.Literal.number(number))
     return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(own.name)]
+
+
+def quantiles(release: Release, own: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
+    """Values of a column of numbers below which such shares of the records lie, about."""
+    rows = [row for row in asked(release, counted(release, [column(own.name)])) if None not in row[:2]]
+    rows.sort(key=lambda row: row[0])
+    found: list[Any] = []
+    total, running = sum(row[1] for row in rows), 0.0
+    for value, records, *_ in rows:
+        running += records
+        if len(found) < len(shares) and running > shares[len(found)] * total:
+            found.append(value)
+    return found
 
 
 def _few(release: Release, names: Sequence[str]) -> list[str]:

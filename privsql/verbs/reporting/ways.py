@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, every, is_null, named, table
-from privsql.mechanisms.contract import Sets
+from privsql.mechanisms.contract import Sets, Table
 from privsql.mechanisms.registry import of
 from privsql.pages.facts import Ways
 from privsql.source.address import address
-from privsql.verbs.reporting.asking import asked, counted, holding, literal, written
+from privsql.verbs.reporting.asking import asked, counted, holding, literal, quantiles, written
 
 if TYPE_CHECKING:
     from privsql.engine.roles import Field
@@ -39,19 +39,25 @@ def ways(release: Release, found: Stored) -> Ways:
 
 
 def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
-    """How many records have the most frequent value, by a column; or hold the most frequent items."""
+    """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
     roles, mechanism = release.manifest.roles, of(release.manifest.mechanism)
     if isinstance(mechanism.shape, Sets):
         found = next((items for items, _ in release.answers.frequent(20, "reconstructed") if items), None)
         return [], holding(roles.sensitive[0], found) if found else None
     fields = roles.sensitive if roles.quasi_identifiers else roles.sensitive[:1]
+    others = roles.quasi_identifiers or roles.sensitive[1:]
+    few: list[exp.Expr] = [column(others[0].name)] if others else []
+    if (
+        isinstance(mechanism.shape, Table)
+        and mechanism.shape.numeric
+        and (middle := quantiles(release, fields[0], [0.5]))
+    ):
+        return few, exp.GTE(this=column(fields[0].name), expression=literal(middle[0], fields[0]))
     rows = asked(release, counted(release, [column(field.name) for field in fields]))
     most = max(rows, key=lambda row: row[len(fields)] or 0, default=None)
     if most is None:
         return [], None
     own = [_equals(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
-    others = roles.quasi_identifiers or roles.sensitive[1:]
-    few: list[exp.Expr] = [column(others[0].name)] if others else []
     return few, every(own)
 
 
