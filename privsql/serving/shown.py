@@ -23,6 +23,7 @@ FORMULA = (
     *"=+-@\t\r\n",
     *"\uff1d\uff0b\uff0d\uff20",
 )  # what a spreadsheet takes for one where a cell begins so; wide, too
+MISSING = markup.Html('<i class="quiet">NULL</i>')  # told from a text that is the same
 WORDS = {"std_error": "standard error"}
 
 
@@ -74,7 +75,7 @@ def _cells(
 ) -> list[object]:
     if at not in figures:
         value = row[at]
-        return ["NULL" if value is None else value if isinstance(value, str) else markup.cell(value)]
+        return [MISSING if value is None else value if isinstance(value, str) else markup.cell(value)]
     estimate, error, low, high = figures[at].of(row)
     ends = scales[at]
     left, middle, right = (markup.place(one, ends) for one in (low, estimate, high))

@@ -67,7 +67,8 @@ def test_a_table_has_a_bar_beside_every_interval() -> None:
         (None, 10.0, None),
         (0.0, 0.0, 0.0),
     ]
-    assert [row[0] for row in found.rows] == ["f", "NULL", "=1"]
+    assert [row[0] for row in found.rows] == ["f", shown.MISSING, "=1"]
+    assert shown.MISSING != "NULL"
 
 
 def test_long_tables_end_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,18 @@ def test_one_release_is_shown_at_once(releases: Path) -> None:
         assert (moved.status_code, moved.headers["location"]) == (303, "/setvalued")
 
 
+def test_releases_of_one_name_are_told_apart(releases: Path, tmp_path: Path) -> None:
+    """By where they are served: folders of this machine are nobody's business."""
+    files = [releases / "setvalued.duckdb", tmp_path / "setvalued.duckdb"]
+    shutil.copy(*files)
+    with page(*files) as client:
+        home = Seen(client.get("/").text).text
+        assert "(at /setvalued)" in home
+        assert "(at /setvalued-2)" in home
+        assert str(tmp_path) not in home
+        assert "/ setvalued-2" in Seen(client.get("/setvalued-2").text).text
+
+
 def test_the_form_remembers(client: Client) -> None:
     shown = client.get("/bucketize?measure=avg.0&c0.from=30&c3=flu&by=1&confidence=0.8").text
     seen = Seen(shown)
