@@ -84,7 +84,10 @@ def scheduled(clinic: Path, name: str, *command: object) -> subprocess.Completed
         | {f"AIRFLOW_{'' if key == 'HOME' else '_'}{key}": str(value) for key, value in airflow.items()}
     )
     steps = ["sh", str(ROOT / "tests" / "schedulers.sh"), *map(str, command)]
-    return subprocess.run(steps, cwd=jobs, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(steps, cwd=jobs, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == 69:
+        pytest.skip(f"the schedulers can't be had: {done.stderr[-200:]}")
+    return done
 
 
 @pytest.mark.slow
