@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import portalocker
 import pytest
 import yaml
 
@@ -38,11 +39,15 @@ def clinic(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
+def ran(steps: list[str], place: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command in a folder, with this environment's own commands before all others."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["sh", "-c", command], cwd=place, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"PATH": path} | more
+    return subprocess.run(steps, cwd=place, env=environment, capture_output=True, text=True, check=False)
+
+
+def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
+    return ran(["sh", "-c", command], place)
 
 
 @pytest.mark.slow
@@ -69,6 +74,18 @@ def test_make_publishes_once_and_verifies(clinic: Path) -> None:
     assert "Error 3" in shell("make verified", clinic).stderr
 
 
+SCHEDULERS = ["sh", str(ROOT / "tests" / "schedulers.sh")]
+
+
+@pytest.fixture(scope="module")
+def schedulers() -> None:
+    """Their environment, which tests in two processes don't make at once."""
+    with portalocker.Lock(ROOT / ".venv-schedulers.lock", timeout=600):
+        made = ran([*SCHEDULERS, "python", "-c", ""], ROOT)
+    if made.returncode == 69:
+        pytest.skip(f"the schedulers can't be had: {made.stderr[-200:]}")
+
+
 def scheduled(clinic: Path, name: str, *command: object) -> subprocess.CompletedProcess[str]:
     """A command of the environment with the schedulers; the snippet under a heading lies in ``jobs/clinic.py``."""
     text = PAGE.partition(f"## {name}\n")[2]
@@ -76,21 +93,16 @@ def scheduled(clinic: Path, name: str, *command: object) -> subprocess.Completed
     jobs = clinic / "jobs"
     jobs.mkdir(exist_ok=True)
     (jobs / "clinic.py").write_text(code.replace("/srv/clinic", str(clinic)))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    airflow = {"HOME": clinic / "airflow", "CORE__DAGS_FOLDER": jobs, "CORE__LOAD_EXAMPLES": "false"}
-    environment = (
-        os.environ
-        | {"PATH": path}
-        | {f"AIRFLOW_{'' if key == 'HOME' else '_'}{key}": str(value) for key, value in airflow.items()}
-    )
-    steps = ["sh", str(ROOT / "tests" / "schedulers.sh"), *map(str, command)]
-    done = subprocess.run(steps, cwd=jobs, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode == 69:
-        pytest.skip(f"the schedulers can't be had: {done.stderr[-200:]}")
-    return done
+    settings = {
+        "AIRFLOW_HOME": str(clinic / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(jobs),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+    }
+    return ran([*SCHEDULERS, *map(str, command)], jobs, **settings)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("schedulers")
 def test_airflow_runs_its_snippet(clinic: Path) -> None:
     """What can't succeed fails at once, with privsql's line, and leaves the last release."""
     assert scheduled(clinic, "Airflow", "airflow", "db", "migrate").returncode == 0
@@ -118,6 +130,7 @@ print(done.success, checks)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("schedulers")
 def test_dagster_runs_its_snippet(clinic: Path) -> None:
     """An asset with a check that passes; what can't be published fails with privsql's line."""
     done = scheduled(clinic, "Dagster", "python", "-c", DAGSTER)
