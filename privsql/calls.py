@@ -51,13 +51,15 @@ def printed(given: Any) -> Any:
 def exactly(given: Any, where: str = "specification") -> Any:
     """Plain data with every float as the decimal that it prints.
 
-    Arrays and indexes become lists, and whole numbers that are keys texts. Raises ``UsageError``, naming the key, for
-    floats that are no numbers.
+    Arrays, indexes and sets, in their texts' order, become lists, and whole numbers that are keys texts. Raises
+    ``UsageError``, naming the key, for floats that are no numbers.
     """
     if isinstance(given, Mapping):
         return {_key(key): exactly(value, str(key)) for key, value in given.items()}
     if isinstance(given, list | tuple):
         return type(given)(exactly(value, where) for value in given) if type(given) in (list, tuple) else given
+    if isinstance(given, set | frozenset):
+        return exactly(sorted(given, key=str), where)  # else the next process has another order, and another release
     number = printed(given)
     if isinstance(number, Decimal) and not number.is_finite():
         raise UsageError(f"{where}: {number} is not a number; write a decimal or a fraction such as 1/50")

@@ -183,6 +183,7 @@ def test_arrays_become_lists() -> None:
         "a": [Decimal("0.5"), Decimal("0.1")],
         "b": ["x"],
     }
+    assert exactly({"a": {"sex", "age", "zip"}}) == {"a": ["age", "sex", "zip"]}
 
 
 def test_whole_numbers_that_are_keys_are_texts() -> None:

@@ -85,6 +85,11 @@ def beside(given: Given, manifest: Manifest) -> Spec:
         raise UsageError(
             f"column {name!r} holds groups, and which values they are of the release does not say; give levels"
         )
+    if manifest.persons is not None and manifest.persons.rule == "one":
+        raise UsageError(
+            "the release holds one record of each person, and which column names persons it does not say; give the "
+            "specification, with source.person"
+        )
     raw = {"columns": columns, "mechanism": asked, "release": {"name": manifest.name}}
     return build(raw, source=source, origin="the source of the release")
 

@@ -15,7 +15,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
 from privsql.releases.opened import explained, opened, together
 from privsql.source.given import beside as sourced
-from privsql.verbs.room import beside
+from privsql.verbs.room import beside, same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,8 @@ def attack(
             suite = of(manifest.mechanism).adversaries
             findings = suite.run(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
         if source is not None:
-            with beside(path, sourced(source, manifest), manifest, options) as (room, _), explained(path):
+            with beside(path, sourced(source, manifest), manifest, options) as (room, records), explained(path):
+                same_persons(manifest, records)
                 findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
         for other in others:
             findings += _together((path, other))

@@ -14,7 +14,7 @@ from privsql.mechanisms.registry import of
 from privsql.releases.opened import Release, explained, inspect
 from privsql.source.given import beside as sourced
 from privsql.source.records import prepared
-from privsql.verbs.room import same_roles, workshop_in
+from privsql.verbs.room import same_persons, same_roles, workshop_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +96,7 @@ def _evaluated(path: Path, spec: Spec, asked: Workload, confidence: float, optio
     ):
         source, name = prepared(db, spec), release.manifest.name
         same_roles(release.manifest, source)
+        same_persons(release.manifest, source)
         source.sort()
         source.named(name)
 

@@ -73,6 +73,14 @@ def same_roles(manifest: Manifest, source: Records) -> None:
         raise UsageError("the specification's columns are not those of the release")
 
 
+def same_persons(manifest: Manifest, source: Records) -> None:
+    """``UsageError`` unless both hold one record of each person, or neither does: their counts are of other tables."""
+    rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
+    if (rules[0] == "one") != (rules[1] == "one"):
+        holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
+        raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
+
+
 def same_mechanism(manifest: Manifest, spec: Spec) -> None:
     if manifest.mechanism != spec.mechanism.kind:
         raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")

@@ -9,7 +9,7 @@ import pytest
 
 import privsql
 from support.commands import fetched, manifest, refused, rows, run, specification, succeeded, tables, write
-from support.loops import each
+from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +131,21 @@ def test_all_records_are_published_and_the_release_says_what_that_means(tmp_path
 def test_what_is_refused(tmp_path: Path, persons: str, words: tuple[str, ...]) -> None:
     write(tmp_path / "visits.parquet", f"SELECT *, CASE WHEN visit % 10 > 0 THEN visit END AS odd FROM ({VISITS})")
     refused(run("publish", asked(tmp_path, "bucketize", persons)), 2, *words)
+
+
+@pytest.mark.parametrize("kind", rest_slow(["permute", "bucketize", "marginals"]))
+def test_a_release_of_one_record_each_is_compared_with_no_table_of_all_of_them(tmp_path: Path, kind: str) -> None:
+    """Else true answers, and what is believed, would be compared with those of another table."""
+    table = pq.read_table(write(tmp_path / "visits.parquet", VISITS))
+    succeeded("publish", asked(tmp_path, kind, 'person = "patient"\npersons = "one"'))
+    release, all_of_them = tmp_path / "ill.duckdb", privsql.load(asked(tmp_path, kind, to="all"))
+    for verb in (privsql.verify, privsql.evaluate, privsql.attack):
+        with pytest.raises(privsql.UsageError, match=r"one record of each person, and which column .* source\.person"):
+            verb(release, table)
+    for verb in (privsql.evaluate, privsql.attack):
+        with pytest.raises(privsql.UsageError, match="the release holds one record of each person, and the source"):
+            verb(release, all_of_them)
+    assert not privsql.verify(release, all_of_them) or kind == "marginals"
 
 
 def test_a_private_release_covers_one_record_of_each(tmp_path: Path) -> None:
