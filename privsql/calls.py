@@ -6,7 +6,7 @@ A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 PathLike = str | os.PathLike[str]
 
@@ -107,6 +107,18 @@ def ends(given: str | Sequence[Any], what: str) -> tuple[float | None, float | N
     if low is not None and high is not None and low > high:
         raise UsageError(f"{what} {given!r}: the least is above the most")
     return low, high
+
+
+def names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """Names, in a text with commas between them or several; ``UsageError``, with what they are of, for anything else.
+
+    >>> names("age, sex", "columns"), names(["age"], "columns")
+    (('age', 'sex'), ('age',))
+    """
+    found = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
+    if not found or not all(isinstance(name, str) and name.strip() for name in found):
+        raise UsageError(f"{what} {given!r}: give one name or several")
+    return tuple(name.strip() for name in found)
 
 
 def between(confidence: float) -> float:

@@ -114,6 +114,14 @@ class Measuring:
     rows: Callable[[str], list[tuple[Any, ...]]]
     report: Reporter
 
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Those of the release's that are asked; ``UsageError`` for others."""
+        known, asked = self.answers.estimators, self.workload.estimators
+        for name in asked or ():
+            self.answers.known(name)
+        return tuple(name for name in known if asked is None or name in asked)
+
 
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
     """Figures of one estimator by class of question, and of all of these by share of the records."""
@@ -134,11 +142,11 @@ def by_questions(given: Measuring) -> Evaluated:
 
 
 def score(questions: Iterable[Question], number: int, given: Measuring) -> dict[str, Score]:
-    """Ask every question of both estimators and of the source; ``number`` of them, for the progress bar.
+    """Ask every question of the estimators and of the source; ``number`` of them, for the progress bar.
 
     What has no group whose true answer the workload wants is not asked of the release.
     """
-    scores: dict[str, Score] = {"baseline": Score(), "reconstructed": Score()}
+    scores = {name: Score() for name in sorted(given.estimators)}
     given.report.step("Answering the workload")
     for question in counted(given.report, questions, number):
         true = given.truth(question.sql)

@@ -45,7 +45,8 @@ class Workload:
     ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
     at most how many of each; None: as many as a first look takes. ``cells``: how many the tables by so many columns may
     have together; None: ``CELLS`` for each query. ``true_answers``: only questions whose true answer lies between the
-    two count, both included, of those that are drawn; None: no such end.
+    two count, both included, of those that are drawn; None: no such end. ``estimators``: those that are asked;
+    None: all.
     """
 
     kind: str = "equality"
@@ -57,6 +58,7 @@ class Workload:
     ways: int = 2
     cells: int | None = None
     true_answers: tuple[float | None, float | None] | None = None
+    estimators: tuple[str, ...] | None = None
 
     def wants(self, truth: float) -> bool:
         """Whether a question with that true answer counts."""

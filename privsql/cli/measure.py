@@ -9,7 +9,7 @@ import typer
 
 import privsql as api
 from privsql import plot as pictures
-from privsql.calls import ends
+from privsql.calls import ends, names
 from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
@@ -43,6 +43,9 @@ TrueAnswers = Annotated[
         metavar="LEAST:MOST", help="Count only questions whose true answer lies there: 100:5000, 100:, :5000."
     ),
 ]
+Estimators = Annotated[
+    str | None, typer.Option(metavar="NAME,..", help="Ask these alone: reconstructed, baseline; by default all.")
+]
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
 ]
@@ -52,10 +55,11 @@ Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two 
 KINDS = ("equality", "random", "ranges")
 
 
-def _workload(kind: str, true_answers: str | None, drawn: dict[str, Any]) -> api.Workload:
+def _workload(kind: str, true_answers: str | None, estimators: str | None, drawn: dict[str, Any]) -> api.Workload:
     file = None if kind in KINDS else Path(kind)
+    named = None if estimators is None else names(estimators, "--estimators")
     between = None if true_answers is None else ends(true_answers, "--true-answers")
-    return api.Workload(kind, file=file, true_answers=between, **drawn)
+    return api.Workload(kind, file=file, true_answers=between, estimators=named, **drawn)
 
 
 def _pointed(found: api.Evaluated, points: bool) -> dict[str, Any]:
@@ -79,6 +83,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
     ways: Ways = 2,
     true_answers: TrueAnswers = None,
+    estimators: Estimators = None,
     confidence: Confidence = 0.95,
     points: Points = False,
     plot: Plot = None,
@@ -87,7 +92,7 @@ def evaluate(
     """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
     _only_json(points, as_json)
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed, "ways": ways}
-    asked = _workload(workload, true_answers, drawn)
+    asked = _workload(workload, true_answers, estimators, drawn)
     with running() as options:
         found = api.evaluate(release, api.load(source), asked, confidence=confidence, options=options)
         pictures.drawn(pictures.evaluation, found.scores, plot)
@@ -103,6 +108,7 @@ def compare(
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,
     true_answers: TrueAnswers = None,
+    estimators: Estimators = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,7 +130,7 @@ def compare(
     """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
     _only_json(points, as_json)
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    asked = _workload(workload, true_answers, drawn)
+    asked = _workload(workload, true_answers, estimators, drawn)
     given = [(path.stem, api.load(path)) for path in specs]
     with running(memory_limit, threads) as options:
         found = api.compare(

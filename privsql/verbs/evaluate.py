@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
-from privsql.calls import as_path, between, ends, known, number, whole
+from privsql.calls import as_path, between, ends, known, names, number, whole
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
     from privsql.source.given import Given
+    from privsql.source.keywords import Names
     from privsql.source.spec import Spec
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
@@ -38,6 +39,7 @@ class Measured(Running, total=False):
     ways: int
     cells: int | None
     true_answers: str | Sequence[float | None] | None
+    estimators: Names | None
 
 
 class Asked(Measured, total=False):
@@ -85,6 +87,8 @@ def _chosen(name: str, given: Any) -> Any:
         return None
     if name == "true_answers":
         return ends(given, "true_answers")
+    if name == "estimators":
+        return names(given, "estimators")
     return float(number(given, name)) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
 
 

@@ -57,6 +57,8 @@ class Finished:
         except OSError as error:
             raise EngineError(f"{error.filename}: {error.strerror}") from error
         told = {**asdict(workload), "file": hashlib.sha256(text).hexdigest()}
+        if told["estimators"] is None:
+            del told["estimators"]  # as folders of earlier versions have it
         return cls(folder, json.dumps([__version__, told, confidence, seed], sort_keys=True, default=str))
 
     def file(self, spec: Spec) -> Path | None:

@@ -233,6 +233,31 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.code, done.out, done.err
 
 
+MECHANISMS = {
+    "table": {"quasi_identifiers": "age", "sensitive": "ill", "threshold": "1/2", "algorithm": "one-size"},
+    "sets": {"items": "goods", "kind": "setvalued", "epsilon": 9, "universe": "data"},
+    "cells": {
+        "categories": ["age", "ill"], "kind": "contingency", "epsilon": 20, "allow_empty": True,
+        "domains": {"age": "data", "ill": "data"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", MECHANISMS)
+def test_an_estimator_is_asked_alone(shape: str, tmp_path: Path) -> None:
+    """What it says is what it says beside others; a name that there is not is refused."""
+    given = "SELECT i % 7 AS age, 'd' || i * i % 5 AS ill, ['a', chr(98 + CAST(i % 4 AS INTEGER))] AS goods"
+    file = write(tmp_path / "x.parquet", f"{given} FROM range(200) t(i)")
+    release = privsql.publish(file, to=tmp_path / "r.duckdb", ledger_off=True, **MECHANISMS[shape])
+    both = privsql.evaluate(release, release.spec, queries=4)
+    for name in ("baseline", "reconstructed"):
+        alone = privsql.evaluate(release, release.spec, queries=4, estimators=name)
+        assert alone.scores == {name: both.scores[name]}
+    with pytest.raises(UsageError, match="estimator 'bets' is not one of reconstructed, baseline"):
+        privsql.evaluate(release, release.spec, queries=4, estimators=["baseline", "bets"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "magic"), rest_slow([("png", b"\x89PNG"), ("svg", b"<svg")]))
 def test_command_writes_a_picture(world: World, tmp_path: Path, ending: str, magic: bytes) -> None:

@@ -74,7 +74,7 @@ def evaluate(given: Measuring) -> Evaluated:
     found = Classes(given)
     scores, extras = {}, {}
     counts, tables = found.scores(), found.tables()
-    for estimator in given.answers.estimators:
+    for estimator in given.estimators:
         scores[estimator] = Score()
         for one in counts[estimator].values():
             scores[estimator].extend(one)
@@ -101,7 +101,7 @@ class Classes:
 
     def scores(self) -> dict[str, dict[str, Score]]:
         """By estimator and class."""
-        found: dict[str, dict[str, Score]] = {name: {} for name in self._given.answers.estimators}
+        found: dict[str, dict[str, Score]] = {name: {} for name in self._given.estimators}
         asked = self._conditions()
         for name, conditions in asked.items():
             self._given.report.step(f"Asking for {name}")
@@ -145,7 +145,7 @@ class Classes:
         given, texts = self._given, [condition.sql(dialect=DIALECT) for condition in conditions]
         different = dict(zip(texts, conditions, strict=True))
         truth: dict[str, float] = {}
-        said: dict[str, dict[str, Any]] = {name: {} for name in given.answers.estimators}
+        said: dict[str, dict[str, Any]] = {name: {} for name in given.estimators}
         for start in range(0, len(different), TOGETHER):
             names = list(different)[start : start + TOGETHER]
             sql = _together(given.name, [different[text] for text in names])
@@ -177,7 +177,7 @@ class Classes:
 
     def _grouped(self) -> dict[str, Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""
-        found = {name: Score() for name in self._given.answers.estimators}
+        found = {name: Score() for name in self._given.estimators}
         asked = 0
         for row in self._drawn(self._number):
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
@@ -196,7 +196,7 @@ class Classes:
 
         Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records.
         """
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.answers.estimators}
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
         for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
             self._given.report.step(f"Comparing tables by {ways} columns")
             for estimator, summary in self._by(ways).items():
@@ -207,7 +207,7 @@ class Classes:
         every = list(combinations(self._valued, ways))
         chosen = self._affordable(every)
         records = self._given.records.records
-        cells = {name: Score() for name in self._given.answers.estimators}
+        cells = {name: Score() for name in self._given.estimators}
         distances: dict[str, list[float]] = {name: [] for name in cells}
         for columns in counted(self._given.report, chosen, len(chosen)):
             for estimator, (score, distance) in self._table(columns, None).items():
@@ -243,7 +243,7 @@ class Classes:
         given = self._given
         sql = count_query(given.name, condition, [column(self._columns[i].field.name) for i in columns])
         truth, found = given.truth(sql), {}
-        for estimator in given.answers.estimators:
+        for estimator in given.estimators:
             try:
                 known, score = given.answer(sql, estimator).by_group(), Score()
             except UsageError:

@@ -96,7 +96,7 @@ def _evaluated(given: Measuring, sets: HasItems, true: Holdings) -> Evaluated:
     truth = {one: float(true.weights[true.holding(one)].sum()) for part in asked.values() for one in part}
     best = true.top(max(TOPS))
     scores, extras = {}, {}
-    for name in given.answers.estimators:
+    for name in given.estimators:
         given.report.step(f"Asking for items, {name}")
         found = _scores(given, sets, asked, truth, name)
         scores[name] = Score()
