@@ -241,6 +241,16 @@ def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
         assert "for that its publisher is trusted" in text
 
 
+def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> None:
+    """A bound of a record is none of a person who has several."""
+    assert ill.learnt is not None
+    plain = dataclasses.replace(ill.learnt, bounds=(), structure=(), findings=(), foreseen=())  # without pictures
+    manifest = ill.manifest.model_copy(update={"persons": "7 have several records, up to <2>"})
+    text = Seen(page.html(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
+    said = text.index("Of persons: 7 have several records, up to <2>.")
+    assert text.index("every order is equally likely") < said < text.index("Against people who know")
+
+
 def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monkeypatch: Any) -> None:
     """Checks may hold of a release in which a column names nearly everybody."""
     assert ill.learnt is not None

@@ -19,10 +19,15 @@ MADE = (
     "Records are put into groups by their sensitive value, and within a group the values are shuffled: it is published "
     "who is in a group and which values the group has, not who has which."
 )
+SEVERAL = (
+    "Against people who combine several releases about the same persons, but for releases of a growing table that were "
+    "made with the earlier ones in view: privsql verify --against compares these."
+)
 NOT = (
     "A bound on the belief in a single value: a value that most of a group have is believed of each of them.",
     "Against people who know the values of others in the group.",
     LEARNT,
+    SEVERAL,
     "That somebody is in the table at all, and in which group, is not hidden: the group tells roughly what they have.",
 )
 
