@@ -333,6 +333,17 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
+def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
+    """The commonest value has a tab, for which the page shows a mark: the line would have asked for another value."""
+    names = ["a\tb", "a\tb", "\u202ec", "x" * 200, "d", "e", "f"]
+    people = pd.DataFrame({"a\nb": [i % 3 for i in range(56)], "age": [i % 4 for i in range(56)], "ill": names * 8})
+    privsql.publish(people, quasi_identifiers=["a\nb", "age"], sensitive="ill", threshold=0.5, name="p", seed=1,
+                    ledger_off=True, to=tmp_path / "p.duckdb")  # fmt: skip
+    with privsql.open(tmp_path / "p.duckdb") as release:
+        found = ways(release, stored(tmp_path / "p.duckdb"))
+    assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p WHERE ill = '[def]' GROUP BY 1;", found.sql)
+
+
 def test_numbers_are_asked_for_by_half(shelf: Path) -> None:
     """The commonest single value of hundreds says nothing of a release of numbers."""
     path = shelves.release_of(shelf / shelves.NEWEST, "permute")

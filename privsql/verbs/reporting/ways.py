@@ -16,11 +16,14 @@ from privsql.source.address import address
 from privsql.verbs.reporting.asking import asked, counted, holding, literal, quantiles, written
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from privsql.engine.roles import Field
     from privsql.releases.opened import Release
     from privsql.releases.stored import Stored
 
 FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
+LEGIBLE = 100  # characters of a value
 QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
@@ -42,11 +45,13 @@ def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
     """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
     roles, mechanism = release.manifest.roles, of(release.manifest.mechanism)
     if isinstance(mechanism.shape, Sets):
-        found = next((items for items, _ in release.answers.frequent(20, "reconstructed") if items), None)
+        frequent = release.answers.frequent(20, "reconstructed")
+        found = next((items for items, _ in frequent if items and _legible(items)), None)
         return [], holding(roles.sensitive[0], found) if found else None
     fields = roles.sensitive if roles.quasi_identifiers else roles.sensitive[:1]
     others = roles.quasi_identifiers or roles.sensitive[1:]
-    few: list[exp.Expr] = [column(others[0].name)] if others else []
+    legible = [field.name for field in others if _legible([field.name])]
+    few: list[exp.Expr] = [column(name) for name in legible[:1]]
     if (
         isinstance(mechanism.shape, Table)
         and mechanism.shape.numeric
@@ -54,11 +59,17 @@ def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
     ):
         return few, exp.GTE(this=column(fields[0].name), expression=literal(middle[0], fields[0]))
     rows = asked(release, counted(release, [column(field.name) for field in fields]))
-    most = max(rows, key=lambda row: row[len(fields)] or 0, default=None)
+    shown = (row for row in rows if _legible(row[: len(fields)]))
+    most = max(shown, key=lambda row: row[len(fields)] or 0, default=None)
     if most is None:
-        return [], None
+        return few, None
     own = [_equals(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
     return few, every(own)
+
+
+def _legible(values: Iterable[object]) -> bool:
+    """Whether values can be copied from a page, on which what can't be printed is replaced."""
+    return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
 
 
 def _equals(left: exp.Expr, value: object, field: Field) -> exp.Expr:
