@@ -60,8 +60,8 @@ def short(value: object, width: int = SHORT) -> Html:
 
 
 def code(text: object) -> Html:
-    """Lines that a reader copies: whole, and their ends kept. What can't be printed is replaced."""
-    return Html("\n".join(cleaned(line, len(line)) for line in str(text).split("\n")))
+    """Lines that a reader copies: whole, their ends and tabs kept. What else can't be printed is replaced."""
+    return Html("".join(one if one in "\n\t" else cleaned(one, 1) for one in str(text)))
 
 
 def exact(text: object) -> Html:

@@ -54,6 +54,7 @@ def test_every_value_is_cleaned_and_cut() -> None:
 def test_lines_to_copy_stay_whole() -> None:
     text = f"-- {EVIL}\n" + "z" * 10_000
     assert Seen(str(rendering.code(text))).text == text
+    assert rendering.code("SELECT\n\t1\b") == "SELECT\n\t1\ufffd"
 
 
 def test_what_a_template_names_must_be_given() -> None:
