@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from privsql.errors import EngineError, UsageError
+from privsql.errors import UsageError
+from privsql.extras import NOISE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 LARGEST_MEAN = 100  # of one binomial draw by inversion
 NEWEST = "0.16"  # the version of OpenDP whose releases this version of privsql knows, and those before it
-MISSING = "differentially private noise is drawn by OpenDP, which is not installed; run: pip install 'privsql[dp]'"
 DOUBT = 1e-9  # nearer to a step of the distribution function than this, doubles do not decide
 
 
@@ -180,14 +180,14 @@ def made_with() -> str:
     try:
         return version("opendp")
     except PackageNotFoundError as error:
-        raise EngineError(MISSING) from error
+        raise NOISE.missing() from error
 
 
 def _opendp() -> Any:
     try:
         import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and is an extra)
     except ImportError as error:
-        raise EngineError(MISSING) from error
+        raise NOISE.missing() from error
     dp.enable_features("contrib")
     return dp
 

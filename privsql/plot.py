@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privsql.errors import EngineError
+from privsql.extras import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,7 +54,6 @@ class Inferred(Protocol):
 
 
 Found = TypeVar("Found")
-NEEDED = ("altair", "vl_convert")
 INKS = {  # of every picture; a page has the same under these names, and others for a dark ground
     "first": "#1f6f8b",
     "second": "#b8571b",
@@ -73,12 +72,6 @@ LINEAR = 10  # up to here an axis that shows 0 is about linear, and logarithmic 
 HALF, WHOLE, HEIGHT = 400, 560, 300  # pixels
 
 
-def ready() -> None:
-    """``EngineError`` where pictures can't be drawn: better known before an hour of measuring than after."""
-    if any(find_spec(name) is None for name in NEEDED):
-        raise EngineError("pictures are drawn by altair, which is not installed; run: pip install 'privsql[plot]'")
-
-
 def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
     """Draw with a function of this module, if a picture is wanted: a PNG or an SVG, by the ending of ``to``.
 
@@ -95,7 +88,7 @@ def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
 
 def shown(draw: Callable[[Found], Any], found: Found) -> Any:
     """The picture itself, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
-    ready()
+    PICTURES.need()
     return styled(draw(found))
 
 

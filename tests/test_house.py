@@ -34,7 +34,7 @@ ROOMS = (
     "model",
     "engine",
 )
-GROUND = ("plot", "markup", "dpnoise", "noise", "calls", "exact", "system", "errors", "_version")
+GROUND = ("plot", "markup", "dpnoise", "noise", "calls", "exact", "system", "extras", "errors", "_version")
 KNOWN = {
     kind: {kind, type_.__name__} | {scene} - {""}
     for kind, type_, scene in (

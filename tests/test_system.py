@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql import dpnoise, plot, system
+from privsql import dpnoise, extras, system
+from privsql.errors import EngineError
 from support.commands import PEOPLE, refused, run, write
 from support.places import ROOT
 
@@ -149,7 +150,7 @@ def test_noise_without_opendp_names_the_extra(shop: Path, monkeypatch: pytest.Mo
 
 def test_draws_without_opendp_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    with pytest.raises(dpnoise.EngineError, match=r"privsql\[dp\]"):
+    with pytest.raises(EngineError, match=r"privsql\[dp\]"):
         dpnoise.laplace(1.0, 1)
 
 
@@ -163,7 +164,7 @@ def test_what_was_released_is_verified_without_opendp(shop: Path, monkeypatch: p
 def test_a_picture_without_altair_names_the_extra_before_it_measures(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plot, "NEEDED", ("altair", "no_such_package"))
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "altair" else name)
     refused(
         run(verb, "nowhere.duckdb", "--source", "nowhere.toml", "--plot", "p.png"), 4, "pip install 'privsql[plot]'"
     )

@@ -14,6 +14,7 @@ from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
 from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
 from privsql.errors import InfeasibleError, UsageError
+from privsql.extras import PICTURES
 
 
 def _picture(to: Path | None) -> Path | None:
@@ -21,7 +22,7 @@ def _picture(to: Path | None) -> Path | None:
     if to is not None and to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
     if to is not None:
-        pictures.ready()
+        PICTURES.need()
     return to
 
 

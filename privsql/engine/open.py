@@ -19,6 +19,7 @@ from privsql.engine.files import disguised
 from privsql.engine.folders import temporary
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
+from privsql.extras import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from privsql.engine.duck.connection import Settings
 
 __all__ = ["is_database", "locked", "log_of", "released", "scratch", "spark", "tables", "told", "workshop"]
-WITHOUT = "Spark is not installed; install privsql[spark]"
 
 
 def workshop(spill: Path, options: Options) -> Workshop:
@@ -82,7 +82,7 @@ def spark(
     try:
         from privsql.engine.spark.warehouse import opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
-        raise EngineError(WITHOUT) from error
+        raise SPARK.missing() from error
     with opened(spill, options, session or options.session, remote) as made:
         yield made
 
@@ -114,7 +114,7 @@ def released(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[
     try:
         from privsql.engine.spark.release import released as opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
-        raise EngineError(WITHOUT) from error
+        raise SPARK.missing() from error
     with opened(session, tables) as made:
         yield made
 

@@ -10,21 +10,14 @@ import hashlib
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
-from importlib.util import find_spec
 from typing import Any
 
 from privsql._version import __version__
-from privsql.errors import EngineError
+from privsql.extras import PAGES
 from privsql.markup import SPACE, Html, cleaned
 
 LONGEST = 600  # characters of one value, wherever it stands
 SHORT = 60  # of a name or a value within a sentence or a cell
-
-
-def ready() -> None:
-    """``EngineError`` where pages can't be made: better known before an hour of measuring than after."""
-    if find_spec("jinja2") is None:
-        raise EngineError("pages are made by Jinja2, which is not installed; run: pip install 'privsql[plot]'")
 
 
 def page(template: str, **facts: Any) -> str:
@@ -32,7 +25,7 @@ def page(template: str, **facts: Any) -> str:
 
     ``EngineError`` without Jinja2; a fact that the template names and that is not given is jinja2's ``UndefinedError``.
     """
-    ready()
+    PAGES.need()
     return str(_environment().get_template(template).render(facts))
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql import plot
 from privsql.engine.folders import private
 from privsql.errors import EngineError, UsageError
+from privsql.extras import PAGES, PICTURES
 from privsql.markup import Html, cleaned, plain
 from privsql.pages import rendering
 from privsql.pages.shown import Shown
@@ -28,8 +28,8 @@ def ready(target: Path) -> None:
     """``UsageError`` for what is no name of a page, ``EngineError`` without what draws one: better known at once."""
     if target.suffix.lower() not in ENDINGS:
         raise UsageError(f"--to {target}: a page ends in .html")
-    rendering.ready()
-    plot.ready()
+    PAGES.need()
+    PICTURES.need()
 
 
 def write(report: Report, target: Path) -> None:

@@ -6,12 +6,12 @@ import base64
 import datetime as dt
 import hashlib
 import re
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from privsql.extras import PICTURES
 from privsql.markup import distinct, plain
 from privsql.pages.rendering import style
-from privsql.plot import BLUE, INKS, NEEDED, chart
+from privsql.plot import BLUE, INKS, chart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ Labels = dict[str | None, str]
 def drawable(answer: Answer) -> bool:
     """Whether a picture can be drawn of an answer, and what draws it is installed."""
     groups = _groups(answer)
-    if any(find_spec(name) is None for name in NEEDED) or len(groups) not in (1, 2):
+    if not PICTURES.there or len(groups) not in (1, 2):
         return False
     if not 2 <= len(answer.rows) <= (MANY if _along(answer, groups) else FEW):
         return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Unpack
 
 from privsql.calls import as_paths, whole
 from privsql.engine.progress import Running, running
-from privsql.errors import EngineError, GuaranteeError, UsageError
+from privsql.errors import GuaranteeError, UsageError
+from privsql.extras import SERVING
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.progress import Options
 
-NEEDED = ("jinja2", "starlette", "uvicorn")
 LONGEST, MOST_ROWS, MOST_AT_ONCE = 3_600, 1_000_000, 64
 PORT, SECONDS, ROWS, AT_ONCE = 8317, 30, 20_000, 2
-
-
-def ready() -> None:
-    """``EngineError`` where the page can't be served."""
-    if any(find_spec(name) is None for name in NEEDED):
-        raise EngineError("serve needs starlette, uvicorn and Jinja2; run: pip install 'privsql[serve]'")
 
 
 def serve(  # noqa: PLR0913 (a keyword for every flag)
@@ -56,7 +49,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     ``open``: show it in a browser, which goes without a token alone. ``EngineError`` where the extra
     ``privsql[serve]`` is missing or the port is taken.
     """
-    ready()
+    SERVING.need()
     from privsql.serving import running as server  # noqa: PLC0415 (an extra)
     from privsql.serving.shelf import opened  # noqa: PLC0415 (takes long to import)
 

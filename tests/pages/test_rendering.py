@@ -12,6 +12,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
+from privsql import extras
 from privsql.errors import EngineError
 from privsql.pages import rendering
 from support.markup import EVIL, Seen
@@ -80,6 +81,6 @@ def test_every_template_parses_and_holds_no_script() -> None:
 
 def test_without_jinja_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     there = util.find_spec
-    monkeypatch.setattr(rendering, "find_spec", lambda name: None if name == "jinja2" else there(name))
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "jinja2" else there(name))
     with pytest.raises(EngineError, match=r"pip install 'privsql\[plot\]'"):
         rendering.page("base.html", title="")

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from privsql import extras
 from privsql.answers.answer import Answer, Figure
 from privsql.serving import picture, shown
 from support.loops import each
@@ -128,7 +129,7 @@ def grouped(number: int, *values: Any) -> Answer:
 )
 def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert picture.drawable(found) is there
-    monkeypatch.setattr(picture, "find_spec", lambda _: None)
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     assert not picture.drawable(found)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql import extras
 from privsql.engine.duck.warehouse import DuckWorkshop
 from privsql.engine.sqlfiles import DIALECT, PREFIX, all_rows, column, named, temp
 from privsql.errors import EngineError
@@ -55,7 +56,7 @@ class FarWorkshop(DuckWorkshop):
         try:
             from privsql.engine.postgres.relations import opened  # noqa: PLC0415 (an extra)
         except ImportError as error:
-            raise EngineError("Postgres is not installed; install privsql[postgres]") from error
+            raise extras.POSTGRES.missing() from error
         self._far = opened(origin.address or "", origin.relation, origin.query)
 
     def own(self, name: str, query: str) -> None:

@@ -1,0 +1,47 @@
+"""Packages that come with an extra of privsql's: which these are, and the line that says which one is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from privsql.errors import EngineError
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What ``pip install 'privsql[name]'`` brings, as far as one purpose needs it.
+
+    ``modules``: what has to be there. ``does``: what for, and by what, as the sentence about a missing one begins.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    does: str
+
+    @property
+    def there(self) -> bool:
+        """Whether all of it is installed; nothing is imported."""
+        return all(find_spec(module) is not None for module in self.modules)
+
+    def need(self) -> None:
+        """``EngineError`` where it is missing: better known before an hour of measuring than after."""
+        if not self.there:
+            raise self.missing()
+
+    def missing(self) -> EngineError:
+        """The error where it is missing.
+
+        >>> print(SPARK.missing())
+        tables in Spark are read by pyspark, which is not installed; run: pip install 'privsql[spark]'
+        """
+        which = "which is not installed" if len(self.modules) == 1 else "which are not all installed"
+        return EngineError(f"{self.does}, {which}; run: pip install 'privsql[{self.name}]'")
+
+
+NOISE = Extra("dp", ("opendp",), "differentially private noise is drawn by OpenDP")
+PICTURES = Extra("plot", ("altair", "vl_convert"), "pictures are drawn by altair and vl-convert")
+PAGES = Extra("plot", ("jinja2",), "pages are made by Jinja2")
+SERVING = Extra("serve", ("jinja2", "starlette", "uvicorn"), "the page is served by Jinja2, starlette and uvicorn")
+SPARK = Extra("spark", ("pyspark",), "tables in Spark are read by pyspark")
+POSTGRES = Extra("postgres", ("adbc_driver_postgresql",), "a Postgres server is read through its ADBC driver")
