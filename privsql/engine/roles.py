@@ -94,6 +94,24 @@ class Roles:
     sensitive: tuple[Field, ...]
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
 
+    def unlike(self, other: Roles) -> str:
+        """How these columns differ first from those of another table, in words; empty where they do not.
+
+        >>> Roles((Field("age", "INTEGER"),), ()).unlike(Roles((Field("age", "BIGINT"),), ()))
+        "column 'age' is INTEGER, not BIGINT"
+        """
+        own, known = ((*roles.quasi_identifiers, *roles.sensitive) for roles in (self, other))
+        types = {one.name: one.type for one in known}
+        for one in own:
+            if one.name not in types:
+                return f"column {one.name!r} is not among the other's"
+            if one.type != types[one.name]:
+                return f"column {one.name!r} is {one.type}, not {types[one.name]}"
+        lost = next((name for name in types if name not in {one.name for one in own}), None)
+        if lost is not None:
+            return f"column {lost!r} is missing"
+        return "" if self == other else "columns have other roles, or stand in another order"
+
     @property
     def hold_sets(self) -> bool:
         """Whether the table has one column, a list of items, in place of quasi-identifiers and sensitive columns."""

@@ -70,7 +70,8 @@ def source_in(spec: Spec, db: Workshop, spill: Path, options: Options) -> Iterat
 
 def same_roles(manifest: Manifest, source: Records) -> None:
     if manifest.roles != source.roles:
-        raise UsageError("the specification's columns are not those of the release")
+        why = source.roles.unlike(manifest.roles)
+        raise UsageError(f"the specification's columns are not those of the release: {why}")
 
 
 def same_persons(manifest: Manifest, source: Records) -> None:

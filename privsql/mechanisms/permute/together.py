@@ -38,7 +38,7 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
                 f"{name} is made by {manifest.mechanism}; --against compares releases of {first.mechanism}"
             )
         if manifest.roles != first.roles:
-            raise UsageError(f"{name} has other columns than {names[0]}")
+            raise UsageError(f"{name} has other columns than {names[0]}: {manifest.roles.unlike(first.roles)}")
 
 
 def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
