@@ -288,8 +288,13 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.plan(None),
         lambda spec, release: privsql.cap(spec, float("nan")),
         lambda spec, release: privsql.compare([spec], queries="many", zzz=1),
+        lambda spec, release: privsql.compare(str(spec)),
+        lambda spec, release: privsql.compare(privsql.load(spec)),
+        lambda spec, release: privsql.compare(None),
+        lambda spec, release: privsql.compare(pd.DataFrame({"age": [1]})),
+        lambda spec, release: privsql.compare({"source": "x.csv", "mechanism": {"threshold": 0.5}}),
     ],
-    few=19,
+    few=24,
 )
 def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], object]) -> None:
     with pytest.raises(UsageError) as caught:

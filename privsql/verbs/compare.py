@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +16,21 @@ from privsql.engine.progress import RUNNING, Part, running
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
+from privsql.source.frames import is_table
 from privsql.source.given import specified
-from privsql.source.spec import Ledger, redirected
+from privsql.source.spec import Ledger, Spec, redirected
 from privsql.verbs.evaluate import evaluate, workload_of
 from privsql.verbs.finished import Finished, Outcome
 from privsql.verbs.grid import combinations
 from privsql.verbs.publish import publish
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Unpack
 
     from privsql.calls import PathLike
     from privsql.engine.progress import Options
     from privsql.source.given import Given
-    from privsql.source.spec import Spec
     from privsql.verbs.evaluate import Evaluated, Measured
     from privsql.verbs.grid import Combination, Grid
     from privsql.verbs.published import Published
@@ -156,6 +156,9 @@ def compare(
 
 def _named(given: Mapping[str, Given] | Sequence[Given | tuple[str, Given]]) -> list[tuple[str, Spec]]:
     """The specifications with their names; a number where nothing names one."""
+    alone = isinstance(given, str | os.PathLike | Spec) or is_table(given) or not isinstance(given, Iterable)
+    if alone or (isinstance(given, Mapping) and {"source", "mechanism"} <= set(given)):
+        raise UsageError("compare takes several specifications, by name or in a list; put one into a list: [spec]")
     pairs: list[tuple[str, Given]] = []
     for at, one in enumerate(given.items() if isinstance(given, Mapping) else given, 1):
         if isinstance(one, tuple):
