@@ -9,7 +9,6 @@ over: what becomes of it later changes nothing.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-SHOWN = 60  # characters of a table's columns by which it is known
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
@@ -47,9 +45,8 @@ class Frame:
 
     @property
     def known_as(self) -> str:
-        """What a table is called that nobody names: its columns, as far as a line takes them."""
-        names = ",".join(sorted(self.table.column_names))
-        return names if len(names) <= SHOWN else f"{names[:SHOWN]}.. {hashlib.sha256(names.encode()).hexdigest()[:16]}"
+        """What a table is called that nobody names: its columns."""
+        return ",".join(sorted(self.table.column_names))
 
     def said(self, names: Iterable[str], *, queried: bool) -> list[str]:
         """What should be known of the table where these columns are published; ``queried``: any may be meant."""

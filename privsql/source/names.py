@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
 
 WITHIN = ":"  # between a database and its table
+PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
+SHOWN = 120  # characters of a name in a message
 OWN_SCHEMA = {"duckdb": "main", "spark": "default", "postgres": "public"}  # of tables that name none
 DIALECTS = {"spark": "spark", "postgres": "postgres", "mysql": "duckdb", "ducklake": "duckdb", "duckdb": "duckdb"}
 
@@ -34,7 +36,7 @@ def known_as(source: Source) -> tuple[str, ...]:
     if source.files:
         return _files(source.files)
     if source.frame is not None:
-        return (f"python{WITHIN}{source.frame.known_as}",)
+        return (f"{PYTHON}{source.frame.known_as}",)
     path = os.path.realpath(source.path)
     if source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
@@ -43,8 +45,23 @@ def known_as(source: Source) -> tuple[str, ...]:
     return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
 
 
+def listed(names: Iterable[str]) -> str:
+    """What a source is called, for a message: a table in Python by as many of its columns as a line takes.
+
+    >>> len(listed([f"python:{'wide,' * 100}"]))
+    122
+    """
+    return ", ".join(name if len(name) <= SHOWN else f"{name[:SHOWN]}.." for name in names)
+
+
 def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether two sources have a table in common: a file holds all of its tables, a folder all of its files."""
+    """Whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
+
+    A table in Python is all that is known of one; if its columns are among those of another it may be a part of it.
+
+    >>> same_source(["python:age,ill"], ["python:age,ill,zip"]), same_source(["python:age,ill"], ["python:age,zip"])
+    (True, False)
+    """
     return any(one == other or _holds(one, other) or _holds(other, one) for one in names for other in others)
 
 
@@ -59,6 +76,9 @@ def overlaps(source: Source, target: Path) -> bool:
 
 
 def _holds(one: str, other: str) -> bool:
+    if one.startswith(PYTHON) and other.startswith(PYTHON):
+        ours, theirs = ({fold(part) for part in name.removeprefix(PYTHON).split(",")} for name in (one, other))
+        return theirs <= ours
     return other.startswith(one + WITHIN) or (Path(one).is_absolute() and other.startswith(one + os.sep))
 
 

@@ -16,6 +16,7 @@ import pytest
 import privsql
 from privsql import UsageError
 from privsql.source.frames import frame
+from privsql.source.names import known_as, same_source
 from support.commands import tables
 from support.loops import each
 
@@ -43,6 +44,9 @@ TYPES = {
     "age": pa.int64(), "mass": pa.float64(), "town": pa.string(), "band": pa.string(), "since": pa.date32(),
     "paid": pa.decimal128(4, 2), "seen": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"),
     "hour": pa.time64("us"), "smokes": pa.bool_(), "visits": pa.int64(), "disease": pa.string(),
+}  # fmt: skip
+COLUMNS = {
+    "columns": {"quasi_identifiers": ["age"], "sensitive": "disease"}, "mechanism": {"threshold": "1/2"},
 }  # fmt: skip
 QI = [name for name in VALUES if name != "disease"]
 
@@ -272,6 +276,20 @@ def test_a_specification_has_one_source() -> None:
         privsql.build(given | {"mechanism": {"threshold": 0.5}})
 
 
+def test_a_part_of_a_table_is_no_other_source() -> None:
+    """Who publishes a few columns, and then others, has published the same people twice."""
+    whole = ["age", "disease", "sex", "zip"]
+
+    def name(columns: list[str]) -> tuple[str, ...]:
+        return known_as(privsql.build({"source": pa.table({one: [1] for one in columns}), **COLUMNS}).source)
+
+    for columns, same in ((["disease", "AGE"], True), (["age", "disease", "job"], False), ([*whole, "more"], True)):
+        assert same_source(name(whole), name(columns)) == same_source(name(columns), name(whole)) == same
+    wide = [f"answer {number}" for number in range(200)]
+    assert same_source(name(["age", "disease", *wide]), name(["age", "disease"]))
+    assert not same_source(name(whole), ("/python:age/people.parquet",))
+
+
 @each("rows", [0, 1])
 def test_too_few_rows_are_refused(rows: int) -> None:
     with pytest.raises(privsql.PrivsqlError, match=r"no record|frequency 1 above"):
@@ -302,6 +320,13 @@ def test_the_ledger_knows_a_table_by_its_name_or_its_columns(tmp_path: Path) -> 
     assert privsql.plan(people, **asked).ledger["source"] == ["python:age,disease"]
     assert privsql.plan(people, source_name="clinic", **asked).ledger["source"] == ["clinic"]
     privsql.publish(people, to=tmp_path / "a.duckdb", **asked)
+    for part in (people[["disease"]].assign(AGE=people["age"] // 10), pandas()[["age", "hour", "disease"]]):
+        with pytest.raises(
+            privsql.GuaranteeError, match=r"release 1 .* a table of others has a source\.name of its own"
+        ):
+            privsql.publish(part, to=tmp_path / "b.duckdb", **{**asked, "threshold": 0.4})
+    others = people.assign(age=people["age"] * 7 % 31, disease=people["disease"].to_numpy()[::-1])
+    privsql.publish(others, source_name="others", to=tmp_path / "c.duckdb", **asked)
     with pytest.raises(privsql.GuaranteeError):  # the same people once more
         privsql.publish(people.assign(more=1), to=tmp_path / "b.duckdb", **{**asked, "threshold": 0.4})
 

@@ -21,6 +21,7 @@ from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
 from privsql.releases.ledger.publication import Publication
 from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.source.names import listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ class BudgetLedger(Publication):
             if others and not self.wish.allow:
                 raise GuaranteeError(
                     f"these records are in {others[-1].shown} already, under another name, and share its budget; it is "
-                    f"source.name = {', '.join(others[-1].source)!r}"
+                    f"source.name = {listed(others[-1].source)!r}"
                 )
             self._spend(book, others)
         self.db.drop("traces")
@@ -101,7 +102,7 @@ class BudgetLedger(Publication):
 
     def _spend(self, book: Book, others: list[Entry]) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
-        allowed = [f"{entry.shown} of {', '.join(entry.source)}" for entry in others]
+        allowed = [f"{entry.shown} of {listed(entry.source)}" for entry in others]
         composes = f"epsilon {text(self.epsilon)}; all together {text(self.before + self.epsilon)}"
         limit = "no cap is set" if self.cap is None else f"of at most {text(self.cap)}"
         said = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]

@@ -26,6 +26,7 @@ from privsql.releases.ledger.publication import Publication, numbered
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.releases.ledger.unfinished import settled
 from privsql.releases.ledger.wish import request
+from privsql.source.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +170,7 @@ class GroupLedger(Publication):
             why = ", since persons = 'one' takes others now; choose those that stay in source.query" if one else ""
             return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}{why}"
         if not same:
-            name = ", ".join(others[-1].source)
+            name = listed(others[-1].source)
             return (
                 f"these records are in {others[-1].shown} already, under another name; it is source.name = {name!r}, "
                 "and no guarantee covers both"
@@ -182,9 +183,10 @@ class GroupLedger(Publication):
                 "be here again; no guarantee covers both"
             )
         if not self.subjects.named or not same[-1].subject:
+            hint = "" if self.wish.spec.source.frame is None else "; a table of others has a source.name of its own"
             return (
                 f"{same[-1].shown} is of this source, and without source.id whoever is in it may be here again; no "
-                "guarantee covers both"
+                f"guarantee covers both{hint}"
             )
         return f"these subjects are in {same[-1].shown} already, and no guarantee covers both"
 

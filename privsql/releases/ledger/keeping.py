@@ -16,7 +16,7 @@ from privsql.releases.ledger.earlier import take_over
 from privsql.releases.ledger.groups import GroupLedger
 from privsql.releases.ledger.place import default, path_of, reachable
 from privsql.releases.ledger.publication import Publication
-from privsql.source.names import known_as
+from privsql.source.names import known_as, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def _one_place(db: Workshop, path: Path, spec: Spec, *, publishing: bool) -> Non
     here = [entry for entry in book.of_source(names) if not entry.withdrawn or entry.epsilon is not None]
     kept = other if other is not None and other.exists() else user if here else None
     if kept is not None and kept != path:
-        raise UsageError(f"releases of {', '.join(names)} are written down in {kept}; set ledger.database to it")
+        raise UsageError(f"releases of {listed(names)} are written down in {kept}; set ledger.database to it")
     if publishing and path not in (user, other):
         with storage.writing(db, user) as book, db.together():
             storage.write(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
