@@ -25,6 +25,7 @@ DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 NAMES = {"reconstructed": OURS, "baseline": THEIRS}
 Row = list[object]
+Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
 
 @dataclass(frozen=True)
@@ -131,17 +132,26 @@ def _bounds(given: Sequence[Promised], published: int | None) -> Picture | None:
         for one, bound, found in rows
         if bound is not None and found is not None
     ]
+    known, which = _drawn(known)
     if len({one[1:3] for one in known}) < 2:  # all alike: the table says it
         return None
-    many = len(known) > pictures.FEW
-    if many and not all(one[3] for one in known):
-        known = sorted(known, key=lambda one: one[2] - one[1], reverse=True)[:DRAWN]
-    said = "Orange: the bound; blue: the highest probability that the release leads to."
+    said = f"Orange: the bound; blue: the highest probability that the release leads to{which}."
     nearest = max(known, key=lambda one: one[2] - one[1])
     room = nearest[1] - nearest[2]
     used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
     chart = pictures.bounds(known)
     return Picture(svg.drawn(chart, "bounds", "Bounds, and what is reached", said), f"{said} Of these, {used}.")
+
+
+def _drawn(known: list[Bound]) -> tuple[list[Bound], str]:
+    """Those that a picture can show, and which these are: all, those of groups of values alone, or the nearest ones."""
+    if len(known) <= pictures.FEW or all(one[3] for one in known):
+        return known, ""
+    groups = [one for one in known if one[3] is None]
+    if 1 < len(groups) <= DRAWN and len(groups) < len(known):
+        return groups, "; of columns and groups of values, not of single values"
+    nearest = sorted(known, key=lambda one: one[2] - one[1], reverse=True)[:DRAWN]
+    return nearest, f"; the {DRAWN} that are nearest to their bounds" if len(known) > DRAWN else ""
 
 
 # What it is made of ---

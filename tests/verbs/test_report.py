@@ -18,7 +18,7 @@ from privsql import extras, plot
 from privsql.model.checks import Promised, Result
 from privsql.pages import rendering
 from privsql.pages import report as page
-from privsql.pages.shown import Shown
+from privsql.pages.shown import Shown, _drawn
 from privsql.releases.stored import stored
 from privsql.verbs.reporting.ways import ways
 from support import shelf as shelves
@@ -308,6 +308,19 @@ def test_pictures_have_the_page_s_inks() -> None:
     for way in ("fill", "stroke"):
         rules = dict(re.findall(rf"\.{way}-(\w+) {{ {way}: var\(--(\w+)\); }}", rendering.style()))
         assert rules == {name: name for name in plot.INKS}
+
+
+def test_which_bounds_are_drawn_is_said() -> None:
+    """Of 36 combinations of values and 15 single ones 30 combinations were drawn, as if they were all."""
+    values = [(f"v{k}", 0.125, 0.125, 0.03) for k in range(36)]
+    groups = [(f"disease = d{k}", 0.25, 0.125, None) for k in range(15)]
+    assert _drawn([*groups, *values]) == (groups, "; of columns and groups of values, not of single values")
+    assert _drawn(values) == (values, "")
+    assert _drawn(groups[:9] + values[:3]) == (groups[:9] + values[:3], "")
+    found, which = _drawn([groups[0], *values])
+    assert found == values[:30]
+    assert which == "; the 30 that are nearest to their bounds"
+    assert _drawn(groups) == (groups, "")
 
 
 @pytest.mark.slow
