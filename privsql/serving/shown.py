@@ -118,7 +118,10 @@ def shell(served: Served, sql: str, confidence: float, estimator: str = OURS) ->
     """The command that gives the same answer, for a file that lies in the folder where it runs."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
     how += [] if estimator == OURS else ["--estimator", estimator]
-    return shlex.join(["privsql", "query", served.path.name, sql, *how])
+    asked = [served.path.name, sql]
+    if any(one.startswith("-") for one in asked):  # a comment, say, which would be taken for an option
+        return shlex.join(["privsql", "query", *how, "--", *asked])
+    return shlex.join(["privsql", "query", *asked, *how])
 
 
 def python(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:

@@ -93,6 +93,7 @@ def test_the_same_elsewhere_survives_quotes() -> None:
     assert shlex.split(shown.shell(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
     assert shlex.split(shown.shell(served, sql, 0.9999999))[-1] == "0.9999999"
     assert shlex.split(shown.shell(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
+    assert shlex.split(shown.shell(served, "-- all\nSELECT 1", 0.9))[2:5] == ["--confidence", "0.9", "--"]
     assert "estimator='baseline').frame()" in shown.python(served, sql, 0.95, "baseline")
     call: Any = ast.parse(shown.python(served, sql, 0.9)).body[-1]
     given = call.value.func.value
