@@ -32,6 +32,9 @@ EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
 LAST = (exp.LTE, exp.GT)  # whose constant is the last one
 CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
+MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
+    exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
+}  # fmt: skip
 NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
 SIGNED = re.compile(f"-?{NUMBER.pattern}")
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
@@ -146,11 +149,12 @@ def _value(node: exp.Expr, kind: str) -> Decimal | date | None:
     """A constant as a value of the column; None for what is none, or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):
-        if isinstance(node, exp.Cast) and node.to.this in (exp.DType.DATE, exp.DType.TIMESTAMP):
-            if kind == "DATE" and node.to.this != exp.DType.DATE:
-                return None
-            node = node.this
-        return _moment(node.name, kind) if isinstance(node, exp.Literal) and node.is_string else None
+        written = kind
+        if isinstance(node, exp.Cast) and node.to.this in MOMENTS:
+            written, node = MOMENTS[node.to.this], node.this
+        if written != kind and kind == "DATE":
+            return None
+        return _moment(node.name, written, kind) if isinstance(node, exp.Literal) and node.is_string else None
     if isinstance(node, exp.Cast) and node.to == exp.DataType.build(kind, dialect=DIALECT):
         return Decimal(node.this.name) if SIGNED.fullmatch(node.this.name) else None  # a value as it is published
     negative = isinstance(node, exp.Neg)
@@ -160,11 +164,14 @@ def _value(node: exp.Expr, kind: str) -> Decimal | date | None:
     return Decimal(f"-{node.name}" if negative else node.name)
 
 
-def _moment(written: str, kind: str) -> date | None:
+def _moment(text: str, written: str, kind: str) -> date | None:
+    """What a text that was written as one type is as a value of another: a day as a moment is its midnight."""
     try:
-        found = date.fromisoformat(written) if kind == "DATE" else datetime.fromisoformat(written)
+        found = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
     except ValueError:
         return None
+    if kind == "TIMESTAMP" and not isinstance(found, datetime):
+        return datetime(found.year, found.month, found.day)  # noqa: DTZ001 (of a column without a time zone)
     return None if getattr(found, "tzinfo", None) else found
 
 

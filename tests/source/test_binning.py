@@ -218,6 +218,23 @@ def test_conditions_on_dates(unit: str, condition: str, *, fine: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "fine"),
+    [
+        ("x = TIMESTAMP '2020-05-01 00:00:00'", True), ("x = CAST('2020-05-01' AS TIMESTAMP)", True),
+        ("x = DATE '2020-05-01'", True), ("x IN (TIMESTAMP '2020-05-01', TIMESTAMP '2020-06-01')", True),
+        ("x = TIMESTAMP '2020-05-01 00:00:01'", False), ("x >= TIMESTAMP '2020-05-01'", True),
+        ("x < TIMESTAMP '2020-06-01'", True), ("x <= TIMESTAMP '2020-06-01'", False), ("x <= '2020-05-31'", False),
+        ("x <= TIMESTAMP '2020-05-31 23:59:59.999999'", True), ("x <= DATE '2020-05-31'", False),
+        ("x <= CAST('2020-05-31 23:59:59.999999' AS DATE)", False),  # a day, whatever stands behind it
+        ("x >= TIMESTAMPTZ '2020-05-01'", False), ("x >= CAST('2020-05-01' AS TIMESTAMP_S)", False),
+        ("x BETWEEN TIMESTAMP '2020-05-01' AND TIMESTAMP '2020-06-30 23:59:59.999999'", True),
+    ],
+)  # fmt: skip
+def test_conditions_on_moments(condition: str, *, fine: bool) -> None:
+    assert is_answered("TIMESTAMP", Bins(unit="month"), condition) == fine
+
+
+@pytest.mark.parametrize(
     ("sql", "fine"),
     [
         ("SELECT x, COUNT(*) FROM t GROUP BY x ORDER BY x DESC", True),
