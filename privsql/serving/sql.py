@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, time, timedelta
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -93,10 +94,23 @@ def _ranged(name: exp.Expr, column: Column, condition: Condition) -> exp.Expr | 
     """From one end to the other, both included; a day, of a column of moments, with all of its hours."""
     low, high = (_literal(end, column) if end else None for end in (condition.low, condition.high))
     after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
+    if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
+        raise UsageError(f"{column.name}: nothing lies from {condition.low} to {condition.high}; exchange the two")
     if after is None:
         return _between(name, low, high)
     before = exp.LT(this=name.copy(), expression=_literal(after, column))
     return before if low is None else exp.and_(exp.GTE(this=name, expression=low), before)
+
+
+def _is_turned(low: str, high: str, column: Column) -> bool:
+    """Whether a range ends before it begins: whoever mistook its ends would be told 0, exactly."""
+    value: Callable[[str], Any] = (
+        Decimal if column.kind == "number" else MOMENTS.get(column.type, datetime.fromisoformat)
+    )
+    try:
+        return bool(value(low) > value(high))
+    except (ValueError, ArithmeticError, TypeError):  # what the engine alone can read
+        return False
 
 
 def _day_after(end: str) -> str | None:

@@ -59,6 +59,8 @@ def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
          "SELECT COUNT(*) FROM people WHERE seen >= CAST('2020-02-01T10:00' AS TIMESTAMP)"),
         ([("c6.from", "2020-02-01"), ("c6.to", "2020-02-28")],
          f"{SEEN} >= CAST('2020-02-01' AS TIMESTAMP) AND seen < CAST('2020-02-29' AS TIMESTAMP)"),
+        ([("c6.from", "2020-02-01T10:00"), ("c6.to", "2020-02-01")],
+         f"{SEEN} >= CAST('2020-02-01T10:00' AS TIMESTAMP) AND seen < CAST('2020-02-02' AS TIMESTAMP)"),
         ([("c6.to", "2020-02-01T10:00")],
          "SELECT COUNT(*) FROM people WHERE seen <= CAST('2020-02-01T10:00' AS TIMESTAMP)"),
         ([("c6.to", "9999-12-31")], "SELECT COUNT(*) FROM people WHERE seen <= CAST('9999-12-31' AS TIMESTAMP)"),
@@ -68,7 +70,7 @@ def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
         ([("c1.null", "too"), ("c1", "a"), ("c0", "1")],
          "SELECT COUNT(*) FROM people WHERE age = 1 AND (sex = 'a' OR sex IS NULL)"),
     ],
-    few=23,
+    few=24,
 )  # fmt: skip
 def test_what_is_chosen_is_said(pairs: list[tuple[str, str]], sql: str) -> None:
     assert made(pairs) == sql
@@ -113,8 +115,11 @@ def test_items_are_asked_for(pairs: list[tuple[str, str]], sql: str) -> None:
         ([("file", "/etc/passwd")], "names 'file', which can't be chosen here"),
         ([("all", "a")], "names 'all'"),
         ([("sql", "SELECT 1"), ("c0", "1")], "names 'c0'"),
+        ([("c0.from", "70"), ("c0.to", "9.5")], "age: nothing lies from 70 to 9.5; exchange the two"),
+        ([("c2.from", "2020-03-01"), ("c2.to", "2020-02-01")], "exchange the two"),
+        ([("c6.from", "2020-03-02T00:00:01"), ("c6.to", "2020-03-01")], "exchange the two"),
     ],
-    few=30,
+    few=33,
 )  # fmt: skip
 def test_what_is_not_understood_is_refused(pairs: list[tuple[str, str]], line: str) -> None:
     with pytest.raises(UsageError) as refused:
