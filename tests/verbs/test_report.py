@@ -16,6 +16,7 @@ import pytest
 import privsql
 from privsql import extras, plot
 from privsql.model.checks import Promised, Result
+from privsql.model.told import Structure
 from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.shown import Shown, _drawn
@@ -249,6 +250,15 @@ def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> No
     text = Seen(page.html(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
     said = text.index("Of persons: 7 have several records, up to <2>.")
     assert text.index("every order is equally likely") < said < text.index("Against people who know")
+
+
+def test_what_is_empty_has_no_table(ill: privsql.Report) -> None:
+    assert ill.learnt is not None
+    nothing = Structure("The noisy tree", "0 partitions were kept.", ("level", "kept"), ())
+    plain = dataclasses.replace(ill.learnt, bounds=(), structure=(nothing,), findings=(), foreseen=())
+    text = page.html(dataclasses.replace(ill, learnt=plain))
+    assert "0 partitions were kept." in text
+    assert 'aria-label="The noisy tree"' not in text
 
 
 def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monkeypatch: Any) -> None:
