@@ -108,6 +108,26 @@ def test_choose_ask_read_and_download(
         assert seen.messages == []
 
 
+def test_the_estimator_is_chosen_and_stays(chromium: Browser, address: str, releases: Path) -> None:
+    """By the literature's formula; in the words, in the lines to copy, and in the SQL that is asked next."""
+    with at(chromium, address + "bucketize") as (page, _):
+        page.get_by_role("checkbox", name="flu").check()
+        page.get_by_label("one line for each value of").select_option(label="sex")
+        page.get_by_label("Estimated by").select_option(label="literature's formula, certain bounds")
+        browser.followed(page.get_by_role("button", name="Ask", exact=True))
+        assert page.get_by_text("with disease flu, for each value of sex, by the literature's formula.").is_visible()
+        assert page.get_by_text("low and high are certain").is_visible()
+        assert "--estimator baseline" in page.get_by_label("in a shell").text_content()
+        page.get_by_label("This is what is asked").fill(
+            "SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY 1"
+        )
+        browser.followed(page.get_by_role("button", name="Ask this SQL"))
+        assert "estimator=baseline" in page.url
+        sql = page.get_by_label("This is what is asked").input_value()
+        told = succeeded("query", releases / "bucketize.duckdb", sql, "--estimator", "baseline", "--json").json
+        assert f"{told['rows'][0]['high']:,}" in page.locator("#answer tbody tr").first.inner_text()
+
+
 def reached(page: Page, wanted: str, most: int = 80) -> None:
     """Press Tab until an element has the focus, which can be seen."""
     for _ in range(most):
