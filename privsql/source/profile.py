@@ -30,9 +30,17 @@ SENSITIVE = re.compile(
     r"offen[cs]e|orientation|ethnic|disab|pregnan|score|grade|debt|sensitive",
     re.IGNORECASE,
 )
-IDENTIFYING = re.compile(
-    r"(^|_)(id|key|uuid|guid|name|email|e_mail|phone|ssn|iban|passport|address)($|_)", re.IGNORECASE
+BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")  # the words of a name: patient.id, PatientId, 'Patient ID'
+OWNERS = (
+    "case|client|customer|employee|member|p|participant|pat|patient|person|pupil|respondent|student|u|user|u?subj(ect)?"
 )
+IDENTIFYING = re.compile(
+    rf"(^|_)((({OWNERS}|child)_?)?id|({OWNERS})_?(no|nr|num|number)|key|uuid|guid|(first|full|last|row|sur|user)?names?|"
+    r"e_?mail|phone|ssn|iban|passport|address|row_?(nr|num|number))($|_)",
+    re.IGNORECASE,
+)
+PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
+FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
 Named = TypeVar("Named", "Field", "Profile")
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
@@ -122,7 +130,7 @@ def _table(look: _Look, profiles: list[Profile], asked: str | None, remarks: lis
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
     columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
-    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks]
+    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_several(others)]
     return Chosen(columns, tuple(profiles), tuple(remarks), unique)
 
 
@@ -130,7 +138,7 @@ def _left_out(profile: Profile, sensitive: Profile) -> str:
     """Why a column is no quasi-identifier; empty if it is one."""
     if profile.is_unique:
         return "names records: everyone has a value of their own"
-    if IDENTIFYING.search(profile.name):
+    if _named(profile):
         return "names people, by its own name"
     if profile.different < 2:
         return f"has {'one value' if profile.different else 'no value'}"
@@ -165,7 +173,23 @@ def _categories(profiles: list[Profile]) -> Chosen:
 
 
 def _identifies(profile: Profile) -> bool:
-    return profile.is_unique or bool(IDENTIFYING.search(profile.name))
+    return profile.is_unique or _named(profile)
+
+
+def _named(profile: Profile) -> bool:
+    """Whether a column names people or records, by its own name."""
+    words = BETWEEN.sub("_", profile.name)
+    return bool(IDENTIFYING.search(words)) or (profile.different >= FEWEST and bool(PERSONS.search(words)))
+
+
+def _several(profiles: Iterable[Profile]) -> list[str]:
+    """What to mind where the persons that a column names have several records each."""
+    return [
+        f"Mind: if {one.name} names persons, some have several records (up to {one.most}), and what is promised is of "
+        f"a record: person = '{one.name}', persons = 'one' in [source] takes one of each"
+        for one in profiles
+        if one.different >= FEWEST and one.most > 1 and one.filled == one.records and _named(one)
+    ]
 
 
 def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> Profile:
@@ -176,14 +200,18 @@ def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> 
             raise missing(asked, (p.name for p in profiles))
         return found
     if numeric:
-        candidates = [
-            p for p in profiles if NUMBER.match(p.type) and p.different > 1 and not IDENTIFYING.search(p.name)
-        ]
+        candidates = [p for p in profiles if NUMBER.match(p.type) and p.different > 1 and not _named(p)]
     else:
         candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]
     if not named:
-        what = "is a number or a point in time" if numeric else f"has 2 to {MOST_VALUES} values"
-        names = ", ".join(p.name for p in candidates) or f"none {what}"
+        names = ", ".join(p.name for p in candidates)
+        if not names:
+            what = (
+                "is a number or a point in time, of two values or more,"
+                if numeric
+                else f"has 2 to {MOST_VALUES} values"
+            )
+            raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         raise UsageError(f"no column's name tells that it is sensitive; choose with --sensitive: {names}")
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

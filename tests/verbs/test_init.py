@@ -101,6 +101,31 @@ def test_reasons_are_true(tmp_path: Path) -> None:
         assert f"# {line}\n" in text
 
 
+NAMED = ("patient.id", "PlayerID", "LastName", "Site.Name", "patnr", "Subject", "Individual ID", "row.names")
+
+
+def test_what_names_people_is_known_in_any_spelling(tmp_path: Path) -> None:
+    """As R and exports call them; a subject with few values is one that is taught."""
+    named = ", ".join(f'i % {50 + k} AS "{name}"' for k, name in enumerate(NAMED))
+    rows = f"SELECT {named}, i % 37 AS age, i % 4 AS paid, i % 6 AS subject_2, 'v' || (i % 5) AS disease"
+    text, spec = proposed(tmp_path, f"{rows} FROM range(600) t(i)")
+    assert spec["columns"]["quasi_identifiers"] == ["age", "paid", "subject_2"]
+    for name in NAMED:
+        assert f"# left out: {name} names people, by its own name\n" in text
+    assert "# Mind: if patnr names persons, some have several records (up to 12)" in text
+    assert "if age names" not in text
+    _, few = proposed(tmp_path, "SELECT i % 9 AS Subject, 'v' || (i % 5) AS disease FROM range(600) t(i)")
+    assert few["columns"]["quasi_identifiers"] == ["Subject"]
+
+
+def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.parquet", "SELECT i AS rownames, i % 7 AS a, i % 3 AS b FROM range(60) t(i)")
+    done = run("init", rows, "--kind", "permute")
+    refused(done, 2, "choose with --sensitive: a, b")
+    alone = write(tmp_path / "alone.parquet", "SELECT i AS rownames FROM range(60) t(i)")
+    refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
+
+
 def test_the_release_is_named_after_the_table(tmp_path: Path) -> None:
     _, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert "release" not in spec
