@@ -120,10 +120,14 @@ Composition = Alone | Groups[Any] | Budget[Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters for the table ``[mechanism]`` of a specification, and what to say of them in comments."""
+    """Parameters for the table ``[mechanism]`` of a specification, and what to say of them in comments.
+
+    ``left_out``: columns of the source that have no place in what can be published.
+    """
 
     parameters: Json
     remarks: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

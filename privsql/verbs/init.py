@@ -27,6 +27,7 @@ from privsql.source.profile import choose
 from privsql.verbs.room import workshop_in
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Unpack
 
     from privsql.calls import PathLike
@@ -107,9 +108,22 @@ def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal) -> str
         document.add(tomlkit.comment(line))
     if written := {**source, **({"id": chosen.id} if chosen.id else {})}:
         document["source"] = written
-    document["columns"] = chosen.columns
+    document["columns"] = _without(chosen.columns, proposed.left_out)
     document["mechanism"] = proposed.parameters
     return tomlkit.dumps(document)
+
+
+def _without(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
+    """The roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
+    if not left_out:
+        return columns
+    kept: dict[str, Any] = {}
+    for role, named in columns.items():
+        if isinstance(named, dict):
+            kept[role] = {name: how for name, how in named.items() if name not in left_out}
+        else:
+            kept[role] = [name for name in named if name not in left_out] if isinstance(named, list) else named
+    return {role: named for role, named in kept.items() if named}
 
 
 def _only_table(path: Path) -> str:

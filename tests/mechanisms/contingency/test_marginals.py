@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
+import tomllib
 from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -390,6 +391,24 @@ def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> Non
     shown = succeeded("publish", tmp_path / "wages.toml", "--to", tmp_path / "wages.duckdb", "--json").json
     assert set(shown["not_covered"]) == {"shift", "wage"}
     assert succeeded("verify", tmp_path / "wages.duckdb", "--source", tmp_path / "wages.toml", "--json").json["ok"]
+
+
+FEW = "SELECT i % 2 AS sex, i % 45 AS age, (i % 90) / 7.0 AS rate, 'v' || (i % 40) AS town FROM range({n}) t(i)"
+
+
+@each(("n", "left_out"), [(20_000, set()), (200, {"town"}), (1_500, set()), (100, {"town", "age"})], few=2)
+def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[str]) -> None:
+    """Bins as fine as the records allow; else columns are left out."""
+    source = write(tmp_path / "few.parquet", FEW.format(n=n))
+    toml = succeeded("init", source, "--kind", "contingency").out
+    (tmp_path / "few.toml").write_text(toml, encoding="utf-8")
+    asked = tomllib.loads(toml)
+    assert set(asked["columns"]["categories"]) == set(asked["mechanism"]["domains"])
+    assert {"sex", "age", "rate", "town"} - set(asked["columns"]["categories"]) == left_out
+    assert ("Mind: so many columns" in toml) == (n < 20_000)
+    noise = succeeded("plan", tmp_path / "few.toml", "--json").json["noise_of_columns"]
+    assert noise <= n / 2
+    succeeded("publish", tmp_path / "few.toml", "--to", tmp_path / "few.duckdb", "--seed", 1)
 
 
 @pytest.mark.slow

@@ -110,6 +110,12 @@ class Rule:
         number = min(number, len(fitting))
         return Rounds(fitting, number, left / number * CHOOSING, left / number * (1 - CHOOSING))
 
+    @property
+    def alone(self) -> Fraction:
+        """What the noise of a column's own table comes to, in records, on average over the columns: public."""
+        parts = [self.cells(clique) / spent for clique, spent, _ in self.fixed() if len(clique) == 1]
+        return sum(parts, start=Fraction(0)) / len(parts)
+
     def noise(self, fixed: Sequence[Measured]) -> Fraction:
         """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
         parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]

@@ -68,6 +68,7 @@ def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
         "cells": sum(map(rule.cells, [*(clique for clique, _, _ in fixed), *rule.pairs])),
         "columns_budget": text(_spent(fixed, 1)),
         "workload_budget": text(_spent(fixed, 2)),
+        "noise_of_columns": float(rule.alone),
         "not_covered": asked.not_covered(field.name for field in source.roles.sensitive),
     }
 
@@ -124,7 +125,8 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         asked = f"{facts['columns']} columns for {facts['columns_budget']}, {facts['pairs']} pairs of them"
         more = f", {facts['workload']} declared for {facts['workload_budget']}" if facts["workload"] else ""
         rule = f"pairs are chosen where their noise is above {text(NOISE)} of the records"
-        return [*shown, ("tables", f"{asked}{more}; {facts['cells']:,} cells"), ("rule", rule)]
+        noise = f"about {facts['noise_of_columns']:,.0f} records in a column's own table; refused where there are fewer"
+        return [*shown, ("tables", f"{asked}{more}; {facts['cells']:,} cells"), ("rule", rule), ("noise", noise)]
     chosen = f", {facts['chosen']} of them chosen" if facts["chosen"] else ""
     made = f"{facts['cliques']:,} of {facts['cells']:,} cells{chosen}"
     synthetic = f"{facts['synthetic']:,} synthetic ones, {facts['distance']:.2%} from the tables of two columns"
