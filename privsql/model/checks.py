@@ -126,18 +126,16 @@ def as_asked(stated: BaseModel, asked: BaseModel) -> list[str]:
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
     """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too.
 
-    NULL is the largest. Columns are compared one by one, which is three times as fast as rows as values.
+    NULL is the largest. The first column that differs tells, which is three times as fast as rows as values; a CASE of
+    many columns is no deeper than that of one.
     """
     numbers = range(len(columns))
     keys = [(column(f"c_{k}"), column(f"p_{k}")) for k in numbers]
-    behind: exp.Expr = exp.Boolean(this=strict)
-    for own, before in reversed(keys):
-        larger = before.is_(exp.null()).and_(exp.not_(own.is_(exp.null())))
-        equal = exp.NullSafeEQ(this=own, expression=before)
-        less = exp.and_(
-            exp.not_(own.is_(exp.null())), exp.LT(this=own, expression=before)
-        )  # or larger, where it is NULL
-        behind = exp.paren(exp.or_(less, larger, exp.and_(equal, behind)))
+    differing = []
+    for own, before in keys:
+        smaller = exp.or_(before.is_(exp.null()), exp.LT(this=own, expression=before))
+        behind = exp.and_(exp.not_(own.is_(exp.null())), smaller)
+        differing.append(exp.If(this=exp.NullSafeNEQ(this=own, expression=before), true=behind))
     lagged = [exp.Window(this=exp.Lag(this=column(name))) for name in columns]
     holes: Holes = {
         "table": relation,
@@ -145,7 +143,7 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
         "previous": [named(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
         "stored": [],
         "keys": [one for pair in keys for one in pair],
-        "behind": behind,
+        "behind": exp.Case(ifs=differing, default=exp.Boolean(this=strict)),
     }
     return fill("verify/rows_in_order", holes)
 
