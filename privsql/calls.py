@@ -30,8 +30,15 @@ def as_path(given: PathLike, what: str = "path") -> Path:
         raise UsageError(f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path") from error
 
 
-def as_paths(given: Iterable[PathLike] | PathLike, what: str = "path") -> list[Path]:
-    """Several paths; one may stand alone."""
+def as_paths(given: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:
+    """Several paths; one may stand alone. ``UsageError`` for anything else, such as a table, whose columns are none."""
+    if given is None:
+        return []
+    table = isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
+    if table or not isinstance(given, Iterable | str | os.PathLike):
+        raise UsageError(
+            f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path, or several in a list"
+        )
     return [as_path(one, what) for one in ((given,) if isinstance(given, str | os.PathLike) else given)]
 
 
@@ -80,6 +87,14 @@ def number(given: Any, what: str) -> Fraction:
         return fraction(printed(given))
     except ValueError as error:
         raise UsageError(f"{what}: {error}") from error
+
+
+def share(given: Any, what: str) -> float:
+    """A share of something; ``UsageError``, with what it is of, unless it lies in [0, 1]."""
+    found = number(given, what)
+    if not 0 <= found <= 1:
+        raise UsageError(f"{what} {given} lies outside [0, 1]")
+    return float(found)
 
 
 def whole(given: Any, what: str, least: int | None = 1, most: int | None = None) -> int:

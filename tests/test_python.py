@@ -277,6 +277,10 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.verify(release, sauce=spec),
         lambda spec, release: privsql.verify(7),
         lambda spec, release: privsql.attack(release, against=[7]),
+        lambda spec, release: privsql.attack(release, against=7),
+        lambda spec, release: privsql.open(release, attach=pd.DataFrame({"age": [1]})),
+        lambda spec, release: privsql.open(release, attach={"age": "ages.csv"}),
+        lambda spec, release: privsql.evaluate(release, spec, "random", selectivity=7),
         lambda spec, release: privsql.evaluate(release, spec, query=3),
         lambda spec, release: privsql.evaluate(release, spec, queries="three"),
         lambda spec, release: privsql.itemsets(release, top="x"),
@@ -294,7 +298,7 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.compare(pd.DataFrame({"age": [1]})),
         lambda spec, release: privsql.compare({"source": "x.csv", "mechanism": {"threshold": 0.5}}),
     ],
-    few=24,
+    few=28,
 )
 def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], object]) -> None:
     with pytest.raises(UsageError) as caught:

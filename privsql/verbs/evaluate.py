@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
-from privsql.calls import as_path, between, ends, known, names, number, whole
+from privsql.calls import as_path, between, ends, known, names, share, whole
 from privsql.engine.folders import temporary
 from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
@@ -89,7 +89,7 @@ def _chosen(name: str, given: Any) -> Any:
         return ends(given, "true_answers")
     if name == "estimators":
         return names(given, "estimators")
-    return float(number(given, name)) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
+    return share(given, name) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
 
 
 def _evaluated(path: Path, spec: Spec, asked: Workload, confidence: float, options: Options) -> Evaluated:
