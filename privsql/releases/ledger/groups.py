@@ -175,7 +175,8 @@ class GroupLedger(Publication):
                 f"these records are in {others[-1].shown} already, under another name; it is source.name = {name!r}, "
                 "and no guarantee covers both"
             )
-        if self._is_of_records_after(same):
+        chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
+        if chains and self.subjects.named and self._is_of_records_after(same):
             return f"{same[-1].shown} has one record of each person, and without source.person this one may have more"
         if self.subjects.named and same[-1].subject and not self._tell(same[-1]):
             return (
