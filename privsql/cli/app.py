@@ -20,6 +20,8 @@ from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from privsql.source.spec import Spec
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ReleaseFile = Annotated[
     Path, typer.Argument(metavar="RELEASE", help="A release: a DuckDB file or a folder of Parquet files.")
@@ -98,6 +100,14 @@ def running(memory_limit: str | None = None, threads: int | None = None) -> Iter
     """Options with a progress bar."""
     with reporter() as report:
         yield Options(memory_limit, threads, report)
+
+
+def sourced(given: Path) -> Spec | Path:
+    """What ``--source`` names: a specification, or files alone, whose columns have the roles that a release states."""
+    from privsql import load  # noqa: PLC0415 (the models of all mechanisms)
+    from privsql.engine.files import is_files  # noqa: PLC0415
+
+    return given if is_files(str(given)) else load(given)
 
 
 def tell(as_json: bool, found: Callable[[], dict[str, Any]], people: Callable[[], None]) -> None:

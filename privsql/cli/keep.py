@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 import privsql as api
 from privsql.cli import printing
-from privsql.cli.app import Json, ReleaseFile, app, running, tell, warn
+from privsql.cli.app import Json, ReleaseFile, app, running, sourced, tell, warn
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def verify(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--source", metavar="SPEC.toml", help="Check against the source that this specification names."),
+        typer.Option(
+            "--source", metavar="SPEC.toml|FILE", help="Check against the source: its specification, or its file alone."
+        ),
     ] = None,
     against: Annotated[
         list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same subjects.")
@@ -58,7 +60,7 @@ def verify(
         raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
     others = [*(against or ()), *(more or ())]
     with running() as options:
-        spec = api.load(source) if source else None
+        spec = sourced(source) if source else None
         found = api.verify(release, spec, against=others, database=database, options=options)
     tell(as_json, found.as_json, lambda: printing.verified(release, found))
     raise typer.Exit(0 if found.ok else 1)

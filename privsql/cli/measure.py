@@ -12,7 +12,7 @@ from privsql import plot as pictures
 from privsql.calls import ends, names
 from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
-from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, tell
+from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, sourced, tell
 from privsql.errors import InfeasibleError, UsageError
 from privsql.extras import PICTURES
 
@@ -52,6 +52,9 @@ Points = Annotated[
 ]
 Plot = Annotated[Path | None, typer.Option(callback=_picture, help="Write a picture: PNG or SVG.")]
 Source = Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")]
+TrueSource = Annotated[
+    Path, typer.Option("--source", metavar="SPEC.toml|FILE", help="The source, by its specification or its file alone.")
+]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")]
 KINDS = ("equality", "random", "ranges")
 
@@ -76,7 +79,7 @@ def _only_json(points: bool, as_json: bool) -> None:
 @app.command(epilog="Example:\n\n    privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
 def evaluate(
     release: ReleaseFile,
-    source: Source,
+    source: TrueSource,
     workload: WorkloadKind = "equality",
     queries: Queries = None,
     attributes: Attributes = 3,
@@ -95,7 +98,7 @@ def evaluate(
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed, "ways": ways}
     asked = _workload(workload, true_answers, estimators, drawn)
     with running() as options:
-        found = api.evaluate(release, api.load(source), asked, confidence=confidence, options=options)
+        found = api.evaluate(release, sourced(source), asked, confidence=confidence, options=options)
         pictures.drawn(pictures.evaluation, found.scores, plot)
     tell(as_json, lambda: found.as_json() | _pointed(found, points), lambda: printing_evaluated.evaluated(found))
 
@@ -149,7 +152,9 @@ def attack(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--source", metavar="SPEC.toml", help="Specification of the source: compare beliefs with the truth."
+            "--source",
+            metavar="SPEC.toml|FILE",
+            help="The source, by its specification or its file alone: compare beliefs with the truth.",
         ),
     ] = None,
     against: Annotated[
@@ -177,7 +182,7 @@ def attack(
         if differential and source is not None:
             _infer(source, *given, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
             return
-        spec = api.load(source) if source else None
+        spec = sourced(source) if source else None
         found = api.attack(Path(given[0]), spec, against=against or (), seed=seed, within=within, options=options)
         pictures.drawn(pictures.attacks, found, plot)
     tell(as_json, found.as_json, lambda: printing.attacked(found))

@@ -9,7 +9,7 @@ import typer
 
 import privsql as api
 from privsql.cli import printing
-from privsql.cli.app import Json, Memory, ReleaseFile, Threads, app, running, tell
+from privsql.cli.app import Json, Memory, ReleaseFile, Threads, app, running, sourced, tell
 
 
 @app.command(
@@ -22,7 +22,9 @@ def report(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--source", metavar="SPEC.toml", help="Specification of the source: an internal page, with true counts."
+            "--source",
+            metavar="SPEC.toml|FILE",
+            help="The source, by its specification or its file alone: an internal page, with true counts.",
         ),
     ] = None,
     memory_limit: Memory = None,
@@ -35,6 +37,6 @@ def report(
     not hold or an adversary breaks a promise, which the page then says.
     """
     with running(memory_limit, threads) as options:
-        found = api.report(release, api.load(source) if source else None, to=to, options=options)
+        found = api.report(release, sourced(source) if source else None, to=to, options=options)
     tell(as_json, lambda: {"page": str(to), **found.as_json()}, lambda: printing.reported(to, found))
     raise typer.Exit(0 if found.ok else 1)

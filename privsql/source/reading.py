@@ -29,7 +29,9 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        reason = (
+            error.strerror if isinstance(error, OSError) else "is no text in UTF-8, as the TOML of a specification is"
+        )
         raise EngineError(f"{path}: {reason}") from error
     try:
         raw = tomllib.loads(content, parse_float=Decimal)

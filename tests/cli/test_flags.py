@@ -201,3 +201,20 @@ def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyP
     assert found["query"].section == "source"
     assert found["mechanism_seed"].help == "Where to begin. [default: 7]"
     assert "odd: only. [default: only]" in found["algorithm"].help
+
+
+def test_a_source_may_be_its_file_alone(ward: Path) -> None:
+    """As in Python; what is neither a table nor a specification is a line."""
+    release = ward / "ill.duckdb"
+    assert succeeded("verify", release, "--source", ward / "people.parquet", "--json").json["ok"]
+    refused(run("verify", release, "--source", release), 4, "is no text in UTF-8, as the TOML of a specification is")
+
+
+@pytest.mark.slow
+def test_a_source_may_be_its_file_alone_for_every_verb_that_compares(ward: Path, tmp_path: Path) -> None:
+    release, page = ward / "ill.duckdb", ["--to", tmp_path / "ill.html"]
+    for verb, *more in (["evaluate", "--queries", 4], ["attack"], ["report", *page]):
+        found = [
+            succeeded(verb, release, *more, "--source", ward / file).out for file in ("people.parquet", "spec.toml")
+        ]
+        assert found[0] == found[1]
