@@ -18,6 +18,7 @@ import typer.main
 
 import privsql
 from privsql import UsageError, Workload
+from privsql.answers.answer import Answer
 from privsql.calls import exactly, printed
 from privsql.cli.app import app
 from privsql.engine.progress import Running
@@ -368,6 +369,23 @@ def test_an_open_release_stands_for_its_path_and_a_closed_one_answers_nothing(wa
     for ask in (lambda: release.sql(SQL), lambda: release.shown("sex"), release.structure):
         with pytest.raises(UsageError, match="was closed; open it again"):
             ask()
+
+
+@each(
+    ("values", "kind"),
+    [
+        ((2**64 - 1, None), "uint64"),
+        ((2**63, -1), "string"),
+        ((2**70,), "string"),
+        ((1, "a"), "string"),
+        ((1,), "int64"),
+    ],
+    few=5,
+)
+def test_a_column_of_an_answer_has_the_type_of_all_its_values(values: tuple[Any, ...], kind: str) -> None:
+    answer = Answer(("a",), [(value,) for value in values], (), 0.95, "baseline", ())
+    assert str(answer.arrow().schema.field("a").type) == kind
+    assert list(map(str, answer.arrow()["a"].to_pylist())) == list(map(str, values))
 
 
 def test_without_polars_there_is_a_line(ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,10 +202,12 @@ WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
 def _array(values: Sequence[Any]) -> pa.Array:
     import pyarrow as pa  # noqa: PLC0415
 
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    for kind in (None, pa.uint64()):  # Arrow takes whole numbers for signed ones, unless it is told
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, OverflowError):
+            continue
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _plain(value: object) -> object:
