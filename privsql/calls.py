@@ -23,11 +23,22 @@ PathLike = str | os.PathLike[str]
 
 
 def as_path(given: PathLike, what: str = "path") -> Path:
-    """A path, written as a text or as any object that stands for one; ``UsageError`` for anything else."""
+    """A path, written as a text or as any object that stands for one; ``UsageError`` for anything else.
+
+    ``~`` is the home folder, as it is in a specification.
+    """
     try:
-        return Path(given)
+        return at_home(Path(given))
     except TypeError as error:
         raise UsageError(f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path") from error
+
+
+def at_home(path: Path) -> Path:
+    """A path in which ``~`` is the home folder, if there is one."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def as_paths(given: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:

@@ -19,7 +19,7 @@ import typer.main
 import privsql
 from privsql import UsageError, Workload
 from privsql.answers.answer import Answer
-from privsql.calls import exactly, printed
+from privsql.calls import as_path, exactly, printed
 from privsql.cli.app import app
 from privsql.engine.progress import Running
 from privsql.model.checks import Result
@@ -327,6 +327,17 @@ def test_the_nearest_keyword_may_be_one_of_the_verb_s_own(ward: Path, call: Any,
 def test_an_outcome_is_true_where_every_check_holds() -> None:
     holds, fails = (Verified([Result("one", number, (), "")], [], None) for number in (0, 1))  # type: ignore[arg-type]
     assert (bool(holds), bool(fails)) == (True, False)
+
+
+def test_a_wave_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else what was published to ~/people.duckdb can't be opened there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert as_path("~/people.duckdb") == tmp_path / "people.duckdb"
+    asked = {"columns": GIVEN, "mechanism": {"threshold": 0.4}}
+    assert privsql.build(asked, source="~/people.csv").source.file == str(tmp_path / "people.csv")
+    assert str(as_path("~nobody-is-called-so/x")) == "~nobody-is-called-so/x"
+    with pytest.raises(privsql.EngineError, match=str(tmp_path)):
+        privsql.open("~/people.duckdb")
 
 
 def test_paths_may_be_texts_everywhere(ward: Path) -> None:

@@ -203,7 +203,7 @@ def _one_table(source: object, called: str, way: Way) -> None:
         return
     from privsql.engine.open import tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
 
-    names = ", ".join(tables(Path(source["database"]).expanduser())) or "no table"
+    names = ", ".join(tables(as_path(source["database"]))) or "no table"
     raise UsageError(f"{called} holds {names}; say which with {way.spell(flags()['table'])}, or give a query")
 
 

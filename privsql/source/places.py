@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, Origin, Scan
 from privsql.source.csv import Csv
@@ -273,10 +274,7 @@ class Source(Part):
 
 def placed(base: Path, path: Path) -> Path:
     """A path of a specification, taken from the specification's folder; ``~`` is the home folder, if there is one."""
-    try:
-        return base / path.expanduser()
-    except RuntimeError:
-        return base / path
+    return base / at_home(path)
 
 
 def _unknown(name: str) -> str:

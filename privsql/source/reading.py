@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from privsql.calls import PathLike, as_path, exactly
+from privsql.calls import PathLike, as_path, at_home, exactly
 from privsql.engine.files import is_files, scheme
 from privsql.errors import EngineError, UsageError
 from privsql.source.frames import is_table
@@ -58,7 +58,7 @@ def build(
     given, base = dict(raw), as_path(base)
     stated = given.pop("source", None)
     if isinstance(source, str | os.PathLike) and not scheme(os.fspath(source)):
-        source = os.path.abspath(source)  # noqa: PTH100 (a pattern is no path) and not from ``base``: a caller says it
+        source = os.path.abspath(at_home(Path(source)))  # noqa: PTH100 (a pattern) not from ``base``: a caller says it
     where = place(stated if source is None else source)
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where
