@@ -26,8 +26,9 @@ AMOUNTS = {"avg": "Average", "sum": "Sum"}
 class Column:
     """A column of a release: ``values`` are those that it shows, in order; none where there are too many.
 
-    ``whole``: it has bins or groups of values, which are asked for as a whole; ``left_out``: values that no field can
-    hold (empty, very long, or with control characters), which can be asked for in SQL.
+    ``whole``: it has bins or groups of values, which are asked for as a whole; ``by_value``: whether an answer can have
+    a line for each value; ``left_out``: values that no field can hold (empty, very long, or with control characters),
+    which can be asked for in SQL.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Column:
     nulls: bool = False
     note: str = ""
     whole: bool = False
+    by_value: bool = True
     left_out: int = 0
 
     @property
@@ -137,6 +139,7 @@ def _column(release: Release, number: int, field: Field, sensitive: bool) -> Col
         nulls=len(values) < len(found) or len(values) > SUGGESTED,
         note="in groups of values" if field.name in manifest.groups else note,
         whole=bool(note) or field.name in manifest.groups,
+        by_value=field.name not in release.answers.in_bins,
         left_out=len(values) - len(shown),
     )
 

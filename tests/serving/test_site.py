@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+import privsql
 from support import shelf as shelves
 from support.commands import run, specification, succeeded, write
 from support.loops import each
@@ -336,3 +338,17 @@ def test_columns_of_every_type_can_be_asked_for(tmp_path: Path) -> None:
                 assert expected in answer.json()["error"]
             else:
                 assert len(answer.json()["rows"]) == expected, query
+
+
+def test_no_line_for_each_value_is_offered_of_a_column_in_wide_bins(census: Path) -> None:
+    """It would be refused: what a person can choose has an answer."""
+    (made,) = census.glob("*.duckdb")
+    with privsql.open(made) as release:
+        binned = release.answers.in_bins
+        names = [field.name for field in (*release.manifest.quasi_identifiers, *release.manifest.sensitive)]
+    with page(made) as one:
+        place = one.get("/").headers["location"]
+        offered = re.findall(r'<option value="([0-9]+)"', one.get(place).text.split('name="by"')[1])
+        assert [names[int(number)] for number in offered] == [name for name in names if name not in binned]
+        assert binned
+        assert all(one.get(f"{place}?measure=count&by={number}").status_code == 200 for number in offered)
