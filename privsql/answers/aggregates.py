@@ -104,6 +104,8 @@ class Aggregates:
         if sides == {"sa"}:
             if not isinstance(own, exp.Column) or kind not in self._told:
                 raise UsageError(f"{written}: {_instead(kind)}")
+            if not is_number(known):
+                raise UsageError(f"{written}: {own.name} is {known}, not a number; count the records of a range of it")
             return Measure(kind, own, "sa")
         if kind in ("sum", "avg") and not is_number(known):
             raise UsageError(f"{written}: {own.name} is {known}, not a number")

@@ -111,6 +111,8 @@ def test_every_kind_of_axis(value: str, e: str, error: str | None, tmp_path: Pat
     assert error is None or done["error"].endswith(error)
     assert succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json["ok"]
     assert succeeded("query", tmp_path / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE age = 3", "--json").json["rows"]
+    if error in ("days", "seconds"):
+        refused(run("query", tmp_path / "ill.duckdb", "SELECT AVG(salary) FROM ill"), 2, "AVG(salary)", "not a number")
 
 
 @pytest.mark.slow
