@@ -46,6 +46,7 @@ MOST_VALUES = 3200  # values of a sensitive column beyond which it is no categor
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
+REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
 
@@ -124,9 +125,8 @@ def _table(look: _Look, profiles: list[Profile], asked: str | None, remarks: lis
     quasi = [profile.name for profile in others if not why[profile.name]]
     reasons = [f"left out: {name} {reason}" for name, reason in why.items() if reason]
     if not quasi:
-        raise UsageError(
-            f"no column can be a quasi-identifier: {'; '.join([*reasons, *remarks]).replace('left out: ', '')}"
-        )
+        every = [reason.removeprefix("left out: ") for reason in (*reasons, *remarks)]
+        raise UsageError(f"no column can be a quasi-identifier: {_first(every, '; ', REASONS)}")
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
     columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
@@ -172,6 +172,12 @@ def _categories(profiles: list[Profile]) -> Chosen:
     return Chosen(columns, tuple(chosen))
 
 
+def _first(lines: Sequence[str], between: str, number: int) -> str:
+    """The first of some lines, in one."""
+    more = f"{between}and {len(lines) - number} more" if len(lines) > number else ""
+    return between.join(lines[:number]) + more
+
+
 def _identifies(profile: Profile) -> bool:
     return profile.is_unique or _named(profile)
 
@@ -205,13 +211,15 @@ def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> 
         candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]
     if not named:
-        names = ", ".join(p.name for p in candidates)
-        if not names:
+        if not candidates:
             what = (
                 "is a number or a point in time, of two values or more,"
                 if numeric
                 else f"has 2 to {MOST_VALUES} values"
             )
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
-        raise UsageError(f"no column's name tells that it is sensitive; choose with --sensitive: {names}")
+        names = [p.name for p in candidates]
+        raise UsageError(
+            f"no column's name tells that it is sensitive; choose with --sensitive: {_first(names, ', ', OFFERED)}"
+        )
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

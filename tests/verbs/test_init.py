@@ -126,6 +126,16 @@ def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
 
 
+def test_what_is_said_of_hundreds_of_columns_is_short(tmp_path: Path) -> None:
+    names = ", ".join(f"i AS a{k}" for k in range(90))
+    wide = write(tmp_path / "wide.parquet", f"SELECT {names}, i % 5 AS disease FROM range(60) t(i)")
+    done = run("init", wide)
+    refused(done, 2, "no column can be a quasi-identifier", "a5 names records", "; and 84 more")
+    assert len(done.err) < 600
+    many = ", ".join(f"i % {k + 3} AS b{k}" for k in range(50))
+    refused(run("init", write(tmp_path / "many.parquet", f"SELECT {many} FROM range(99) t(i)")), 2, "b39, and 10 more")
+
+
 def test_the_release_is_named_after_the_table(tmp_path: Path) -> None:
     _, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert "release" not in spec
