@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -210,15 +211,24 @@ def test_what_sets_of_records_see_by_brute_force() -> None:
 
 
 def test_conditions_select_enough_of_the_records() -> None:
-    """And none that selects less is among them; columns of which every value is rare give none."""
+    """And none that selects less is among them, or stands twice; columns of which every value is rare give none."""
     through, sample = made(np.random.default_rng(80), 9000)
     seen = asking.conditions(sample, through, seed_key(1).stream("test"))
-    assert len(seen.total) == asking.NUMBER
+    assert 40 < len(seen.total) <= asking.NUMBER
+    assert len(np.unique(seen.observed, axis=0)) == len(seen.total)
     assert (seen.total > asking.SHARE * 9000).all()
     np.testing.assert_allclose(seen.observed.sum(axis=1), seen.total)
     rare = Sample(sample.places, sample.shown, {"id": np.arange(9000, dtype=np.int32)})
     assert not len(asking.conditions(rare, through, seed_key(1).stream("test")).total)
     assert not len(asking.values(rare, through, "id", seed_key(1).stream("test")).total)
+
+
+def test_a_question_that_is_drawn_again_and_again_is_one() -> None:
+    """A column of two values has two conditions; counted 250 times, what they hardly say was taken for certain."""
+    through, sample = made(np.random.default_rng(82), 9000)
+    two = replace(sample, columns={"two": (np.arange(9000) % 7 == 0).astype(np.int32)})
+    seen = asking.conditions(two, through, seed_key(1).stream("test"))
+    assert sorted(seen.total.tolist()) == [1286, 7714]
 
 
 def test_values_of_a_column_are_those_with_enough_records() -> None:

@@ -40,7 +40,11 @@ def values(sample: Sample, channel: Channel, column: str, noise: np.random.Gener
 
 
 def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
-    """The records of each condition."""
+    """The records of each condition that was drawn, once: asked again it tells nothing more.
+
+    Where columns and values are few the same conditions are drawn over and over. What one of them says of the strengths
+    would count as often, until chance was taken for certainty.
+    """
     found: list[NDArray[np.intp]] = []
     columns = list(sample.columns.values())
     if not columns or not sample.records:
@@ -56,7 +60,7 @@ def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]
             found.append(members)
             if len(found) == NUMBER:
                 break
-    return found
+    return list({members.tobytes(): members for members in found}.values())
 
 
 def _observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
