@@ -22,7 +22,7 @@ from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.noisytables.measured import Measured, share
 from privsql.mechanisms.noisytables.model import Model
 from support.census import ASKED, PEOPLE, spec
-from support.commands import manifest, refused, run, succeeded, write
+from support.commands import fetched, manifest, refused, run, succeeded, write
 from support.enumeration import worst_ratio
 from support.loops import each, rest_slow
 from support.tampering import asked_without_a_traceback, changed, not_verified, stating, with_facts
@@ -391,6 +391,24 @@ def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> Non
     shown = succeeded("publish", tmp_path / "wages.toml", "--to", tmp_path / "wages.duckdb", "--json").json
     assert set(shown["not_covered"]) == {"shift", "wage"}
     assert succeeded("verify", tmp_path / "wages.duckdb", "--source", tmp_path / "wages.toml", "--json").json["ok"]
+
+
+@each("condition", ["rain <= 0", "rain BETWEEN 3.71 AND 3.72", "rain < 0.01 AND shift < 2"])
+def test_what_lies_between_the_values_that_stand_for_a_bin_is_not_said_to_be_none(
+    tmp_path: Path, condition: str
+) -> None:
+    """Half of the records have one value, the end of a bin: a range of it alone was answered with 0, exactly."""
+    write(tmp_path / "r.parquet", "SELECT i % 3 AS shift, i % 2 * (i % 50) * 1.37 AS rain FROM range(900) t(i)")
+    (tmp_path / "r.toml").write_text(
+        '[source]\nfile = "r.parquet"\n[columns]\ncategories = ["shift", "rain"]\n[mechanism]\nkind = "contingency"\n'
+        "epsilon = 8\ndomains = { shift = [0, 1, 2], rain = { bins = { from = 0, to = 70, by = 10 } } }\n"
+    )
+    succeeded("publish", tmp_path / "r.toml", "--to", tmp_path / "r.duckdb", "--seed", 1)
+    done = succeeded("query", tmp_path / "r.duckdb", f"SELECT COUNT(*) FROM r WHERE {condition}", "--json").json
+    ((row,), truth) = done["rows"], fetched(f"SELECT COUNT(*) FROM '{tmp_path}/r.parquet' WHERE {condition}")[0][0]
+    assert row["low"] <= truth <= row["high"]
+    assert row["high"] > 0
+    assert done["rests_on"] != "exact"
 
 
 FEW = "SELECT i % 2 AS sex, i % 45 AS age, (i % 90) / 7.0 AS rate, 'v' || (i % 40) AS town FROM range({n}) t(i)"

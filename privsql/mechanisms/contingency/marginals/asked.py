@@ -32,6 +32,7 @@ TOGETHER = 3_000_000  # values side by side that the engine looks at
 CELLS, CLASSED = 200_000, 40_000  # of a table; beyond, values that nothing tells apart are taken together, to so many
 MOST = 10_000_000  # cells of any table
 NINE = 9  # digits of a share: ten tenths are one
+LITTLE = 10.0**-NINE  # the share of a bin of which nothing is seen to meet a condition, though something may
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Asked:
 
     def answers(self, db: Relations) -> tuple[list[tuple[Any, ...]], Sums]:
         """The groups, and the sums that are asked for."""
-        rows = db.rows(self.statement())
         wide = len(self.together)
+        rows = db.rows(self.statement()) or self._unseen()
         keys: dict[tuple[Any, ...], int] = {} if self.groups else {(): 0}
         group = [keys.setdefault(tuple(same_nan(one) for one in row[wide:-1]), len(keys)) for row in rows]
         codes = {place: np.array([row[k] for row in rows], dtype=np.int64) for k, place in enumerate(self.together)}
@@ -124,7 +125,16 @@ class Asked:
         found = np.zeros(self.known.sizes[place])
         for code, met in db.rows(self._met((place,), tuple(self.alone[place]), ())):
             found[code] = round(met, NINE)
-        return found
+        return found if found.any() or place not in self.known.coarse else found + LITTLE
+
+    def _unseen(self) -> list[tuple[int, float]]:
+        """The bins of the one column that is looked at, where its condition meets no value that stands for one of them.
+
+        Records that meet it may lie in any bin, between these values: how many is open, and not 0.
+        """
+        if self.groups or not self.known.coarse.issuperset(self.together) or len(self.together) > 1:
+            return []
+        return [(code, LITTLE) for code in range(self.known.sizes[self.together[0]])]
 
     def _met(self, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]) -> exp.Query:
         codes: list[exp.Expr] = [column(f"c_{place}") for place in columns]
