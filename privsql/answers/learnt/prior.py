@@ -45,6 +45,7 @@ EACH = 0.2  # questions that every strength is given
 OWN = 0.5  # questions that the weights of all columns are worth for one of them
 DEGREES = 12.0  # of freedom behind a standard error
 FEWEST = 1000  # records
+RULES = 2  # counts the changes of what is learnt from the same release: what was stored by others is not read
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def blurred(channel: Channel) -> Channel:
 def _name(channel: Channel, sample: Sample) -> str:
     """What stands for all that learning depends on, the versions of what computes included."""
     told = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
-    told.update(f"{__version__} {np.__version__} {scipy.__version__} {sample.digest}".encode())
+    told.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
     for array in (channel.mean, channel.moment, channel.records):
         told.update(np.ascontiguousarray(array).data)
     return told.hexdigest()
