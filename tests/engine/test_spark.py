@@ -248,5 +248,5 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path: Path, monkeypatch
     import sys
 
     monkeypatch.setitem(sys.modules, "privsql.engine.spark.warehouse", None)
-    with pytest.raises(EngineError, match=r"install privsql\[spark\]"), opened(tmp_path, Options()):
+    with pytest.raises(EngineError, match=r"install 'privsql\[spark\]'"), opened(tmp_path, Options()):
         pass
