@@ -471,7 +471,7 @@ def serve(requests: int = 1_000, at_once: int = 16, rows: int = 200_000, release
     with tempfile.TemporaryDirectory() as folder:
         if release is None:
             release = Path(folder) / "made.duckdb"
-            source = {"database": str(warehouse(Path(folder), rows)), "relation": "t"}
+            source = {"database": str(warehouse(Path(folder), rows)), "table": "t"}
             privsql.publish(request(Path(folder), source, "occupation", "8*f + 0.02"), to=release)
         show("serve", columns, serving.measured(release, requests, at_once))
 
