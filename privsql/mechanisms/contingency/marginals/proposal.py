@@ -33,7 +33,6 @@ FEW = (
     "Mind: so many columns and values would be noise for the records that there are, so bins are wide or columns left "
     "out; a larger epsilon, or fewer columns, leave more of them."
 )
-Steps = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Domain:
 
     name: str
     number: int
-    bins: Steps | None = None
+    bins: dict[str, str] | None = None
 
     @property
     def asked(self) -> Any:
@@ -56,7 +55,8 @@ def propose(db: Relations, source: Profiled) -> Proposal:
     Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
     """
     records = source.records()
-    finest, *coarser = (_domains(source.columns, _ends(db, records), many, number) for many, number in GRAINS)
+    ends = _ends(db, records)
+    finest, *coarser = (_domains(source.columns, ends, many, number) for many, number in GRAINS)
     found = next((one for one in (finest, *coarser) if _tells(one, records.records)), coarser[-1])
     kept = _fitting(found, records.records)
     remarks = [RECORD, PUBLIC]
