@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from privsql.model.estimate import Estimate, RestsOn
     from privsql.model.manifest import Manifest
 
+OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
+
 
 class Answers(ABC):
     """An open release; what it knows of itself is read once."""
 
-    estimators: ClassVar[tuple[str, ...]] = ("reconstructed", "baseline")
+    estimators: ClassVar[tuple[str, ...]] = (OURS, THEIRS)
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]

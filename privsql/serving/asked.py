@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
+from privsql.answers.base import OURS, THEIRS
 from privsql.calls import between
 from privsql.errors import UsageError
-from privsql.serving.form import COUNT, OURS, THEIRS
+from privsql.serving.form import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from privsql.answers.base import OURS
 from privsql.answers.limits import Limits
 from privsql.errors import EngineError, LateError
-from privsql.serving.form import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

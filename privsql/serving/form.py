@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from privsql.answers.aggregates import is_number
+from privsql.answers.base import THEIRS
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ NUMBERS = 16  # the same of a column of numbers or dates, of which a range can b
 SUGGESTED = 1_000  # values that a field suggests while somebody types
 WIDEST = 200  # characters of a value that can be chosen
 COUNT = "count"
-OURS, THEIRS = "reconstructed", "baseline"  # estimators
 AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup
+from privsql.answers.base import OURS
 from privsql.serving.asked import CONFIDENCE
-from privsql.serving.form import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

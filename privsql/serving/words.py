@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.serving.form import THEIRS
+from privsql.answers.base import THEIRS
 
 if TYPE_CHECKING:
     from privsql.serving.asked import Asked, Condition

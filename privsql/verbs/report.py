@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from privsql.answers.base import OURS, THEIRS
 from privsql.answers.workload import Workload
 from privsql.calls import as_path
 from privsql.engine.progress import Silent, running
@@ -18,7 +19,7 @@ from privsql.releases.opened import Release, explained
 from privsql.releases.stored import stored
 from privsql.verbs.attack import attack
 from privsql.verbs.evaluate import evaluate
-from privsql.verbs.reporting.foreseen import OURS, THEIRS, foreseen
+from privsql.verbs.reporting.foreseen import foreseen
 from privsql.verbs.reporting.ways import ways
 from privsql.verbs.verify import verify
 

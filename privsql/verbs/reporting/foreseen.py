@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from privsql.answers.base import THEIRS
 from privsql.answers.scores import BANDS
 from privsql.engine.progress import counted
 from privsql.errors import UsageError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release
 
 MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
-OURS, THEIRS = "reconstructed", "baseline"
 
 
 def foreseen(release: Release, report: Reporter) -> tuple[Foreseen, ...]:
