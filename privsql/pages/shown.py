@@ -162,10 +162,10 @@ def _rows(part: Structure) -> list[Row]:
 
 
 def _cell(value: Any) -> object:
+    if is_number(value):
+        return figure(value, 4)
     found = _number(value) if isinstance(value, str) and "/" in value else None
-    return (
-        figure(value, 4) if is_number(value) else short(value) if found is None else f"{figure(float(found))} ({value})"
-    )
+    return short(value) if found is None else f"{figure(float(found))} ({value})"
 
 
 def _part(part: Structure, number: int) -> Picture | None:

@@ -55,7 +55,7 @@ class Wish:
     @property
     def person(self) -> str | None:
         """The column that names the persons of whom the release promises something; None where it is of records."""
-        return promised(self.plain["source"])
+        return promised(vars(self.spec.source))
 
     @property
     def plain(self) -> dict[str, Any]:
