@@ -90,6 +90,9 @@ def init(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}")],
     table: Annotated[str | None, typer.Option(help="Table or view of a database file.")] = None,
     sensitive: Annotated[str | None, typer.Option(help="The sensitive column, if its name does not tell.")] = None,
+    categorical: Annotated[
+        bool, typer.Option("--categorical", help="Sensitive numbers are codes of categories.")
+    ] = False,
     kind: Annotated[str, typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}.")] = DEFAULT,
     output: Annotated[
         Path | None, typer.Option(help="Where the specification goes; its paths are relative to that place.")
@@ -101,7 +104,9 @@ def init(
         raise UsageError(f"{output} exists; remove it, or give another place")
     base = output.absolute().parent if output is not None else None
     with running() as options:
-        toml = api.init(source, table=table, sensitive=sensitive, kind=kind, base=base, options=options)
+        toml = api.init(
+            source, table=table, sensitive=sensitive, categorical=categorical, kind=kind, base=base, options=options
+        )
     if output is not None:
         output.write_text(toml, encoding="utf-8")
     tell(as_json, lambda: {"spec": toml}, lambda: print(toml if output is None else f"written: {output}\n", end=""))

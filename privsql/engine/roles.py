@@ -23,6 +23,7 @@ SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
 )
+NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Field:
     def is_scalar(self) -> bool:
         """Whether the type is one of those that are published, and nothing but a type."""
         return SCALAR.fullmatch(self.type) is not None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the values are numbers or points in time."""
+        return NUMBER.match(self.type) is not None and not self.type.endswith("]")
 
     @property
     def is_list(self) -> bool:

@@ -45,10 +45,12 @@ P = TypeVar("P", bound=Parameters)
 class Table:
     """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all.
 
-    ``numeric``: its one sensitive column is a number or a point in time.
+    ``numeric``: its one sensitive column is a number or a point in time. Where it is not, sensitive values are
+    categories; ``most_numbers``: how many different numbers are taken for categories at most, None for any number.
     """
 
     numeric: bool
+    most_numbers: int | None
 
 
 @dataclass(frozen=True)

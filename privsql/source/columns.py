@@ -25,7 +25,7 @@ def _of(given: dict[str, T], name: str) -> T | None:
     return {fold(key): value for key, value in given.items()}.get(fold(name))
 
 
-def _is_empty(value: dict[str, Any]) -> bool:
+def _is_empty(value: dict[str, Any] | bool) -> bool:
     return not value
 
 
@@ -78,6 +78,11 @@ class Columns(Part):
     others: dict[str, str] = Field(
         default_factory=dict, exclude_if=_is_empty, description="The group of values that levels do not name."
     )
+    categorical: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Sensitive numbers are codes of categories, however many different ones there are.",
+    )
 
     @field_validator("sensitive", mode="before")
     @classmethod
@@ -95,6 +100,8 @@ class Columns(Part):
         for name in self.nulls:
             if fold(name) not in seen:
                 raise ValueError(f"nulls: column {name!r} has no role")
+        if self.categorical and not self.sensitive:
+            raise ValueError("categorical says what sensitive columns hold, and there is none")
         self._coarser()
         return self
 

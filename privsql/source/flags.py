@@ -224,7 +224,10 @@ def _complete(called: str, raw: dict[str, Any], kind: str, way: Way) -> None:
     """``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
-    given, columns = set(raw["columns"]) - {"nulls", "bins", "levels", "others"}, NEEDED[type(of(kind).shape)]
+    given, columns = (
+        set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"},
+        NEEDED[type(of(kind).shape)],
+    )
     needed = [("columns", key) for key in columns if not given or given & set(columns)]
     needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in flags().values()}

@@ -101,7 +101,8 @@ def _columns(manifest: Manifest) -> dict[str, Any]:
         return {"items": named[0]}
     if isinstance(of(manifest.mechanism).shape, Categories):
         return {"categories": named}
-    return {"quasi_identifiers": [one.name for one in manifest.quasi_identifiers], "sensitive": named}
+    quasi = [one.name for one in manifest.quasi_identifiers]
+    return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
 
 
 def _keywords(given: Mapping[str, Any], verb: str) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Planning(TypedDict, total=False):
     bins: Mapping[str, Number | Mapping[str, Any]]
     levels: Mapping[str, Mapping[str, str]]
     others: Mapping[str, str]
+    categorical: bool
     name: str
     to: PathLike
     schema: str

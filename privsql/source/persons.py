@@ -50,8 +50,8 @@ def counted(db: Warehouse, source: Source, given: exp.Table, keep: exp.Expr) -> 
         )
     if rule == "refuse" and several:
         raise UsageError(
-            f"{several:,} of {persons:,} persons have several records, up to {most:,}, and what is promised is of a "
-            "record; source.persons = 'one' publishes one of each, 'count' all of them, and the release says so"
+            f"{several:,} of {persons:,} persons have several records, up to {most:,}, and a release protects "
+            "single records; choose source.persons = 'one' (one record of each person) or 'count' (all; it says so)"
         )
     return Persons(rule=rule, several=several, most=most) if rule == "count" else Persons(rule=rule)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.engine.names import fold
 from privsql.engine.progress import counted
+from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
@@ -16,13 +17,12 @@ from privsql.source.columns import missing
 from privsql.source.preparing import publishable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlglot import exp
 
     from privsql.engine.database import Warehouse
     from privsql.engine.progress import Reporter
-    from privsql.engine.roles import Field
     from privsql.mechanisms.contract import Mechanism
 
 SENSITIVE = re.compile(
@@ -39,13 +39,17 @@ IDENTIFYING = re.compile(
     r"e_?mail|phone|ssn|iban|passport|address|row_?(nr|num|number))($|_)",
     re.IGNORECASE,
 )
+PERSON = re.compile(  # of the identifying names those that name a person, and neither a place nor a thing
+    rf"^(id|names?)$|(^|_)({OWNERS}|child)_?(id|no|nr|num|number)($|_)|(^|_)((first|full|last|sur|user)_?names?|e_?mail|"
+    r"phone|ssn|iban|passport)($|_)",
+    re.IGNORECASE,
+)
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
 FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
-Named = TypeVar("Named", "Field", "Profile")
+Named = TypeVar("Named", Field, Profile)
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
-NUMBER = re.compile(r"U?(TINY|SMALL|BIG)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
@@ -88,38 +92,81 @@ class _Look:
 class Chosen:
     """The roles of the columns, as the table ``[columns]`` of a specification.
 
-    ``id``: the column that names records, if there is one.
+    ``id``: the column that names records, if there is one; ``person``: the one that names persons, if any of them has
+    several records.
     """
 
     columns: dict[str, Any]
     profiles: tuple[Profile, ...]
     remarks: tuple[str, ...] = ()
     id: str | None = None
+    person: str | None = None
 
 
-def choose(db: Warehouse, source: exp.Table, mechanism: Mechanism[Any], asked: str | None, report: Reporter) -> Chosen:
-    """Roles for the columns of a source, of the shape that a mechanism is given; ``asked``: the sensitive column.
+def refuse_uncategorical(
+    mechanism: Mechanism[Any], different: Mapping[Field, int], size: tuple[int, int], *, categorical: bool
+) -> None:
+    """``UsageError`` for sensitive values that are no categories: a number of very many values, or all of them unique.
+
+    ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
+    """
+    shape = mechanism.shape
+    if not isinstance(shape, Table) or shape.numeric:
+        return
+    values, records = size
+    names = ", ".join(repr(field.name) for field in different)
+    if values == records > 1:
+        raise UsageError(
+            f"sensitive column {names}: each of the {records:,} records has a value of its own, so values are no "
+            f"categories; {'permute publishes numbers, or ' if _all_numbers(different) else ''}"
+            "take another column, or make the values coarser in source.query"
+        )
+    if shape.most_numbers is None or categorical:
+        return
+    for field, number in different.items():
+        if field.is_number and number > shape.most_numbers:
+            raise UsageError(
+                f"sensitive column {field.name!r} is {field.type} with {number:,} different values, and "
+                f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take kind = 'permute', "
+                "put them into bins in source.query, or say categorical = true if these numbers are codes"
+            )
+
+
+def _all_numbers(fields: Iterable[Field]) -> bool:
+    return all(field.is_number for field in fields)
+
+
+def choose(
+    db: Warehouse, source: exp.Table, mechanism: Mechanism[Any], wanted: tuple[str | None, bool], report: Reporter
+) -> Chosen:
+    """Roles for the columns of a source, of the shape that a mechanism is given.
+
+    ``wanted``: the sensitive column, and whether its numbers are codes of categories.
 
     Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
     """
-    fields, shape = db.fields(source), mechanism.shape
-    if isinstance(shape, Sets):
-        return _lists(fields, asked)
-    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
+    fields, shape, (asked, categorical) = db.fields(source), mechanism.shape, wanted
     look = _Look(db, source, report)
+    if isinstance(shape, Sets):
+        return replace(_lists(fields, asked), person=_find_person(look.at_all(_person_fields(fields))))
+    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
     profiles = look.at_all([field for field in fields if publishable(field)])
     if not any(profile.records for profile in profiles):
         raise UsageError(
             "the source has no records" if profiles else f"no column can be published: {'; '.join(remarks)}"
         )
     if isinstance(shape, Table):
-        return _table(look, profiles, asked, remarks, numeric=shape.numeric)
-    return _categories(profiles)
+        sensitive = _sensitive(profiles, asked, numeric=shape.numeric)
+        size = sensitive.different, sensitive.filled
+        different = {Field(sensitive.name, sensitive.type): sensitive.different}
+        refuse_uncategorical(mechanism, different, size, categorical=categorical)
+        found = _table(look, profiles, sensitive, remarks)
+        return replace(found, columns=found.columns | ({"categorical": True} if categorical else {}))
+    return replace(_categories(profiles), person=_find_person(profiles))
 
 
-def _table(look: _Look, profiles: list[Profile], asked: str | None, remarks: list[str], *, numeric: bool) -> Chosen:
+def _table(look: _Look, profiles: list[Profile], sensitive: Profile, remarks: list[str]) -> Chosen:
     """A sensitive column, and what could be known of a person as quasi-identifiers."""
-    sensitive = _sensitive(profiles, asked, numeric=numeric)
     others = look.beside([profile for profile in profiles if profile.name != sensitive.name], sensitive)
     why = {profile.name: _left_out(profile, sensitive) for profile in others}
     quasi = [profile.name for profile in others if not why[profile.name]]
@@ -130,8 +177,9 @@ def _table(look: _Look, profiles: list[Profile], asked: str | None, remarks: lis
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
     columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
-    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_several(others)]
-    return Chosen(columns, tuple(profiles), tuple(remarks), unique)
+    person = _find_person(others)
+    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_several(others, person)]
+    return Chosen(columns, tuple(profiles), tuple(remarks), unique, person)
 
 
 def _left_out(profile: Profile, sensitive: Profile) -> str:
@@ -188,13 +236,29 @@ def _named(profile: Profile) -> bool:
     return bool(IDENTIFYING.search(words)) or (profile.different >= FEWEST and bool(PERSONS.search(words)))
 
 
-def _several(profiles: Iterable[Profile]) -> list[str]:
-    """What to mind where the persons that a column names have several records each."""
+def _person_fields(fields: Iterable[Field]) -> list[Field]:
+    """The columns that name persons, by their own names."""
+    return [field for field in fields if publishable(field) and _names_person(field.name)]
+
+
+def _names_person(name: str) -> bool:
+    words = BETWEEN.sub("_", name)
+    return bool(PERSON.search(words) or PERSONS.search(words))
+
+
+def _find_person(profiles: Iterable[Profile]) -> str | None:
+    """The column that names persons of whom some have several records, the one with the most persons."""
+    several = [p for p in profiles if p.different >= FEWEST and p.most > 1 and _names_person(p.name)]
+    return max(several, key=lambda p: p.different).name if several else None
+
+
+def _several(profiles: Iterable[Profile], person: str | None) -> list[str]:
+    """What to mind where a column may name persons who have several records, beside the one that does."""
     return [
         f"Mind: if {one.name} names persons, some have several records (up to {one.most}), and what is promised is of "
         f"a record: person = '{one.name}', persons = 'one' in [source] takes one of each"
         for one in profiles
-        if one.different >= FEWEST and one.most > 1 and one.filled == one.records and _named(one)
+        if one.different >= FEWEST and one.most > 1 and one.filled == one.records and _named(one) and one.name != person
     ]
 
 
@@ -206,7 +270,7 @@ def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> 
             raise missing(asked, (p.name for p in profiles))
         return found
     if numeric:
-        candidates = [p for p in profiles if NUMBER.match(p.type) and p.different > 1 and not _named(p)]
+        candidates = [p for p in profiles if Field(p.name, p.type).is_number and p.different > 1 and not _named(p)]
     else:
         candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from privsql.mechanisms.contract import Budget, Sets
+from privsql.engine.sqlfiles import column, fill, temp
+from privsql.mechanisms.contract import Budget, Sets, Table
 from privsql.mechanisms.registry import of
 from privsql.source.preparing import prepare
+from privsql.source.profile import refuse_uncategorical
 from privsql.source.sets import prepare_sets
 
 if TYPE_CHECKING:
     from privsql.engine.database import Warehouse
+    from privsql.engine.roles import Field
     from privsql.model.records import Records
     from privsql.source.spec import Spec
+    from privsql.source.table import TableRecords
 
 
 def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Records:
@@ -27,4 +31,16 @@ def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Recor
         return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism))
     keep_names = named_records and not isinstance(mechanism.composition, Budget)
     found = prepare(db, spec.source, spec.columns, named_records=keep_names)
+    if isinstance(mechanism.shape, Table):
+        size = len(found.counts), found.records
+        refuse_uncategorical(mechanism, _count_values(found), size, categorical=spec.columns.categorical)
     return replace(found, order=spec.order)
+
+
+def _count_values(records: TableRecords) -> dict[Field, int]:
+    """Return how many different values each sensitive column has."""
+    sensitive, keys = records.roles.sensitive, records.roles.sa_keys
+    if len(sensitive) == 1:
+        return {sensitive[0]: len(records.counts)}
+    counted = [fill("core/profile", {"source": temp("domain"), "column": column(key)}) for key in keys]
+    return {field: int(records.db.rows(one)[0][2]) for field, one in zip(sensitive, counted, strict=True)}

@@ -112,10 +112,79 @@ def test_what_names_people_is_known_in_any_spelling(tmp_path: Path) -> None:
     assert spec["columns"]["quasi_identifiers"] == ["age", "paid", "subject_2"]
     for name in NAMED:
         assert f"# left out: {name} names people, by its own name\n" in text
-    assert "# Mind: if patnr names persons, some have several records (up to 12)" in text
+    assert spec["source"]["person"] == "row.names" or spec["source"]["person"] in NAMED
     assert "if age names" not in text
     _, few = proposed(tmp_path, "SELECT i % 9 AS Subject, 'v' || (i % 5) AS disease FROM range(600) t(i)")
     assert few["columns"]["quasi_identifiers"] == ["Subject"]
+
+
+VISITS = """
+SELECT i AS admission_id, i * i % 97 AS patient, i % 12 AS ward_no, i % 37 AS age, 'v' || i % 5 AS disease,
+  ['a'] AS goods
+FROM range({n}) t(i)
+"""
+
+
+def test_persons_with_several_records_are_left_to_choose(tmp_path: Path) -> None:
+    """``publish`` asks; with the choice made, or one record each, it goes out at once."""
+    text, spec = proposed(tmp_path, VISITS.format(n=400))
+    assert spec["source"] == {"file": str(tmp_path / "ward.parquet"), "id": "admission_id", "person": "patient"}
+    assert '# persons = "one"\n' in text
+    assert "# Mind: if ward_no names persons" not in text
+    (tmp_path / "spec.toml").write_text(text)
+    words = "several records", "source.persons = 'one' (one record of each person) or 'count'"
+    refused(run("publish", tmp_path / "spec.toml"), 2, *words)
+    assert "person" not in proposed(tmp_path, VISITS.format(n=400).replace("i * i % 97", "i"))[1]["source"]
+
+
+@pytest.mark.parametrize("kind", ["contingency", "setvalued"])
+def test_one_record_of_a_person_is_proposed_where_there_is_no_choice(tmp_path: Path, kind: str) -> None:
+    _, spec = proposed(tmp_path, VISITS.format(n=400), "--kind", kind)
+    assert spec["source"]["person"] == "patient"
+    assert spec["source"]["persons"] == "one"
+
+
+NUMBERS = "SELECT i % 40 AS age, i % 7 AS zip, {sensitive} AS disease FROM range(1300) t(i)"
+NO_CATEGORIES = [
+    ("i % 501", "501 different values"),
+    ("CAST(i % 501 AS DECIMAL(9,2))", "501 different values"),
+    ("DATE '2020-01-01' + CAST(i % 600 AS INTEGER)", "600 different values"),
+    ("TIMESTAMP '2020-01-01' + to_seconds(i % 600)", "600 different values"),
+    ("i", "a value of its own"),
+    ("'v' || i", "a value of its own"),
+]
+
+
+@pytest.mark.parametrize(("sensitive", "words"), NO_CATEGORIES)
+def test_what_is_no_category_is_refused_before_anything_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sensitive: str, words: str
+) -> None:
+    def search(*_: object) -> None:
+        raise AssertionError("it was searched")
+
+    monkeypatch.setattr("privsql.mechanisms.bucketize.proposal.search", search)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.publishing.search", search)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.foreseen.search", search)
+    table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
+    refused(run("init", table, "--sensitive", "disease"), 2, "'disease'", words)
+    for verb in ("plan", "publish"):
+        done = run(verb, table, "--sensitive", "disease", "--qi", "age,zip", "--threshold", "0.1", "--ledger-off")
+        refused(done, 2, "'disease'", words)
+
+
+def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> None:
+    """Texts are, and so are 500 numbers, and columns of a compound attribute are counted one by one."""
+    table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive="i % 501"))
+    given = ["--sensitive", "disease", "--qi", "zip", "--threshold", "0.5", "--algorithm", "one-size", "--ledger-off"]
+    refused(run("plan", table, *given), 2, "permute", "bins", "categorical = true")
+    succeeded("plan", table, *given, "--categorical")
+    for sensitive in ("'v' || i % 501", "i % 500"):
+        succeeded("plan", write(tmp_path / "others.parquet", NUMBERS.format(sensitive=sensitive)), *given)
+    given[1] = "disease,age"
+    succeeded("plan", write(tmp_path / "two.parquet", NUMBERS.format(sensitive="i % 27")), *given)
+    refused(run("plan", table, *given), 2, "'disease', 'age': each")
+    _, spec = proposed(tmp_path, NUMBERS.format(sensitive="i % 501"), "--sensitive", "disease", "--categorical")
+    assert spec["columns"]["categorical"] is True
 
 
 def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:

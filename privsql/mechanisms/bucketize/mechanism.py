@@ -71,7 +71,7 @@ def _through(directions: dict[str, float] | None) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Bucketize,
-    shape=Table(numeric=False),
+    shape=Table(numeric=False, most_numbers=500),
     composition=Alone(),
     sql=SQL,
     relations=("qit", "st", "privsql_values", "privsql_channel"),

@@ -224,7 +224,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Permute,
-    shape=Table(numeric=True),
+    shape=Table(numeric=True, most_numbers=None),
     composition=Groups(terms, covered, together),
     sql=SQL,
     relations=("qit", "st", "privsql_values"),

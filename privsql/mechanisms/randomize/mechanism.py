@@ -159,7 +159,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Randomize,
-    shape=Table(numeric=False),
+    shape=Table(numeric=False, most_numbers=None),
     composition=Alone(),
     sql=SQL,
     relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
