@@ -1,0 +1,1 @@
+"""Small releases under fixed seeds, and what they answer; ``test_golden`` compares them with stored digests."""
