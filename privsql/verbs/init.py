@@ -80,12 +80,12 @@ def _proposed(
     wanted: tuple[Mechanism[Any], str | None, bool],
     options: Options,
 ) -> str:
-    mechanism, *how = wanted
+    mechanism, sensitive, categorical = wanted
     with temporary() as folder:
         with workshop_in(folder, options) as db:
             mount(db, source)
             try:
-                chosen = choose(db, temp("source"), mechanism, (how[0], how[1]), options.report or Silent())
+                chosen = choose(db, temp("source"), mechanism, (sensitive, categorical), options.report or Silent())
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
         with workshop_in(folder, options) as db:
