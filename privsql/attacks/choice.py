@@ -51,7 +51,7 @@ def attack(scene: Scene) -> list[Finding]:
     pos, code, times = (found[name].to_numpy().astype(np.int64) for name in ("pos", "code", "times"))
     prior = np.array([known[at] for at in zip(pos.tolist(), code.tolist(), strict=True)])
     hashes = found["hash"].to_numpy().astype(np.float64) / 2.0**BITS
-    return [finding(pos, prior, weighed(pos, prior, hashes, times), found["true"].to_numpy(zero_copy_only=False))]
+    return [finding(pos, prior, weighed(pos, prior, hashes, times), found["is_true"].to_numpy(zero_copy_only=False))]
 
 
 def weighed(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
