@@ -154,8 +154,9 @@ def _earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> e
     trace = db.digest([comparable(value.copy(), kind) for value, kind in published])
     chosen = exp.alias_(temp("chosen"), "e", table=True)
     names, both = column("id", "e"), [column("id", "e"), column("trace", "e")]
-    as_it_is = exp.Tuple(expressions=[name.copy(), trace]).isin(query=exp.select(*both).from_(chosen))
-    there = name.copy().isin(query=exp.select(names).from_(chosen.copy()))
+    pair = exp.Tuple(expressions=[name.copy(), trace])
+    as_it_is = exp.In(this=pair, query=exp.select(*both).from_(chosen).subquery())
+    there = exp.In(this=name.copy(), query=exp.select(names).from_(chosen.copy()).subquery())
     stays = exp.Case().when(as_it_is, exp.Literal.number(0)).when(there, exp.Literal.number(1))
     return stays.else_(exp.Literal.number(2))
 

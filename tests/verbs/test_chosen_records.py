@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,9 @@ from privsql.noise import key_file, seed_key
 from privsql.releases import matching
 from privsql.source.persons import Choice
 from support.commands import rows, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VISITS = """
 SELECT i % 60 AS patient, CAST(20 + i * 7 % 31 AS INTEGER) AS age, 'd' || (i * i + i // 7) % 5 AS ill, i AS visit
@@ -85,7 +87,10 @@ def test_another_key_chooses_other_records_and_the_same_one_the_same(tmp_path: P
 
 def test_the_key_follows_from_no_record_and_from_nothing_that_is_published(tmp_path: Path) -> None:
     own = Choice.by(key_file(tmp_path / "a.key"), "r")
-    assert own.key.secret not in (key_file(tmp_path / "a.key").secret, key_file(tmp_path / "a.key").derived("word").secret)
+    assert own.key.secret not in (
+        key_file(tmp_path / "a.key").secret,
+        key_file(tmp_path / "a.key").derived("word").secret,
+    )
     assert Choice.by(key_file(tmp_path / "a.key"), "r").reference == own.reference
     assert Choice.by(key_file(tmp_path / "a.key"), "s").reference != own.reference
     assert Choice.by(key_file(tmp_path / "b.key"), "r").reference != own.reference
