@@ -70,14 +70,14 @@ class Key:
         told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived")
         return Key(self.origin, told.digest())
 
-    def word(self, *purpose: object) -> pa.Table:
-        """One row, ``word``: 128 bits for one purpose, for an engine that hashes with them.
+    def word(self, *purpose: object, bits: int = 128) -> pa.Table:
+        """One row, ``word``: so many bits for one purpose, for an engine that hashes with them.
 
-        In base 64, 22 characters: with it and a few numbers a text still fits into one block of SHA-256.
+        In base 64, 22 characters for 128: with it and a few numbers a text still fits into one block of SHA-256.
         """
         import pyarrow as pa  # noqa: PLC0415 (who reads a key hashes nothing yet)
 
-        told = self.derived("word", *purpose).secret[:16]
+        told = self.derived("word", *purpose).secret[: bits // 8]
         return pa.table({"word": [base64.urlsafe_b64encode(told).decode().rstrip("=")]})
 
     def stream(self, *purpose: object) -> np.random.Generator:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from privsql.attacks import choice
 from privsql.attacks.association import Column, learned
 from privsql.attacks.scene import ReleaseView, Scene
 
@@ -79,7 +80,9 @@ class Suite(Generic[S]):
     def run(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""
         learnt = Learnt(view, self.scene or self._nothing)
-        return [found for one in self.adversaries for found in one.attack(learnt)]
+        found = [found for one in self.adversaries for found in one.attack(learnt)]
+        reduced = view.manifest.persons is not None and view.manifest.persons.rule == "one"
+        return found + (choice.attack(learnt.scene) if view.source and reduced and self.scene is not None else [])
 
     def _nothing(self, view: ReleaseView) -> S:
         raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")

@@ -102,6 +102,16 @@ def running(memory_limit: str | None = None, threads: int | None = None) -> Iter
         yield Options(memory_limit, threads, report)
 
 
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        help="With --source and persons = 'one': the key of the release, if it is not the ledger's.",
+        show_default=False,
+    ),
+]
+
+
 def sourced(given: Path) -> Spec | Path:
     """What ``--source`` names: a specification, or files alone, whose columns have the roles that a release states."""
     from privsql import load  # noqa: PLC0415 (the models of all mechanisms)

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 import privsql as api
 from privsql.cli import printing
-from privsql.cli.app import Json, ReleaseFile, app, running, sourced, tell, warn
+from privsql.cli.app import Json, KeyFile, ReleaseFile, app, running, sourced, tell, warn
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def verify(
         Path | None,
         typer.Option(metavar="LEDGER", help="The ledger, if not that of the specification.", show_default=False),
     ] = None,
+    key_file: KeyFile = None,
     as_json: Json = False,
 ) -> None:
     """Check a release independently: from its file alone, and against the source if a specification names it.
@@ -61,7 +62,7 @@ def verify(
     others = [*(against or ()), *(more or ())]
     with running() as options:
         spec = sourced(source) if source else None
-        found = api.verify(release, spec, against=others, database=database, options=options)
+        found = api.verify(release, spec, against=others, database=database, key_file=key_file, options=options)
     tell(as_json, found.as_json, lambda: printing.verified(release, found))
     raise typer.Exit(0 if found.ok else 1)
 

@@ -12,7 +12,7 @@ from privsql import plot as pictures
 from privsql.calls import ends, names
 from privsql.cli import printing_evaluated
 from privsql.cli import printing_measures as printing
-from privsql.cli.app import Confidence, Json, Memory, ReleaseFile, Threads, app, running, sourced, tell
+from privsql.cli.app import Confidence, Json, KeyFile, Memory, ReleaseFile, Threads, app, running, sourced, tell
 from privsql.errors import InfeasibleError, UsageError
 from privsql.extras import PICTURES
 
@@ -89,6 +89,7 @@ def evaluate(
     true_answers: TrueAnswers = None,
     estimators: Estimators = None,
     confidence: Confidence = 0.95,
+    key_file: KeyFile = None,
     points: Points = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -98,7 +99,7 @@ def evaluate(
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed, "ways": ways}
     asked = _workload(workload, true_answers, estimators, drawn)
     with running() as options:
-        found = api.evaluate(release, sourced(source), asked, confidence=confidence, options=options)
+        found = api.evaluate(release, sourced(source), asked, confidence=confidence, key_file=key_file, options=options)
         pictures.drawn(pictures.evaluation, found.scores, plot)
     tell(as_json, lambda: found.as_json() | _pointed(found, points), lambda: printing_evaluated.evaluated(found))
 
@@ -168,6 +169,7 @@ def attack(
     within: Annotated[
         str | None, typer.Option(metavar="DISTANCE", help="How near a guess has to come; by default e of (k,e).")
     ] = None,
+    key_file: KeyFile = None,
     plot: Plot = None,
     memory_limit: Memory = None,
     threads: Threads = None,
@@ -183,7 +185,9 @@ def attack(
             _infer(source, *given, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
             return
         spec = sourced(source) if source else None
-        found = api.attack(Path(given[0]), spec, against=against or (), seed=seed, within=within, options=options)
+        found = api.attack(
+            Path(given[0]), spec, against=against or (), seed=seed, within=within, key_file=key_file, options=options
+        )
         pictures.drawn(pictures.attacks, found, plot)
     tell(as_json, found.as_json, lambda: printing.attacked(found))
     raise typer.Exit(found.exit_code)

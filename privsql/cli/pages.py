@@ -9,7 +9,7 @@ import typer
 
 import privsql as api
 from privsql.cli import printing
-from privsql.cli.app import Json, Memory, ReleaseFile, Threads, app, running, sourced, tell
+from privsql.cli.app import Json, KeyFile, Memory, ReleaseFile, Threads, app, running, sourced, tell
 
 
 @app.command(
@@ -27,6 +27,7 @@ def report(
             help="The source, by its specification or its file alone: an internal page, with true counts.",
         ),
     ] = None,
+    key_file: KeyFile = None,
     memory_limit: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -37,6 +38,7 @@ def report(
     not hold or an adversary breaks a promise, which the page then says.
     """
     with running(memory_limit, threads) as options:
-        found = api.report(release, sourced(source) if source else None, to=to, options=options)
+        spec = sourced(source) if source else None
+        found = api.report(release, spec, to=to, key_file=key_file, options=options)
     tell(as_json, lambda: {"page": str(to), **found.as_json()}, lambda: printing.reported(to, found))
     raise typer.Exit(0 if found.ok else 1)

@@ -30,7 +30,7 @@ def injective(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> l
                 f"column {field.name!r} is {field.type}, whose text is not the same on every engine; order = "
                 "'portable' needs it cast to DECIMAL in source.query"
             )
-    return [_text(column(name, table), field.type) for name, field in fields.items()]
+    return [injective_text(column(name, table), field.type) for name, field in fields.items()]
 
 
 def beside_each_other(texts: Sequence[exp.Expr]) -> exp.Expr:
@@ -43,7 +43,8 @@ def first(text: exp.Expr, characters: int) -> exp.Expr:
     return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 
 
-def _text(value: exp.Expr, kind: str) -> exp.Expr:
+def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
+    """Text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
     written: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == ZONED:  # sessions are in UTC
         written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")

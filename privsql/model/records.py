@@ -49,7 +49,8 @@ class History:
 class Persons(BaseModel):
     """What is stated of persons with several records: there are none, one of each is published, or all are.
 
-    In the last case ``several``: how many persons have several, and ``most``: how many records one has.
+    In the last case ``several``: how many persons have several, and ``most``: how many records one has. In the second
+    one ``choice``: a one-way digest of the key that chose, so that its holder knows it again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -57,10 +58,11 @@ class Persons(BaseModel):
     rule: Literal["refuse", "one", "count"]
     several: int | None = Field(default=None, ge=0)
     most: int | None = Field(default=None, ge=0)
+    choice: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def __str__(self) -> str:
         if self.rule == "one":
-            return "one record of each is published: the one whose hash with the person's name is the smallest"
+            return "one record of each is published, which a secret key has chosen"
         if self.rule == "refuse" or not self.several:
             return "each has one record"
         return (

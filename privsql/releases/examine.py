@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from privsql.errors import UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import BROKEN, Check, Result, run
-from privsql.releases import statements
+from privsql.releases import matching, statements
 
 if TYPE_CHECKING:
     from privsql.engine.database import Container
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
+ASKED = "parameters are those of the specification"  # the one check of a source that needs no record
 READABLE = "its tables can be checked"
 
 
@@ -52,6 +53,9 @@ def _checks(
     if whole:
         checks += mechanism.long_checks(manifest)
     if source is not None and spec is not None:
-        checks += mechanism.source_checks(db, manifest, source, spec.mechanism)
+        own = mechanism.source_checks(db, manifest, source, spec.mechanism)
+        if not matching.same_choice(manifest, source):
+            own = [one for one in own if one.name == ASKED] + matching.checks(db, manifest, database)
+        checks += own
         checks += statements.source_checks(manifest, source, spec)
     return checks

@@ -10,9 +10,11 @@ from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import UsageError
+from privsql.noise import system_key
 from privsql.source import persons
 from privsql.source.binning import Coarse, binned
 from privsql.source.columns import missing
+from privsql.source.persons import Choice
 from privsql.source.table import AS_TEXT, Reading, TableRecords, read_as
 
 if TYPE_CHECKING:
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
 
 
-def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False) -> TableRecords:
+def prepare(
+    db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False, choice: Choice | None = None
+) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``named_records``: for a ledger, the records keep their names, ``source.id``.
+    ``named_records``: for a ledger, the records keep their names, ``source.id``; ``choice``: which record of each
+    person is taken (None: by a fresh key).
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
@@ -39,9 +44,12 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
         keep,
     )
-    told = persons.counted(db, source, given, keep)
+    choice = choice or Choice.by(system_key(), "")
+    told = persons.counted(db, source, given, keep, choice)
     if told is not None and told.rule == "one":
-        persons.reduce(db, source, given, [reading.copy() for reading in sources.values()], keep)
+        fields = (*roles.quasi_identifiers, *roles.sensitive)
+        persons.reduce(db, source, given, [(sources[one.name], one.type) for one in fields], keep, choice)
+        persons.name_people(db, source, reading)
     source_records, kept = _count(db, columns, roles, keep)
     for one in coarse:
         _refuse_misfits(db, one, keep)

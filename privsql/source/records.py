@@ -16,21 +16,23 @@ if TYPE_CHECKING:
     from privsql.engine.database import Warehouse
     from privsql.engine.roles import Field
     from privsql.model.records import Records
+    from privsql.source.persons import Choice
     from privsql.source.spec import Spec
     from privsql.source.table import TableRecords
 
 
-def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False) -> Records:
+def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False, choice: Choice | None = None) -> Records:
     """The source, mounted and counted; ``named_records``: for a ledger, records keep their names where it needs them.
 
+    ``choice``: by which one record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
     ``EngineError`` for files that can't be read.
     """
     mechanism = of(spec.mechanism.kind)
     if isinstance(mechanism.shape, Sets):
-        return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism))
+        return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
     keep_names = named_records and not isinstance(mechanism.composition, Budget)
-    found = prepare(db, spec.source, spec.columns, named_records=keep_names)
+    found = prepare(db, spec.source, spec.columns, named_records=keep_names, choice=choice)
     if isinstance(mechanism.shape, Table):
         size = len(found.counts), found.records
         refuse_uncategorical(mechanism, _count_values(found), size, categorical=spec.columns.categorical)

@@ -14,8 +14,10 @@ from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.model.listing import listed
 from privsql.model.records import History
+from privsql.noise import system_key
 from privsql.source import persons
 from privsql.source.columns import missing
+from privsql.source.persons import Choice
 from privsql.source.table import AS_TEXT
 
 if TYPE_CHECKING:
@@ -103,8 +105,10 @@ class SetRecords:
         self.db.publish_as(name, exp.select(own).from_(records.subquery("records")))
 
 
-def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Universe) -> SetRecords:
-    """Mount the source, apply the NULL policy, find the universe and count the sets.
+def prepare_sets(
+    db: Warehouse, source: Source, columns_: Columns, universe: Universe, choice: Choice | None = None
+) -> SetRecords:
+    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice``: as of ``prepare``.
 
     Raises ``UsageError`` for unknown columns and types, NULL where it is refused, lists that hold an item twice, and
     items outside the universe.
@@ -113,9 +117,10 @@ def prepare_sets(db: Warehouse, source: Source, columns_: Columns, universe: Uni
     known = {fold(one.name): one for one in db.fields(given)}
     columns = [_resolved(known, name) for name in columns_.sets]
     kind = _kind(columns[-1], is_list=columns_.items is not None)
-    told = persons.counted(db, source, given, exp.true())
+    choice = choice or Choice.by(system_key(), "")
+    told = persons.counted(db, source, given, exp.true(), choice)
     if told is not None and told.rule == "one":
-        persons.reduce(db, source, given, [column(columns[0].name)], exp.true())
+        persons.reduce(db, source, given, [(column(columns[0].name), columns[0].type)], exp.true(), choice)
     records, suppressed = _baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp("baskets")})
     labels = listed(db, universe, kind, occurring)

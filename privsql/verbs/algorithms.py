@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from privsql.engine.progress import running
 from privsql.mechanisms.registry import of
+from privsql.releases.ledger.choosing import chosen_for
+from privsql.releases.ledger.place import path_of
+from privsql.releases.ledger.wish import Wish
 from privsql.source.given import apart, specified
 from privsql.source.records import prepared
 from privsql.verbs.room import workroom
@@ -27,4 +30,5 @@ def algorithms(spec: Given, **how: Unpack[Planning]) -> Alternatives:
     asked, rest = apart(how)
     whole = specified(spec, asked, verb="algorithms")
     with running(rest, "algorithms") as options, workroom(options) as db:
-        return of(whole.mechanism.kind).algorithms(db, prepared(db, whole), whole.mechanism)
+        choice = chosen_for(db, Wish(whole, path_of(whole)), publishing=False)
+        return of(whole.mechanism.kind).algorithms(db, prepared(db, whole, choice=choice), whole.mechanism)

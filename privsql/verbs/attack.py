@@ -107,23 +107,27 @@ def attack(
     against: Sequence[PathLike] | PathLike = (),
     seed: int = 1,
     within: str | None = None,
+    key_file: PathLike | None = None,
     **how: Unpack[Running],
 ) -> Attacked:
     """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
 
     With its source (as of ``verify``), what is believed is compared with what is true. ``seed``: which records a
-    corrupting adversary knows; ``within``: how near a guess of a number or date has to come. Raises
+    corrupting adversary knows; ``within``: how near a guess of a number or date has to come; ``key_file``: as of
+    ``verify``. Raises
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
     clock, drawn = time.monotonic(), noise.seed_key(whole(seed, "seed", None)).stream("attack")
+    own = as_path(key_file, "key_file") if key_file is not None else None
     near = str(within) if within is not None else None
     with running(how, attack) as options:
         with opened(path) as (db, manifest), explained(path):
             suite = of(manifest.mechanism).adversaries
             findings = suite.run(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
         if source is not None:
-            with beside(path, sourced(source, manifest), manifest, options) as (room, records), explained(path):
+            spec = sourced(source, manifest)
+            with beside(path, spec, manifest, options, key_file=own) as (room, records), explained(path):
                 same_persons(manifest, records)
                 findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
         for other in others:

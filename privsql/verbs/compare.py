@@ -18,8 +18,9 @@ from privsql.mechanisms.registry import of
 from privsql.noise import seed_key, system_key
 from privsql.source.frames import is_table
 from privsql.source.given import specified
+from privsql.source.persons import Choice
 from privsql.source.spec import Ledger, Spec, redirected
-from privsql.verbs.evaluate import evaluate, workload_of
+from privsql.verbs.evaluate import measure_answers, workload_of
 from privsql.verbs.finished import Finished, Outcome
 from privsql.verbs.grid import combinations
 from privsql.verbs.publish import publish
@@ -195,8 +196,9 @@ class _Trial:
             except (UsageError, InfeasibleError) as error:
                 raise _RefusedError(error) from error
             clock = time.monotonic()
-            evaluated = evaluate(own.target, own, self.asked, confidence=self.confidence, options=options)
-            found = Outcome(published, evaluated, time.monotonic() - clock)
+            choice = Choice.by(key, own.name)
+            answers = measure_answers(own.target, own, self.asked, self.confidence, options, choice)
+            found = Outcome(published, answers, time.monotonic() - clock)
         self.finished.keep(spec, found)
         return found
 

@@ -9,8 +9,10 @@ from privsql.answers.accuracy import Evaluated, Measuring, Truth
 from privsql.answers.workload import KINDS, Workload
 from privsql.calls import as_path, between, ends, known, names, share, whole
 from privsql.engine.folders import temporary
+from privsql.engine.open import scratch
 from privsql.engine.progress import RUNNING, Options, Running, Silent, running
 from privsql.mechanisms.registry import of
+from privsql.releases.ledger.choosing import chosen_again
 from privsql.releases.opened import Release, explained, inspect
 from privsql.source.given import beside as sourced
 from privsql.source.records import prepared
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.source.given import Given
     from privsql.source.keywords import Names
+    from privsql.source.persons import Choice
     from privsql.source.spec import Spec
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
@@ -54,18 +57,24 @@ def evaluate(
     workload: Workload | PathLike | None = None,
     *,
     confidence: float = 0.95,
+    key_file: PathLike | None = None,
     **how: Unpack[Asked],
 ) -> Evaluated:
     """Compare a release's answers with those of its source.
 
     ``source``: as of ``verify``. ``workload``: "equality" (the default), "random", "ranges", a file of SQL, or a whole
-    ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. Raises
-    ``UsageError`` for a workload that is unknown or that such columns can't have.
+    ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
+    as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
     path, asked = as_path(release, "release"), workload_of(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
+    own = as_path(key_file, "key_file") if key_file is not None else None
     with running(rest, "evaluate") as options:
-        return _evaluated(path, sourced(source, inspect(path)), asked, between(confidence), options)
+        manifest = inspect(path)
+        spec = sourced(source, manifest)
+        with scratch() as db:
+            choice = chosen_again(db, spec, path, manifest, own)
+        return measure_answers(path, spec, asked, between(confidence), options, choice)
 
 
 def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]) -> Workload:
@@ -92,13 +101,16 @@ def _chosen(name: str, given: Any) -> Any:
     return share(given, name) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
 
 
-def _evaluated(path: Path, spec: Spec, asked: Workload, confidence: float, options: Options) -> Evaluated:
+def measure_answers(
+    path: Path, spec: Spec, asked: Workload, confidence: float, options: Options, choice: Choice | None
+) -> Evaluated:
+    """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
         temporary() as folder,
         workshop_in(folder, replace(options, report=None)) as db,
         Release(path) as release,
     ):
-        source, name = prepared(db, spec), release.manifest.name
+        source, name = prepared(db, spec, choice=choice), release.manifest.name
         same_roles(release.manifest, source)
         same_persons(release.manifest, source)
         source.sort()

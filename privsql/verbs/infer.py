@@ -20,6 +20,9 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Table
 from privsql.mechanisms.registry import of
 from privsql.noise import seed_key
+from privsql.releases.ledger.choosing import chosen_for
+from privsql.releases.ledger.place import path_of
+from privsql.releases.ledger.wish import Wish
 from privsql.source.binning import coarser
 from privsql.source.given import specified
 from privsql.source.preparing import prepare
@@ -106,7 +109,8 @@ def _counted(spec: Spec, condition: str, sensitive: str, options: Options) -> tu
     if not isinstance(of(spec.mechanism.kind).shape, Table):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with workroom(options) as db:
-        source = prepare(db, spec.source, spec.columns)
+        choice = chosen_for(db, Wish(spec, path_of(spec)), publishing=False)
+        source = prepare(db, spec.source, spec.columns, choice=choice)
         source.sort()
         source.named(spec.name)
         asked = [_count(spec.name, part) for part in ([condition], [condition, sensitive])]

@@ -24,6 +24,7 @@ from privsql.releases.draft import Draft, aside, sweep
 from privsql.releases.examine import examine
 from privsql.releases.housed import Housed, settle
 from privsql.releases.identity import digest, exists
+from privsql.releases.ledger.choosing import chosen_for
 from privsql.releases.ledger.keeping import publication, ready
 from privsql.releases.ledger.wish import Wish
 from privsql.releases.opened import inspect
@@ -110,7 +111,9 @@ def _published(spec: Spec, key: Key | None, *, replace: bool, allow_composition:
         source_in(spec, db, draft.spill, options) as there,
     ):
         replaces = digest(spec.target) if exists(spec.target) else None
-        kept = _kept(db, there, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces))
+        kept = _kept(
+            db, there, Wish(spec, ready(db, spec, publishing=True), key, allow_composition, replaces), publishing=True
+        )
         kept.check()
         try:
             facts, results, made, warnings = _made(kept, draft)
@@ -186,10 +189,11 @@ def _collated(db: Warehouse, roles: Roles) -> list[str]:
     ]
 
 
-def _kept(db: Workshop, there: Warehouse, wish: Wish) -> Publication:
+def _kept(db: Workshop, there: Warehouse, wish: Wish, *, publishing: bool) -> Publication:
     """The source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = wish.spec
-    source = prepared(there, spec, named_records=wish.path is not None and spec.source.id is not None)
+    named = wish.path is not None and spec.source.id is not None
+    source = prepared(there, spec, named_records=named, choice=chosen_for(db, wish, publishing=publishing))
     if fold(spec.name) in {*of(spec.mechanism.kind).relations, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return publication(db, source, wish)
@@ -242,7 +246,7 @@ def _planned(spec: Spec, given: Options) -> Published:
     clock = time.monotonic()
     sweep(spec.target)
     with temporary() as folder, workshop_in(folder, given) as db, source_in(spec, db, folder, given) as there:
-        kept = _kept(db, there, Wish(spec, ready(db, spec)))
+        kept = _kept(db, there, Wish(spec, ready(db, spec)), publishing=False)
         if kept.wish.path is not None and kept.wish.path.exists():
             kept.look()
         facts = of(spec.mechanism.kind).plan(there, kept.source, spec.mechanism)

@@ -40,22 +40,28 @@ PAIRS = 40  # answers that are shown singly
 
 
 def report(
-    release: PathLike, source: Given | None = None, *, to: PathLike | None = None, **how: Unpack[Running]
+    release: PathLike,
+    source: Given | None = None,
+    *,
+    to: PathLike | None = None,
+    key_file: PathLike | None = None,
+    **how: Unpack[Running],
 ) -> Report:
     """All that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
 
     Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
-    With the source (as of ``verify``) it is internal: it shows true counts. Checks that do not hold are part of what
-    it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page that does not end in .html
-    and for a source of other columns, ``EngineError`` for files that can't be read or written, and where what makes
+    With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
+    not hold are part of what it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page
+    that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
+    written, and where what makes pages
     pages is not installed.
     """
     path, target = as_path(release, "release"), as_path(to, "to") if to is not None else None
     if target is not None:
         page.ready(target)
     with running(how, report) as options:
-        verified = verify(path, source, options=options)
-        learnt = _learnt(path, source, verified, options) if verified.ok else None
+        verified = verify(path, source, key_file=key_file, options=options)
+        learnt = _learnt(path, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
         found = Report(verified.manifest, checks, notes, _digests(path), source is not None, learnt)
         if target is not None:
@@ -64,7 +70,7 @@ def report(
     return found
 
 
-def _learnt(path: Path, source: Given | None, verified: Verified, options: Options) -> Learnt:
+def _learnt(path: Path, source: Given | None, own: PathLike | None, verified: Verified, options: Options) -> Learnt:
     """What is known of a release whose checks hold."""
     manifest, reported = verified.manifest, options.report or Silent()
     mechanism = of(manifest.mechanism)
@@ -74,7 +80,7 @@ def _learnt(path: Path, source: Given | None, verified: Verified, options: Optio
         expected = foreseen(opened, reported)
         how_to_ask, certain = ways(opened, stored(path)), THEIRS in opened.answers.certain
     reported.step("Attacking the release")
-    attacked = attack(path, source, options=options)
+    attacked = attack(path, source, key_file=own, options=options)
     return Learnt(
         mechanism.promise(asked),
         mechanism.words(asked),
@@ -87,17 +93,17 @@ def _learnt(path: Path, source: Given | None, verified: Verified, options: Optio
         expected,
         certain,
         how_to_ask,
-        _compared(path, source, manifest, options) if source is not None else None,
+        _compared(path, source, own, manifest, options) if source is not None else None,
     )
 
 
-def _compared(path: Path, source: Given, manifest: Manifest, options: Options) -> Compared:
+def _compared(path: Path, source: Given, own: PathLike | None, manifest: Manifest, options: Options) -> Compared:
     """The release's answers beside those of its source; numbers are asked for in ranges."""
     shape = of(manifest.mechanism).shape
     numeric = isinstance(shape, Table) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, Table) else OF_EACH
     asked = Workload("ranges" if numeric else "equality", number, ways=1)
-    found = evaluate(path, source, asked, options=options)
+    found = evaluate(path, source, asked, key_file=own, options=options)
     summaries = {name: score.summary() for name, score in found.scores.items()}
     return Compared(summaries, _pairs(found.scores[OURS]), found.confidence)
 

@@ -13,6 +13,8 @@ from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.releases.contents import admitted
 from privsql.releases.identity import HOLDER
+from privsql.releases.ledger.choosing import chosen_again
+from privsql.releases.matching import same_choice
 from privsql.releases.opened import RELEASE, Seen
 from privsql.releases.stored import stored
 from privsql.source.records import prepared
@@ -36,14 +38,15 @@ def workroom(options: Options | None = None) -> Iterator[Workshop]:
 
 @contextmanager
 def beside(
-    path: Path, spec: Spec, manifest: Manifest, options: Options | None = None
+    path: Path, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
 ) -> Iterator[tuple[Workshop, Records]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
-    Raises ``UsageError`` if the specification is not for such a release.
+    ``key_file``: holds the key that it was made with, if that is not the ledger's. Raises ``UsageError`` if the
+    specification is not for such a release.
     """
     with workroom(options) as db:
-        source = prepared(db, spec)
+        source = prepared(db, spec, choice=chosen_again(db, spec, path, manifest, key_file))
         same_roles(manifest, source)
         same_mechanism(manifest, spec)
         source.sort()
@@ -75,11 +78,16 @@ def same_roles(manifest: Manifest, source: Records) -> None:
 
 
 def same_persons(manifest: Manifest, source: Records) -> None:
-    """``UsageError`` unless both hold one record of each person, or neither does: their counts are of other tables."""
+    """``UsageError`` unless both hold the same record of each person, or neither is reduced: else counts differ."""
     rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
     if (rules[0] == "one") != (rules[1] == "one"):
         holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
         raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
+    if not same_choice(manifest, source):
+        raise UsageError(
+            "the key that chose one record of each person is not at hand; give the ledger of the release, or the key "
+            "file that it was made with"
+        )
 
 
 def same_mechanism(manifest: Manifest, spec: Spec) -> None:

@@ -20,6 +20,7 @@ from privsql.releases.identity import digest
 from privsql.releases.ledger.keeping import needed
 from privsql.releases.ledger.storage import known_values, reading, subjects
 from privsql.releases.lines import APART
+from privsql.releases.matching import same_choice
 from privsql.releases.opened import RELEASE, seen, together
 from privsql.releases.statements import told
 from privsql.source.address import parted
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
     from privsql.releases.statements import Told
     from privsql.source.given import Given
     from privsql.source.spec import Spec
+
+
+UNCHECKED = (
+    "which record of each person is published was not checked, since the key that chose is not at hand (--key-file, or "
+    "the ledger), nor what follows from that; persons were matched to what is published"
+)
 
 
 @dataclass(frozen=True)
@@ -90,28 +97,38 @@ def verify(
     *,
     against: Sequence[PathLike] | PathLike = (),
     database: PathLike | None = None,
+    key_file: PathLike | None = None,
     **how: Unpack[Running],
 ) -> Verified:
     """Check a release from its published file, against its source if that is given, and beside other releases.
 
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
-    them all can tell, and with a specification what its ledger, or that at ``database``, says of their records. Raises
-    ``UsageError`` for a source of other columns and ``EngineError`` for files that can't be read; checks that do not
-    hold are part of what it returns.
+    them all can tell, and with a specification what its ledger, or that at ``database``, says of their records.
+    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. Raises ``UsageError`` for
+    a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
+    it returns.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
     ledger = as_path(database, "database") if database is not None else None
     if ledger is not None and (source is None or not others):
         raise UsageError("the ledger is asked of records of several releases: give source and against with it")
+    own = as_path(key_file, "key_file") if key_file is not None else None
     with running(how, verify) as options:
-        return _verified(path, source, others, ledger, options)
+        return _verified(path, source, others, _Keys(ledger, own), options)
 
 
-def _verified(
-    path: Path, given: Given | None, against: Sequence[Path], database: Path | None, options: Options
-) -> Verified:
+@dataclass(frozen=True)
+class _Keys:
+    """Where the publisher's secrets lie, if not where the specification says."""
+
+    ledger: Path | None = None
+    file: Path | None = None
+
+
+def _verified(path: Path, given: Given | None, against: Sequence[Path], keys: _Keys, options: Options) -> Verified:
     found: Told | None = None
+    unchecked: list[str] = []
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
         results += _placed(path, manifest)
@@ -121,12 +138,15 @@ def _verified(
             results += examine(alone, manifest, RELEASE)
             found = _told(alone, manifest, results)
     if held and spec is not None:
-        with beside(path, spec, manifest, options) as (db, source):
+        with beside(path, spec, manifest, options, key_file=keys.file) as (db, source):
+            unchecked = [] if same_choice(manifest, source) else [UNCHECKED]
             results += examine(db, manifest, RELEASE, source=source, spec=spec)
             found = _told(db, manifest, results)
     if against and all(result.ok for result in results):
-        results += _together([*against, path], spec, database)
-    return Verified(results, _notes(manifest), manifest, found if all(result.ok for result in results) else None)
+        results += _together([*against, path], spec, keys.ledger)
+    return Verified(
+        results, _notes(manifest) + unchecked, manifest, found if all(result.ok for result in results) else None
+    )
 
 
 def _placed(path: Path, manifest: Manifest) -> list[Result]:

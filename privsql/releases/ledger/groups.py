@@ -167,7 +167,7 @@ class GroupLedger(Publication):
             names = ", ".join(f"{name} ({fate})" for name, fate in changed[:SHOWN])
             more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
             one = self.wish.spec.source.persons == "one"
-            why = ", since persons = 'one' takes others now; choose those that stay in source.query" if one else ""
+            why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}{why}"
         if not same:
             name = listed(others[-1].source)
