@@ -9,7 +9,11 @@
 --             prefers no value, and who lacks the key can't tell which record it takes
 SELECT __columns__
 FROM (
-  SELECT __columns__, row_number() OVER (PARTITION BY __person__ ORDER BY __left_out__, __earlier__, __hash__, __record__) AS __place__
+  SELECT
+    __columns__,
+    row_number() OVER (
+      PARTITION BY __person__ ORDER BY __left_out__, __earlier__, __hash__, __record__
+    ) AS __place__
   FROM (
     SELECT __columns__, row_number() OVER (PARTITION BY __person__, __record__ ORDER BY __id__) AS __copy__
     FROM __source__
