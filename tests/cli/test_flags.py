@@ -164,11 +164,11 @@ def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str],
     refused(run("plan", people, *arguments), 2, *words)
 
 
-def test_no_flag_but_those_of_the_target_goes_with_a_file(tmp_path: Path) -> None:
+def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
     file = specification(tmp_path)
     values: dict[str, Any] = {"switch": False, "names": "x", "pairs": ["x=1"], "one": "1"}
     for flag in flags.flags().values():
-        if flag.name in flags.WITH_A_FILE:
+        if flag.section != "source":
             continue
         with pytest.raises(UsageError) as error:
             flags.asked(file, {flag.name: values[flag.form]})
