@@ -64,6 +64,11 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"open": "Release", "differential": "infer"}
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: the command line and its interruption should not wait for all of it."""
     from importlib import import_module  # noqa: PLC0415

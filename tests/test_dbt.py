@@ -37,6 +37,10 @@ def told(folder: Path, word: bytes) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.is_file() and word in path.read_bytes()]
 
 
+def test_the_lock_names_the_extra_that_old_pip_asks_for() -> None:
+    assert "\nmashumaro[msgpack]==" in (PROJECT / "requirements.lock").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     """An infeasible threshold fails the build with privsql's message, and the last release stays."""

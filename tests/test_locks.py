@@ -33,7 +33,7 @@ def pinned(name: str) -> dict[str, set[str]]:
     text = re.sub(r"\\\n", " ", (ROOT / name).read_text(encoding="utf-8"))
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
-            exact = re.match(r"([\w.-]+)==(\S+)", line)
+            exact = re.match(r"([\w.-]+)(?:\[[\w,-]+\])?==(\S+)", line)
             assert exact, f"{name}: {line[:80]} is not pinned"
             assert "--hash=sha256:" in line, f"{name}: {exact[1]} has no hash"
             found.setdefault(exact[1].lower().replace("_", "-"), set()).add(exact[2])

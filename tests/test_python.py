@@ -95,7 +95,7 @@ def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
 
 def test_the_typed_keywords_are_those_of_the_models() -> None:
     own = {"key", "key_file", "seed", "replace", "allow_composition"}
-    assert TYPED["Planning"] == {*flags(), *TYPED["Running"], "mechanism"}
+    assert TYPED["Planning"] == {*flags(), *TYPED["Running"], "mechanism", "qi"}
     assert "options" in flags()  # of a CSV file: a table; of how a verb runs: ``Options``
     assert TYPED["Publishing"] == TYPED["Planning"] | own
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}

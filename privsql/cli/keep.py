@@ -50,6 +50,12 @@ def verify(
         typer.Option(metavar="LEDGER", help="The ledger, if not that of the specification.", show_default=False),
     ] = None,
     key_file: KeyFile = None,
+    copy_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--copy-to", metavar="FILE", help="Write a clean copy from the release's tables alone.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a release independently: from its file alone, and against the source if a specification names it.
@@ -62,7 +68,9 @@ def verify(
     others = [*(against or ()), *(more or ())]
     with running() as options:
         spec = sourced(source) if source else None
-        found = api.verify(release, spec, against=others, database=database, key_file=key_file, options=options)
+        found = api.verify(
+            release, spec, against=others, database=database, key_file=key_file, copy_to=copy_to, options=options
+        )
     tell(as_json, found.as_json, lambda: printing.verified(release, found))
     raise typer.Exit(0 if found.ok else 1)
 

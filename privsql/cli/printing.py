@@ -117,6 +117,8 @@ def verified(release: Path, found: Verified) -> None:
     for note in found.notes:
         say(f"note: {note}")
     say(f"{release}: {'verified' if found.ok else 'NOT verified'}")
+    if found.copy is not None:
+        say(f"wrote {found.copy}: a copy from its tables alone")
 
 
 def reported(to: Path, found: Report) -> None:

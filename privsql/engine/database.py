@@ -188,6 +188,9 @@ class Container(Ordered, Protocol):
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
 
+    def leftovers(self, name: str) -> list[str]:
+        """What the file of an attached database holds beside the rows of its tables, a line for each find."""
+
     def attached(self, path: Path) -> str | None:
         """The name under which a file is attached, which can be once; None for one that is not."""
 

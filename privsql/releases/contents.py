@@ -1,4 +1,4 @@
-"""What all checks of a release stand on: it holds what its manifest states, and nothing else."""
+"""Checks that a release holds exactly the tables and the view that its manifest states, on which all others stand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, Result, run
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import orders, own
+from privsql.releases import leftovers, orders, own
 from privsql.releases.identity import MAIN, schema_of
 from privsql.releases.stored import ENDING
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from privsql.releases.stored import Stored
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
-HOLDS = "holds the stated tables and nothing else"
-FOLDER_HOLDS = "the folder holds the stated tables and nothing else"
+HOLDS = "holds the stated tables and no other table, view or metadata"
+FOLDER_HOLDS = "the folder holds the files of the stated tables and no others"
 ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
 ITEM = "item"  # a column of items, which are the publisher's
@@ -35,7 +35,7 @@ ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so 
 
 
 def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, list[Result]]:
-    """The manifest of a release, and whether the release holds what that states and nothing else.
+    """The manifest of a release, and whether the release holds what that states and no other table, view or metadata.
 
     A file is attached as ``database`` already; for a folder, or a schema of a file that is attached under any name,
     this is an empty database, in which views show its tables if they are the stated ones. Nothing that the release
@@ -50,13 +50,14 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
     if found.schema is not None:
         return manifest, _of_a_schema(db, manifest, place, database)
     if not found.is_folder:
-        return manifest, contents(db, manifest, database)
-    stated = _stated(manifest)
+        return manifest, contents(db, manifest, database) + leftovers.look(db, found, database)
+    stated = stated_tables(manifest)
     more = [*found.strange, *(f"{name}{ENDING}" for name in found.files if name not in stated)]
     wrong = _read_in(db, found, manifest, database)
     return manifest, [
         *_holding(db, manifest, database, lambda: wrong),
         *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
+        *leftovers.look(db, found, database),
     ]
 
 
@@ -69,7 +70,7 @@ def _of_a_schema(db: Container, manifest: Manifest, place: tuple[str, str], data
     """The same of a schema: what else its database holds is not looked at."""
     wrong = _contents(db, manifest, place)
     if not wrong:
-        for name in _stated(manifest):
+        for name in stated_tables(manifest):
             db.view(name, all_rows(table(name, *place)), into=database)
         db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
     return _holding(db, manifest, database, lambda: wrong)
@@ -125,7 +126,8 @@ def _manifest(db: Container, found: Stored, place: tuple[str, str]) -> Manifest:
     return manifest
 
 
-def _stated(manifest: Manifest) -> Columns:
+def stated_tables(manifest: Manifest) -> Columns:
+    """Return the tables that a manifest states, its own with them: names and types of their columns."""
     return of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
 
 
@@ -156,7 +158,7 @@ def _contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list
     ``place``: a database and a schema of it; of main the whole database.
     """
     database, schema = place
-    expected = _stated(manifest)
+    expected = stated_tables(manifest)
     kinds = definitions(db, expected, manifest, schema=schema)
     found = {(kind, name): text for kind, name, text in db.objects(database, schema if schema != MAIN else None)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
@@ -170,7 +172,7 @@ def _contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list
 
 def _read_in(db: Container, found: Stored, manifest: Manifest, database: str) -> list[str]:
     """Show the stated tables of a folder and make its view; or what of them is missing or otherwise."""
-    stated = {name: columns for name, columns in _stated(manifest).items() if name != MANIFEST}
+    stated = {name: columns for name, columns in stated_tables(manifest).items() if name != MANIFEST}
     wrong = [line for name, columns in stated.items() for line in _shown(db, found, name, columns, database)]
     if not wrong:
         db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)

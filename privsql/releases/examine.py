@@ -28,7 +28,7 @@ def examine(
     spec: Spec | None = None,
     whole: bool = True,
 ) -> list[Result]:
-    """All checks of a release whose tables lie in ``database``, and which holds what it states and nothing else.
+    """All checks of a release whose tables lie in ``database``, and which holds what it states and no more.
 
     ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
     that publishing implies.

@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING
 
 from privsql.engine.folders import private
 from privsql.engine.open import scratch
-from privsql.errors import EngineError, GuaranteeError, UsageError
-from privsql.mechanisms.registry import of
-from privsql.model.manifest import MANIFEST
+from privsql.errors import EngineError, UsageError
+from privsql.releases.copies import MADE, copy_tables, list_relations
 from privsql.releases.draft import Draft
-from privsql.releases.identity import MAIN, exists, folded, schema_of
+from privsql.releases.identity import MAIN, exists, schema_of
 from privsql.releases.opened import inspect
 from privsql.source.address import parted
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from privsql.model.manifest import Manifest
-
-HOUSE, MADE = "house", "made"
+HOUSE = "house"
 
 
 class Housed(Draft):
@@ -38,29 +34,19 @@ class Housed(Draft):
         file, asked = parted(self.target)
         schema = asked or MAIN
         manifest = inspect(made)
-        former = _relations(inspect(self.target)) if self._replace and exists(self.target) else []
+        former = list_relations(inspect(self.target)) if self._replace and exists(self.target) else []
         new = not file.exists()
         with scratch() as db:
             db.attach(made, MADE, read_only=True)
             db.attach(file, HOUSE, read_only=False)
             place = (HOUSE, schema_of(db, HOUSE, schema) or schema)
-            stated = [name for kind, name in _relations(manifest) if kind == "table"]
-            view = (manifest.name, of(manifest.mechanism).view(manifest))
             try:
-                with db.housed(MADE, place, stated, view, former):
-                    if folded(db, *place) != folded(db, MADE, MAIN):
-                        raise GuaranteeError(f"{self.target}: what was copied is not what was checked; nothing written")
+                copy_tables(db, manifest, place, former)
             except UsageError as error:
                 raise UsageError(f"{self.target}: {error}; nothing written") from error
             db.detach(HOUSE)
         if new:
             file.chmod(private.spare(0o644))
-
-
-def _relations(manifest: Manifest) -> list[tuple[str, str]]:
-    """(kind, name) of what a release holds."""
-    tables = [("table", name) for name in (*of(manifest.mechanism).tables(manifest), MANIFEST)]
-    return [*tables, ("view", manifest.name)]
 
 
 def settle(target: Path) -> None:

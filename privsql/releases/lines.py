@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 
-APART = "a schema of a database; what else that holds is no part of the release, and nothing is promised of it"
+APART = (
+    "a schema of a database; what else that holds is no part of the release, nothing is promised of it, and its "
+    "file is not searched for leftovers"
+)
 
 
 def lines(manifest: Manifest) -> list[tuple[str, object]]:

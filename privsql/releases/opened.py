@@ -1,7 +1,7 @@
 """A release opened alone: the only way in which an analyst's SQL meets one. A release is a stranger's file.
 
 It is attached read-only, under a name of privsql's own, to a locked session that can reach nothing else, and refused
-unless it holds what its manifest states and nothing else.
+unless it holds what its manifest states and no other table, view or metadata.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Seen:
     held: list[Result]
 
     def refuse(self, path: Path) -> None:
-        """``GuaranteeError`` unless it holds what it states and nothing else."""
+        """``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
         for result in self.held:
             if not result.ok:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
@@ -77,7 +77,7 @@ def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None
 def opened(
     path: Path, attach: Sequence[Path] = (), options: Options | None = None
 ) -> Iterator[tuple[Locked, Manifest]]:
-    """A release that holds what it states and nothing else; ``GuaranteeError`` for any other."""
+    """A release that holds what it states and no other table, view or metadata; ``GuaranteeError`` for any other."""
     with seen(path, attach, options) as (db, release):
         release.refuse(path)
         yield db, release.manifest

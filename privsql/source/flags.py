@@ -17,15 +17,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from privsql.calls import as_path
-from privsql.engine.files import shown
-from privsql.errors import UsageError
+from privsql.calls import as_path, at_home, exactly
+from privsql.engine.files import WILD, scheme, shown
+from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Categories, Sets, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
 from privsql.source.columns import Columns
 from privsql.source.places import Source
 from privsql.source.reading import build, load, place
-from privsql.source.spec import Ledger, Release, redirected
+from privsql.source.spec import Ledger, Release, Spec, redirected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,16 +33,11 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-    from privsql.source.spec import Spec
-
 SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
 BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
-WITH_A_FILE = (  # flags that go with a specification file, too
-    "to", "schema", "format", "allow_certain", "allow_empty", "ledger_database",
-)  # fmt: skip
 KIND = "kind"
 NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
 
@@ -153,29 +148,50 @@ def asked(source: Path | str, given: Mapping[str, Any]) -> Spec:
 
 
 def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
-    """A specification with what may be given beside it."""
+    """Return a specification some of whose keys are overridden, validated as a whole.
+
+    Every key may be but those of ``[source]``: a specification is of its source. Another kind of mechanism starts anew.
+    """
     present = _present(given)
-    wrong = next((name for name in present if name not in WITH_A_FILE), None)
+    wrong = next((name for name in present if flags()[name].section == "source"), None)
     if wrong is not None:
-        raise UsageError(f"{way.spell(flags()[wrong])} does not go with {way.file}; write it there")
-    to = present.get("to")
-    for name, flag in flags().items():
-        if flag.section == "mechanism" and name in present:
-            if spec.mechanism.kind not in flag.kinds:
-                raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {spec.mechanism.kind}")
-            allowed = spec.mechanism.model_copy(update={flag.key: way.read(flag, present[name], spec.mechanism.kind)})
-            spec = spec.model_copy(update={"mechanism": allowed})
-    if "ledger_database" in present:
-        spec = _kept_at(spec, as_path(present["ledger_database"]), way)
-    return redirected(spec, as_path(to) if to else None, present.get("format"), present.get("schema"))
-
-
-def _kept_at(spec: Spec, database: Path, way: Way) -> Spec:
-    """The specification with another ledger."""
-    asked = spec.ledger or Ledger()
-    if asked.off:
+        raise UsageError(
+            f"{way.spell(flags()[wrong])} does not go with {way.file}, which names its source; write it there"
+        )
+    changes = _changes(spec, present, way)
+    to, form, schema = (changes["release"].pop(key, None) for key in ("to", "format", "schema"))
+    stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
+    if "database" in changes["ledger"] and stated["ledger"].off:
         raise UsageError(f"{way.spell(flags()['ledger_database'])}: the specification says ledger.off")
-    return spec.model_copy(update={"ledger": asked.model_copy(update={"database": database})})
+    if changes["ledger"].get("off"):
+        stated["ledger"] = Ledger()  # without what else is said of one
+    if changes["mechanism"].get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
+        stated["mechanism"] = spec.mechanism
+    parts = {
+        section: (_stated(stated[section]) if section in stated else {}) | exactly(new)
+        for section, new in changes.items()
+        if new
+    }
+    changed = Spec.model_validate(dict(spec) | parts) if parts else spec
+    return redirected(changed, as_path(to) if to else None, form, schema)
+
+
+def _changes(spec: Spec, present: Mapping[str, Any], way: Way) -> dict[str, dict[str, Any]]:
+    """Return the keys that flags give, by section; ``UsageError`` for one that the mechanism does not have."""
+    kind = present.get(KIND, spec.mechanism.kind)
+    found: dict[str, dict[str, Any]] = {section: {} for section in ("columns", "release", "mechanism", "ledger")}
+    for name, value in present.items():
+        flag = flags()[name]
+        if flag.kinds and kind in PACKAGES and kind not in flag.kinds:
+            raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {kind}")
+        read = as_path(value) if (flag.section, flag.key) == ("ledger", "database") else way.read(flag, value, kind)
+        found[flag.section][flag.key] = read
+    return found
+
+
+def _stated(part: BaseModel) -> dict[str, Any]:
+    """Return the keys of a section that its publisher wrote, as a specification holds them."""
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:
@@ -195,6 +211,15 @@ def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> di
     _one_table(raw["source"], called, way)
     _complete(called, raw, kind, way)
     return raw
+
+
+def _refuse_missing(source: object, called: str) -> None:
+    """``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
+    path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
+    if not isinstance(path, str) or scheme(path) or WILD.search(path):
+        return
+    if not at_home(Path(path)).exists():
+        raise EngineError(f"{called}: no such file")
 
 
 def _one_table(source: object, called: str, way: Way) -> None:
@@ -234,6 +259,7 @@ def _complete(called: str, raw: dict[str, Any], kind: str, way: Way) -> None:
     for flag in (by_place[one] for one in needed):
         found = raw[flag.section].get(flag.key)
         if found is None or (isinstance(found, str | list | tuple) and not found):
+            _refuse_missing(raw["source"], called)
             raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed")
 
 

@@ -33,6 +33,7 @@ class ArrowStream(Protocol):
 
 
 Given = PathLike | Mapping[str, Any] | Spec | ArrowStream
+SHORT, LONG = "qi", "quasi_identifiers"  # two names of one keyword
 MECHANISM = "mechanism"  # a keyword: a kind, an algorithm, or the table of that name
 
 
@@ -108,7 +109,11 @@ def _columns(manifest: Manifest) -> dict[str, Any]:
 def _keywords(given: Mapping[str, Any], verb: str) -> dict[str, Any]:
     """The keywords by the names of their flags, without ``mechanism``."""
     asked = {name: value for name, value in given.items() if value is not None}
-    known(asked, {*flags(), MECHANISM}, verb)
+    known(asked, {*flags(), MECHANISM, SHORT}, verb)
+    if SHORT in asked:
+        if LONG in asked:
+            raise UsageError(f"{SHORT} and {LONG} are one keyword; give one of them")
+        asked[LONG] = asked.pop(SHORT)
     meant = asked.pop(MECHANISM, None)
     if meant is None:
         return asked

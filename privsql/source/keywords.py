@@ -44,6 +44,7 @@ class Planning(TypedDict, total=False):
     persons: Literal["refuse", "one", "count"]
     source_name: str
     quasi_identifiers: Names
+    qi: Names
     sensitive: Names
     items: str
     record: str

@@ -20,6 +20,7 @@ from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
 from privsql.releases import orders
 from privsql.releases.contents import contents
+from privsql.releases.copies import write_afresh
 from privsql.releases.draft import Draft, aside, sweep
 from privsql.releases.examine import examine
 from privsql.releases.housed import Housed, settle
@@ -155,7 +156,7 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
             if not (draft.parquet / f"{name}.parquet").exists():
                 db.export(table(name, "release"), draft.parquet / f"{name}.parquet")
     db.detach("release")
-    made = draft.parquet if spec.format == "parquet" else draft.database
+    made = draft.parquet if spec.format == "parquet" else write_afresh(draft.database, manifest)
     if made.is_dir():
         _must_hold(verify(made).checks)  # what Parquet made of the types
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup
@@ -15,14 +15,18 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
 from privsql.model.checks import Check, run
+from privsql.releases.contents import stated_tables
+from privsql.releases.copies import refuse_target, write_copy
 from privsql.releases.examine import examine
 from privsql.releases.identity import digest
 from privsql.releases.ledger.keeping import needed
 from privsql.releases.ledger.storage import known_values, reading, subjects
+from privsql.releases.leftovers import LEFTOVERS, look_closer
 from privsql.releases.lines import APART
 from privsql.releases.matching import same_choice
 from privsql.releases.opened import RELEASE, seen, together
 from privsql.releases.statements import told
+from privsql.releases.stored import stored
 from privsql.source.address import parted
 from privsql.source.given import beside as sourced
 from privsql.verbs.room import beside
@@ -52,13 +56,15 @@ UNCHECKED = (
 class Verified:
     """The outcome of ``verify``; ``notes`` are no violations but should be known.
 
-    ``told``: what the release's tables tell, facts and bounds, if every check holds.
+    ``told``: what the release's tables tell, facts and bounds, if every check holds; ``copy``: the copy that was
+    written of it.
     """
 
     checks: list[Result]
     notes: list[str]
     manifest: Manifest
     told: Told | None = None
+    copy: Path | None = None
 
     @property
     def ok(self) -> bool:
@@ -88,7 +94,14 @@ class Verified:
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         checks = [check.as_json() for check in self.checks]
-        return {"ok": self.ok, "checks": checks, "notes": self.notes, **(self.told.as_json() if self.told else {})}
+        copy = {"copy": str(self.copy)} if self.copy is not None else {}
+        return {
+            "ok": self.ok,
+            "checks": checks,
+            "notes": self.notes,
+            **copy,
+            **(self.told.as_json() if self.told else {}),
+        }
 
 
 def verify(
@@ -98,6 +111,7 @@ def verify(
     against: Sequence[PathLike] | PathLike = (),
     database: PathLike | None = None,
     key_file: PathLike | None = None,
+    copy_to: PathLike | None = None,
     **how: Unpack[Running],
 ) -> Verified:
     """Check a release from its published file, against its source if that is given, and beside other releases.
@@ -105,7 +119,8 @@ def verify(
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
     them all can tell, and with a specification what its ledger, or that at ``database``, says of their records.
-    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. Raises ``UsageError`` for
+    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. With ``copy_to`` a release
+    whose checks all hold is written there anew, from its tables alone. Raises ``UsageError`` for
     a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
     it returns.
     """
@@ -113,9 +128,21 @@ def verify(
     ledger = as_path(database, "database") if database is not None else None
     if ledger is not None and (source is None or not others):
         raise UsageError("the ledger is asked of records of several releases: give source and against with it")
-    own = as_path(key_file, "key_file") if key_file is not None else None
+    key = as_path(key_file, "key_file") if key_file is not None else None
+    target = as_path(copy_to, "copy_to") if copy_to is not None else None
+    if target is not None:
+        refuse_target(path, target)
     with running(how, verify) as options:
-        return _verified(path, source, others, _Keys(ledger, own), options)
+        outcome = _verified(path, source, others, _Keys(ledger, key), options)
+        return outcome if target is None else _copied(path, outcome, target)
+
+
+def _copied(path: Path, outcome: Verified, target: Path) -> Verified:
+    """Write a clean copy of a release that is verified."""
+    if not outcome.ok:
+        return replace(outcome, notes=[*outcome.notes, "no copy is written of a release that is not verified"])
+    write_copy(path, outcome.manifest, target)
+    return replace(outcome, copy=target)
 
 
 @dataclass(frozen=True)
@@ -132,7 +159,9 @@ def _verified(path: Path, given: Given | None, against: Sequence[Path], keys: _K
     with seen(path, options=options) as (alone, release):
         manifest, results = release.manifest, list(release.held)
         results += _placed(path, manifest)
-        held = all(result.ok for result in results)
+        held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
+        if held:
+            results += look_closer(alone, stored(path), stated_tables(manifest), RELEASE)
         spec = sourced(given, manifest) if held and given is not None else None
         if held and given is None:  # against a source all other checks run there, where both are open
             results += examine(alone, manifest, RELEASE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +23,8 @@ from privsql.source.columns import Columns
 from privsql.source.places import Source
 from privsql.source.spec import Ledger, Release
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
+from support.places import ROOT
+from support.shelf import NEWEST
 
 CONTRACT = {  # the flags that there were before they followed from the models
     "publish": "sensitive qi table query name mechanism threshold nulls min-bucket-size max-bucket-size format to "
@@ -164,11 +168,11 @@ def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str],
     refused(run("plan", people, *arguments), 2, *words)
 
 
-def test_no_flag_but_those_of_the_target_goes_with_a_file(tmp_path: Path) -> None:
+def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
     file = specification(tmp_path)
     values: dict[str, Any] = {"switch": False, "names": "x", "pairs": ["x=1"], "one": "1"}
     for flag in flags.flags().values():
-        if flag.name in flags.WITH_A_FILE:
+        if flag.section != "source":
             continue
         with pytest.raises(UsageError) as error:
             flags.asked(file, {flag.name: values[flag.form]})
@@ -218,3 +222,18 @@ def test_a_source_may_be_its_file_alone_for_every_verb_that_compares(ward: Path,
             succeeded(verb, release, *more, "--source", ward / file).out for file in ("people.parquet", "spec.toml")
         ]
         assert found[0] == found[1]
+
+
+def test_the_flags_that_the_page_on_papers_gives_beside_a_file_are_read(shelf: Path) -> None:
+    """Every ``publish`` and ``plan`` of that page, over a specification of the section's mechanism."""
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    sections = dict(zip(("bucketize", "randomize", "permute", "setvalued"), page.split("\n## ")[1:], strict=False))
+    read = 0
+    for name, section in sections.items():
+        for verb, words in re.findall(r"`privsql (publish|plan) P([^`]*)`", section):
+            of_a_table = "--kind" in words  # where the specification of the section is of item sets
+            flags.asked(
+                shelf / NEWEST / f"{'contingency' if of_a_table else name}.toml", given(verb, "P", *shlex.split(words))
+            )
+            read += 1
+    assert read >= 15

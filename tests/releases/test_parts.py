@@ -28,7 +28,9 @@ def parted(ward: Path, tmp_path: Path) -> Path:
         size = -(-rows // 7)
         for part in range(7):
             some = f"SELECT * FROM '{tmp_path / 'whole.parquet'}' LIMIT {size} OFFSET {part * size}"
-            db.execute(f"COPY ({some}) TO '{release / 'qit.parquet' / f'part-{part:05}.parquet'}'")
+            db.execute(
+                f"COPY ({some}) TO '{release / 'qit.parquet' / f'part-{part:05}.parquet'}' (WRITE_BLOOM_FILTER false)"
+            )
     return release
 
 

@@ -169,10 +169,16 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "check"),
     [
-        ('CREATE TABLE "Released to".raw AS FROM people', "holds the stated tables and nothing else"),
-        ('CREATE MACRO "Released to".count(x) AS 0', "holds the stated tables and nothing else"),
-        ('CREATE SEQUENCE "Released to".s', "holds the stated tables and nothing else"),
-        ("COMMENT ON TABLE \"Released to\".qit IS 'Alice'", "holds the stated tables and nothing else"),
+        (
+            'CREATE TABLE "Released to".raw AS FROM people',
+            "holds the stated tables and no other table, view or metadata",
+        ),
+        ('CREATE MACRO "Released to".count(x) AS 0', "holds the stated tables and no other table, view or metadata"),
+        ('CREATE SEQUENCE "Released to".s', "holds the stated tables and no other table, view or metadata"),
+        (
+            "COMMENT ON TABLE \"Released to\".qit IS 'Alice'",
+            "holds the stated tables and no other table, view or metadata",
+        ),
         ('UPDATE "Released to".st SET count = count + 1 WHERE bid = 0', None),
         ("UPDATE \"Released to\".privsql_manifest SET value = 'null' WHERE key = 'place'", "it lies where it says"),
     ],

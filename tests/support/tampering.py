@@ -48,6 +48,16 @@ def changed(release: Path, folder: Path, change: str | Callable[[duckdb.DuckDBPy
     return made
 
 
+def rewrite(release: Path) -> None:
+    """Write a database file anew, without the blocks and rows that a change left in it."""
+    fresh = release.with_name(f"fresh-{release.name}")
+    with duckdb.connect() as db:
+        db.execute(f"ATTACH '{release}' AS old (READ_ONLY)")
+        db.execute(f"ATTACH '{fresh}' AS fresh")
+        db.execute("COPY FROM DATABASE old TO fresh")
+    fresh.replace(release)
+
+
 def not_verified(release: Path, *flags: str) -> Outcome:
     """What ``verify`` says of a release that it must refuse."""
     done = run("verify", release, *flags)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.duck.connection import Connection
     from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Holes
 
 # What plans a query by the least and greatest values that a file states of its own columns. A file whose statement is
 # false would hide rows from a check, or let DuckDB write behind the end of an array.
@@ -29,6 +30,8 @@ BELIEVING = (
     "top_n", "late_materialization", "compressed_materialization", "partitioned_execution",
     "partial_aggregate_pushdown", "type_pushdown",
 )  # fmt: skip
+HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
+HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
 READERS = {"parquet": "read_parquet", "csv": "read_csv"}
 
 
@@ -51,6 +54,31 @@ class DuckContainer(DuckRelations):
     def attached(self, path: Path) -> str | None:
         """The name under which a file is attached, which can be once; None for one that is not."""
         return self._attached.get(path.resolve())
+
+    def leftovers(self, name: str) -> list[str]:
+        """What the file of an attached database holds beside the rows of its tables, a line for each find."""
+        path = next(path for path, called in self._attached.items() if called == name)
+        holes: Holes = {"database": exp.Literal.string(name)}
+        block, total, free = map(int, self.rows(fill("duckdb/blocks", holes))[0])
+        wrong = [f"{free:,} free blocks, which may hold rows that were dropped"] if free else []
+        length = HEADERS * HEADER + total * block
+        with about(path), path.open("rb") as file:
+            pages = [file.read(HEADER)[HEAD:] for _ in range(HEADERS)]
+            size = file.seek(0, 2)
+        if size != length and not (free and size < length):  # the engine may cut what is free off its end
+            wrong.append(f"{size:,} bytes, of which {length:,} are its headers and blocks")
+        if any(page.strip(b"\0") for page in pages):
+            wrong.append("bytes behind the entries of its headers")
+        for kind, schema, table_name, _ in self.listed(name):
+            if kind == "table":
+                deleted = self._deleted(table(table_name, name, schema))
+                wrong += [f"{deleted:,} deleted rows of {table_name!r}"] if deleted else []
+        return wrong
+
+    def _deleted(self, stored: exp.Table) -> int:
+        """How many rows of a stored table are deleted and still lie in the file."""
+        holes: Holes = {"table": stored, "called": exp.Literal.string(render(stored))}
+        return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
@@ -80,7 +108,7 @@ class DuckContainer(DuckRelations):
 
     def export(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
-        written = f"TO {text(path)} (FORMAT parquet, COMPRESSION zstd)"
+        written = f"TO {text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
         self.connection.run(f"COPY (SELECT * FROM {render(source)}) {written}")
 
     def objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:

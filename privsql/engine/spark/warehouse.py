@@ -131,7 +131,8 @@ class SparkWarehouse(SparkRelations):
             only_parts(folder)
             return
         folder.mkdir()
-        pq.write_table(frame.toArrow(), folder / FIRST, **WRITTEN)
+        rows = frame.toArrow().replace_schema_metadata(None)
+        pq.write_table(rows, folder / FIRST, store_schema=False, **WRITTEN)
 
 
 def only_parts(folder: Path) -> None:

@@ -1,0 +1,289 @@
+"""Rows that lie in a release's files beside its tables: ``verify`` refuses them wherever they are, as all verbs do."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import privsql
+from privsql.engine.open import scratch
+from privsql.engine.parquet import read_layout
+from privsql.engine.sqlfiles import table
+from privsql.model.manifest import MANIFEST
+from privsql.releases.copies import write_afresh
+from privsql.releases.identity import MAIN, folded
+from support.commands import refused, run, succeeded
+from support.loops import rest_slow
+from support.shelf import KEPT_APART, MECHANISMS, taken
+from support.tampering import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAMES = [f"Alice Example {number}: HIV" for number in range(1_000)]
+RAW = "\n".join(NAMES).encode()
+ROWS = "SELECT 'Alice Example ' || range || ': HIV' AS person, range AS place FROM range(1000)"
+LEFTOVERS = "its files hold no free blocks, deleted rows or other metadata"
+UNUSED = "statistics and dictionaries of its files name only values of its tables"
+
+
+def first_table(db: duckdb.DuckDBPyConnection) -> tuple[str, list[str]]:
+    """A table of a release with a column of text, and its columns with NULL for all others."""
+    found = """SELECT table_name FROM duckdb_columns() JOIN duckdb_tables() USING (table_name)
+        WHERE data_type = 'VARCHAR' AND table_name <> ? ORDER BY 1"""
+    (called,) = db.execute(found, [MANIFEST]).fetchall()[0]
+    kinds = db.execute(f"DESCRIBE {called}").fetchall()
+    return called, [f"person AS {name}" if kind == "VARCHAR" else f"NULL AS {name}" for name, kind, *_ in kinds]
+
+
+# A DuckDB file ---
+
+
+def dropped(release: Path) -> None:
+    """A table of the rows that is gone, before one that stays."""
+    with duckdb.connect(str(release)) as db:
+        db.execute(f"CREATE TABLE raw AS {ROWS}")
+        db.execute("CHECKPOINT")
+        db.execute(f"CREATE TABLE copied AS FROM {MANIFEST}")
+        db.execute("CHECKPOINT")
+        db.execute(f"DROP TABLE raw; DROP TABLE copied; CREATE OR REPLACE TABLE {MANIFEST} AS FROM {MANIFEST}")
+
+
+def appended(release: Path) -> None:
+    """Bytes behind the last block."""
+    with release.open("ab") as file:
+        file.write(RAW)
+
+
+def in_a_header(release: Path) -> None:
+    """Bytes in what a header leaves empty, under the checksum that DuckDB expects."""
+    with release.open("r+b") as file:
+        file.seek(1000)
+        file.write(RAW[:3000])
+
+
+def deleted(release: Path) -> None:
+    """Rows of a stated table that were inserted and deleted."""
+    with duckdb.connect(str(release)) as db:
+        db.execute("SET force_compression = 'uncompressed'")
+        changed, columns = first_table(db)
+        db.execute(f"INSERT INTO {changed} SELECT {', '.join(columns)} FROM ({ROWS})")
+    with duckdb.connect(str(release)) as db:
+        text = columns[next(i for i, one in enumerate(columns) if one.startswith("person"))].removeprefix("person AS ")
+        db.execute(f"DELETE FROM {changed} WHERE {text} LIKE 'Alice Example%'")
+
+
+FILE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "dropped": (dropped, "free blocks"),
+    "appended": (appended, "headers and blocks"),
+    "deleted": (deleted, "1,000 deleted rows of"),
+}
+
+
+@pytest.mark.parametrize("place", FILE)
+@pytest.mark.parametrize("name", rest_slow(MECHANISMS))
+def test_rows_in_a_database_file_are_refused(shelf: Path, tmp_path: Path, name: str, place: str) -> None:
+    release = taken(shelf, tmp_path, name)
+    hide, words = FILE[place]
+    hide(release)
+    assert b"Alice Example" in release.read_bytes()
+    found = failed(run("verify", release, "--json"))
+    assert words in " ".join(found[LEFTOVERS])
+    refused(run("query", release, f"SELECT COUNT(*) FROM {KEPT_APART.get(name, 'people')}"), 1, "verify it")
+
+
+def test_bytes_in_the_header_of_a_database_file_are_refused(shelf: Path, tmp_path: Path) -> None:
+    release = taken(shelf, tmp_path)
+    in_a_header(release)
+    done = run("verify", release)
+    assert done.code in {1, 4}, done.out
+
+
+# A folder of Parquet ---
+
+
+def with_entries(path: Path) -> None:
+    """Metadata of the file."""
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE t AS FROM '{path}'")
+        options = f"COMPRESSION zstd, WRITE_BLOOM_FILTER false, KV_METADATA {{raw: '{RAW.decode()}'}}"
+        db.execute(f"COPY t TO '{path}' ({options})")
+
+
+def with_a_schema(path: Path) -> None:
+    """Arrow's own description of the columns, which holds metadata of a column."""
+    read = pq.read_table(path)
+    field = read.schema.field(0).with_metadata({b"raw": RAW})
+    pq.write_table(read.cast(read.schema.set(0, field)), path, compression="zstd")
+
+
+def with_a_filter(path: Path) -> None:
+    """A Bloom filter, which is bits that nobody can check."""
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE t AS FROM '{path}'")
+        db.execute(f"COPY t TO '{path}' (COMPRESSION zstd, ROW_GROUP_SIZE 122880, WRITE_BLOOM_FILTER true)")
+
+
+def footer_of(content: bytes) -> tuple[bytes, bytes]:
+    """A file up to its footer, and the footer."""
+    (length,) = struct.unpack("<I", content[-8:-4])
+    return content[: -8 - length], content[-8 - length : -8]
+
+
+def with_footer(path: Path, pages: bytes, footer: bytes) -> None:
+    """Write a file of these parts."""
+    path.write_bytes(pages + footer + struct.pack("<I", len(footer)) + b"PAR1")
+
+
+def before_the_footer(path: Path) -> None:
+    """Bytes between the last page and the footer."""
+    pages, footer = footer_of(path.read_bytes())
+    with_footer(path, pages + RAW, footer)
+
+
+def behind_the_footer(path: Path) -> None:
+    """Bytes between the end of the footer and its length."""
+    pages, footer = footer_of(path.read_bytes())
+    with_footer(path, pages, footer + RAW)
+
+
+def numbered(value: int) -> bytes:
+    """A number of variable length, as Thrift writes it."""
+    found = b""
+    while value > 127:
+        found, value = found + bytes([value & 127 | 128]), value >> 7
+    return found + bytes([value])
+
+
+def in_an_unknown_field(path: Path) -> None:
+    """A further entry of the footer, which readers skip."""
+    pages, footer = footer_of(path.read_bytes())
+    entry = bytes([0x08]) + numbered(100 << 1) + numbered(len(RAW)) + RAW  # field 100, a text
+    with_footer(path, pages, footer[:-1] + entry + b"\0")
+
+
+def as_the_writer(path: Path) -> None:
+    """The name of the program that wrote it."""
+    pages, footer = footer_of(path.read_bytes())
+    begin = footer.index(b"DuckDB version")
+    name = footer[begin : begin + footer[begin - 1]]
+    with_footer(path, pages, footer.replace(bytes([len(name)]) + name, numbered(len(RAW)) + RAW))
+
+
+def behind_everything(path: Path) -> None:
+    """Bytes behind the magic number, which end as a file does."""
+    content = path.read_bytes()
+    _, footer = footer_of(content)
+    path.write_bytes(content + RAW + footer + content[-8:])
+
+
+PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
+    "metadata of the file": (with_entries, "metadata 'raw'"),
+    "metadata of a column": (with_a_schema, "metadata 'ARROW:schema'"),
+    "a filter": (with_a_filter, "a Bloom filter"),
+    "bytes before the footer": (before_the_footer, "bytes of no column"),
+    "bytes behind the footer": (behind_the_footer, "bytes lie behind its footer"),
+    "an unknown field": (in_an_unknown_field, "an unknown entry"),
+    "the name of the writer": (as_the_writer, "a writer"),
+    "a second footer": (behind_everything, "bytes of no column"),
+}
+
+
+@pytest.mark.parametrize("place", PARQUET)
+def test_rows_in_a_parquet_file_are_refused(shelf: Path, tmp_path: Path, place: str) -> None:
+    release = taken(shelf, tmp_path, "folder")
+    hide, words = PARQUET[place]
+    hide(release / "st.parquet")
+    assert pq.read_table(release / "st.parquet").num_rows == 400  # readers notice nothing
+    if place != "a filter":
+        assert b"Alice Example" in (release / "st.parquet").read_bytes() or place == "metadata of a column"
+    found = failed(run("verify", release, "--json"))
+    assert any("st.parquet" in line and words in line for line in found[LEFTOVERS]), found
+    refused(run("query", release, "SELECT COUNT(*) FROM people"), 1, "st.parquet")
+
+
+@pytest.mark.parametrize("name", rest_slow(MECHANISMS))
+def test_folders_of_every_mechanism_are_looked_at(shelf: Path, tmp_path: Path, name: str) -> None:
+    """A release of each, as a folder: nothing of what DuckDB writes is refused, and metadata of it is."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with scratch() as db:
+        db.attach(taken(shelf, tmp_path, name), "made", read_only=True)
+        for kind, _, called, _ in db.listed("made"):
+            if kind == "table":
+                db.export(table(called, "made"), folder / f"{called}.parquet")
+    assert run("verify", folder, "--json").code == 0
+    with_entries(folder / f"{MANIFEST}.parquet")
+    found = failed(run("verify", folder, "--json"))
+    assert any("metadata 'raw'" in line for line in found[LEFTOVERS])
+
+
+@pytest.mark.parametrize("place", ["statistics", "a dictionary"])
+def test_values_that_no_row_has_are_found(shelf: Path, tmp_path: Path, place: str) -> None:
+    """Statistics and dictionaries are of the rows that were written first; these rows are hidden behind others."""
+    release = taken(shelf, tmp_path, "folder")
+    path = release / "st.parquet"
+    content = path.read_bytes()
+    pages, footer = footer_of(content)
+    if place == "statistics":
+        (last,) = duckdb.execute(f"SELECT max(disease) FROM '{path}'").fetchall()[0]
+        held = bytes([len(last)]) + last.encode()
+        assert held in footer
+        with_footer(path, pages, footer.replace(held, numbered(len(RAW)) + RAW))
+    else:
+        dictionary = pq.read_table(path).column("disease").unique().to_pylist()
+        rows = pq.read_table(path)
+        column = pa.DictionaryArray.from_arrays(
+            pa.array([dictionary.index(one) for one in rows.column("disease").to_pylist()], pa.int32()),
+            pa.array([*dictionary, *NAMES]),
+        )
+        pq.write_table(rows.set_column(1, "disease", column), path, store_schema=False, compression="zstd")
+        assert read_layout(path).entries["disease"] == len(dictionary) + len(NAMES)
+    found = failed(run("verify", release, "--json"))
+    assert found.keys() >= {UNUSED}, found
+
+
+# Copies ---
+
+
+def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
+    for name in ("bucketize", "folder"):
+        release = taken(shelf, tmp_path, name)
+        copy = tmp_path / f"copy-{release.name}"
+        done = succeeded("verify", release, "--copy-to", copy, "--json").json
+        assert done["copy"] == str(copy)
+        assert privsql.inspect(copy) == privsql.inspect(release)
+        assert privsql.verify(copy)
+        refused(run("verify", release, "--copy-to", copy), 2, "exists; nothing is copied over it")
+    with scratch() as db:
+        db.attach(tmp_path / "bucketize.duckdb", "release", read_only=True)
+        db.attach(tmp_path / "copy-bucketize.duckdb", "copy", read_only=True)
+        assert folded(db, "release", MAIN) == folded(db, "copy", MAIN)
+    refused(run("verify", tmp_path / "folder", "--copy-to", tmp_path / "folder" / "inner"), 2, "lies in the release")
+
+
+def test_what_does_not_verify_is_not_copied(shelf: Path, tmp_path: Path) -> None:
+    release = taken(shelf, tmp_path)
+    appended(release)
+    done = run("verify", release, "--copy-to", tmp_path / "copy.duckdb")
+    assert done.code == 1
+    assert "no copy is written" in done.out
+    assert not (tmp_path / "copy.duckdb").exists()
+
+
+def test_publishing_leaves_no_block_of_what_was_dropped(shelf: Path, tmp_path: Path) -> None:
+    """A file that has free blocks is written afresh, one that has none stays."""
+    release = taken(shelf, tmp_path)
+    stated = privsql.inspect(release)
+    assert write_afresh(release, stated) == release
+    dropped(release)
+    fresh = write_afresh(release, stated)
+    assert fresh != release
+    assert b"Alice Example" not in fresh.read_bytes()
+    assert privsql.verify(fresh)

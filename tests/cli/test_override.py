@@ -1,0 +1,57 @@
+"""Flags and keywords beside a specification file: they override its keys, and the whole is validated again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import privsql
+from privsql.errors import UsageError
+from privsql.source import flags
+from support.commands import refused, run, specification
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
+    file = specification(tmp_path)
+    stated = privsql.load(file)
+    changed = flags.asked(file, {"threshold": "1/8", "algorithm": "two-size", "name": "other"})
+    assert changed.mechanism.model_dump()["algorithm"] == "two-size"
+    assert changed.name == "other"
+    assert (changed.columns, changed.source) == (stated.columns, stated.source)
+    assert flags.asked(file, {"ledger_off": True}).ledger.off  # type: ignore[union-attr]
+    assert flags.asked(file, {}) == stated
+    assert changed.mechanism.model_dump(mode="json")["threshold"]["default"] == "0.125"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"query": "SELECT 1"}, "--query does not go with a specification file, which names its source"),
+        ({"rho1": "0.2"}, "--rho1 is of randomize"),
+        ({"algorithm": "nothing"}, "nothing"),
+        ({"kind": "setvalued"}, "mechanism"),
+        ({"sensitive": "age"}, "age"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, given: dict[str, str], words: str) -> None:
+    file = specification(tmp_path)
+    with pytest.raises(UsageError) as error:
+        flags.asked(file, given)
+    assert words in str(error.value)
+
+
+def test_a_missing_file_is_named_before_missing_flags(tmp_path: Path) -> None:
+    for verb in ("publish", "plan", "init"):
+        refused(run(verb, tmp_path / "nofile.parquet"), 4, "nofile.parquet: no such file")
+    with pytest.raises(privsql.EngineError, match="no such file"):
+        privsql.plan(tmp_path / "nofile.parquet")
+
+
+def test_public_names_and_short_keywords() -> None:
+    assert sorted(dir(privsql)) == sorted(privsql.__all__)
+    with pytest.raises(UsageError, match="one keyword"):
+        privsql.plan({}, qi="a", quasi_identifiers="b")
