@@ -197,7 +197,16 @@ class Release:
         self._keys_are_unique(asked.scope.lookups)
         shown = Presented(asking, fields)
         columns, figures = shown.columns()
-        return Answer(columns, shown.rows(), figures, confidence, estimator, explained, self.manifest.suppressed)
+        return Answer(
+            columns,
+            shown.rows(),
+            figures,
+            confidence,
+            estimator,
+            explained,
+            self.manifest.suppressed,
+            shown.may_be_empty(),
+        )
 
     def structure(self) -> list[Structure]:
         """What the release is made of, such as its buckets or its noisy tree."""

@@ -67,6 +67,9 @@ def shown(answer: Answer) -> Shown:
             )
             head.append(answer.columns[at])
     made = [[cell for at in places for cell in _cells(row, at, figures, scales)] for row in rows]
+    if answer.marks:
+        head.append("may be empty")
+        made = [[*row, mark] for row, mark in zip(made, answer.marks, strict=False)]
     return Shown(tuple(head), made, tuple(numeric), len(answer.rows) - len(rows))
 
 
