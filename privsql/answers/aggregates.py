@@ -168,7 +168,8 @@ def _of_weighed(node: exp.Expr, weighed: Weighed, asked: Callable[..., exp.Expr]
 
 def _of_constant(node: exp.Expr, asked: Callable[..., exp.Expr]) -> exp.Expr:
     """SUM, AVG, MIN, MAX or MEDIAN of a constant by the number of records; NULL where there is nobody."""
-    number, value = asked(Measure()), exp.paren(node.this.copy())
+    number = asked(Measure())
+    value: exp.Expr = exp.paren(node.this.copy())
     if isinstance(node, exp.Sum):
         value = number if node.this == ONE else exp.Mul(this=number, expression=value)
     elif isinstance(node, exp.Avg | exp.Median):

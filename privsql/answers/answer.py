@@ -75,7 +75,9 @@ class Answer:
     explained: tuple[tuple[exp.Query, str], ...]
     """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
-    may_be_empty: tuple[bool, ...] = ()  # of every row: whether there may be no record that it, or a figure of it, is of
+    may_be_empty: tuple[
+        bool, ...
+    ] = ()  # of every row: whether there may be no record that it, or a figure of it, is of
     hints: tuple[str, ...] = ()  # on values that the question names
 
     @cached_property
@@ -197,13 +199,12 @@ class Answer:
         """The object of ``--json``."""
         figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
         rows = [
-            {c: _plain(v, at in figures) for at, (c, v) in enumerate(zip(self.columns, row, strict=True))}
+            {c: _plain(v, is_figure=at in figures) for at, (c, v) in enumerate(zip(self.columns, row, strict=True))}
             for row in self.rows
         ]
-        for row, empty in zip(rows, self.may_be_empty, strict=False):
-            row |= {"may_be_empty": True} if empty else {}
+        empty = self.may_be_empty or (False,) * len(rows)
         return {
-            "rows": rows,
+            "rows": [row | ({"may_be_empty": True} if mark else {}) for row, mark in zip(rows, empty, strict=True)],
             "confidence": 1.0 if self.certain else self.confidence,
             "estimator": self.estimator,
             "rests_on": self.rests_on,
@@ -238,8 +239,8 @@ def _array(values: Sequence[Any]) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _plain(value: object, is_figure: bool = False) -> object:
-    """A value that JSON knows; dates, decimals and the like as text, decimals of figures as the number that they are."""
+def _plain(value: object, *, is_figure: bool) -> object:
+    """A value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
     if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)

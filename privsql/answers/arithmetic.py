@@ -234,16 +234,15 @@ def figures(
 
     ``among``: the first of these aggregates counts some of the records that the second counts.
     """
-    if not math.isfinite(value):
-        return None, None, None
-    if all(one.is_exact for one in parts.values()):
+    unknown = not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values())
+    if math.isfinite(value) and all(one.is_exact for one in parts.values()):
         return 0.0, value, value
-    if any(one.low is None or one.high is None for one in parts.values()):
+    if unknown:
         return None, None, None
     if len(parts) == 1 and _is_linear(expression, *parts):
         return _along(expression, *parts.items())
     if all(one.certain for one in parts.values()):
-        low, high = ranges(expression, {j: (one.low or 0.0, one.high or 0.0) for j, one in parts.items()})
+        low, high = ranges(expression, {j: one.range for j, one in parts.items()})
         return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
     error, below, above = _delta(expression, value, parts, correlation)
     limits = shares(expression, among) if among else None

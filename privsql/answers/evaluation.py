@@ -143,8 +143,10 @@ class GroupedBy:
 
     @property
     def keys(self) -> list[Key]:
-        """All groups, as the number of their records has them."""
-        return list(self._everyone.found)
+        """All groups, as the number of their records has them, but for those that certainly have none."""
+        counts = self.scope.groups and not self._everyone.kind
+        found = self._everyone.found.items()
+        return [key for key, one in found if not (counts and one.least is None and one.is_fixed and one.high == 0)]
 
     def may_be_empty(self, key: Key) -> bool:
         """Whether a group may have no record, as far as the bounds of its number of records are sure."""

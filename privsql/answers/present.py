@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from decimal import Decimal
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 

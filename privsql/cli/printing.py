@@ -149,7 +149,11 @@ def answered(answer: Answer, *, explain: bool) -> None:
     made = table(right=[*answer.columns, *(["may be empty"] if marks else [])])
     places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
     for number, row in enumerate(answer.rows):
-        add(made, *(_figure(value) if at in places else value for at, value in enumerate(row)), *marks[number : number + 1])
+        add(
+            made,
+            *(_figure(value) if at in places else value for at, value in enumerate(row)),
+            *marks[number : number + 1],
+        )
     (wide() if len(answer.figures) > 1 else out()).print(made)
     say(answer.interval)
     for note in answer.notes:

@@ -15,7 +15,6 @@ from support.commands import specification, succeeded, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from privsql.answers.answer import Answer, Figure
 
@@ -34,13 +33,22 @@ MECHANISMS = {
     "diffpart": 'kind = "contingency"\nalgorithm = "diffpart"\nepsilon = 20\nallow_empty = true' + DOMAINS,
 }
 FIGURES = [
-    "COUNT(*)", "SUM(age)", "AVG(age)", "SUM(age - 4)", "AVG(pay)", "SUM(pay)", "AVG(age) * 2 + 1", "SUM(age) / COUNT(*)",
-    "COUNT(pay)", "AVG(CASE WHEN {sensitive} THEN 1 ELSE 0 END)", "SUM(CASE WHEN {sensitive} THEN 2 ELSE 0 END)",
-    "AVG(7)", "SUM(2)", "SUM(0)", "AVG(1)", "SUM(2 * 3)", "SUM(-1)", "COUNT(7)", "COUNT(NULL)", "SUM(NULL)", "AVG(NULL)",
-    "SUM(1.5)", "AVG(age * 0 + 7)", "MIN(3)", "COALESCE(AVG(age), 0)", "COUNT(*) FILTER (WHERE {sensitive})",
+    "COUNT(*)", "SUM(age)", "AVG(age)", "SUM(age - 4)", "AVG(pay)", "SUM(pay)", "AVG(age) * 2 + 1",
+    "SUM(age) / COUNT(*)", "COUNT(pay)", "AVG(CASE WHEN {sensitive} THEN 1 ELSE 0 END)",
+    "SUM(CASE WHEN {sensitive} THEN 2 ELSE 0 END)", "AVG(7)", "SUM(2)", "SUM(0)", "AVG(1)", "SUM(2 * 3)", "SUM(-1)",
+    "COUNT(7)", "COUNT(NULL)", "SUM(NULL)", "AVG(NULL)", "SUM(1.5)", "AVG(age * 0 + 7)", "MIN(3)",
+    "COALESCE(AVG(age), 0)", "COUNT(*) FILTER (WHERE {sensitive})",
 ]  # fmt: skip
 OF_AMOUNTS = ["MIN(job)", "MAX(job)", "SUM(job)", "AVG(job)", "SUM(job) - 3"]
-CONDITIONS = ["TRUE", "age = 4", "age = 9", "age < 4", "{sensitive}", "age = 4 AND {sensitive}", "sex = 'f' AND {sensitive}"]
+CONDITIONS = [
+    "TRUE",
+    "age = 4",
+    "age = 9",
+    "age < 4",
+    "{sensitive}",
+    "age = 4 AND {sensitive}",
+    "sex = 'f' AND {sensitive}",
+]
 GROUPS = ["", "age", "sex", "age, sex", "job", "sex, job"]
 
 
@@ -130,3 +138,20 @@ def test_what_is_called_exact_or_certain_is_true(world: World, number: int) -> N
                 assert not found, (kind, estimator, sql, figure, found)
                 answered += 1
     assert answered > number
+
+
+@pytest.mark.parametrize("condition", ["TRUE", "age < 5", "age = 4 AND job <> {one}", "job = {one}"])
+def test_groups_of_the_baseline_add_up(world: World, condition: str) -> None:
+    """To the answer without them, whatever they are; the columns come in the order of the question."""
+    kind, release, _ = world
+    where = condition.format(one="3" if kind == "permute" else "'a'")
+
+    def ask(sql: str) -> Answer:
+        return release.query(sql, estimator="baseline")
+
+    (whole,) = ask(f"SELECT COUNT(*) FROM t WHERE {where}").rows
+    for by in GROUPS[1:]:
+        answer = ask(f"SELECT COUNT(*), {by} FROM t WHERE {where} GROUP BY {by}")
+        assert answer.columns == ("estimate", "std_error", "low", "high", *by.split(", "))
+        assert sum(row[0] for row in answer.rows) == pytest.approx(whole[0], abs=1e-6), by
+        assert all(None in row[2:4] or is_within(row[0], row[2], row[3]) for row in answer.rows), by
