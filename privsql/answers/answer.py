@@ -128,8 +128,8 @@ class Answer:
         bare, rows = sum(self.may_be_empty), len(self.rows)
         if not bare:
             return []
-        which = "the answer" if rows == 1 else f"{bare:,} of {rows:,} rows"
-        return [f"{which} may be of no record at all: so few may be there as far as the bounds can tell"]
+        which, whose = ("the answer", "its") if rows == 1 else (f"{bare:,} of {rows:,} rows", "their")
+        return [f"{which} may be empty: the bounds of {whose} number of records reach below 1"]
 
     @staticmethod
     def _is_bare(one: Figure, row: tuple[Any, ...]) -> bool:

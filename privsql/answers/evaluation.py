@@ -24,7 +24,7 @@ from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import COUNTS, Measure, as_text, exact_statement
 from privsql.engine.sqlfiles import every, is_null, named, some, table
 from privsql.errors import UsageError
-from privsql.model.estimate import Estimate, counted, exactly, number, same_nan
+from privsql.model.estimate import Estimate, counted, decimal_scale, exactly, number, rounded, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,18 @@ class GroupedBy:
         elif any(row.is_fixed for row in found):
             least = self.fewest(one)
             found = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in found]
+        found = [self._decimal(question.measure, row) for row in found]
         return self._bounded(question, found, {row.group: row.estimate for row in found})
+
+    def _decimal(self, measure: Measure, row: Estimate) -> Estimate:
+        """The row with values of a DECIMAL column as such: what MIN and MAX can be, and sums that are certain."""
+        roles = self.asking.manifest.roles
+        types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+        scale = decimal_scale(types.get(measure.column or "", ""))
+        if scale is None or not (measure.kind in ("min", "max") or (measure.kind == "sum" and row.is_fixed)):
+            return row
+        middle, low, high = (None if one is None else rounded(one, scale) for one in (row.estimate, row.low, row.high))
+        return replace(row, estimate=middle, low=low, high=high)
 
     def fewest(self, one: Asked) -> dict[Key, Number]:
         """The records by group that an aggregate function is of with certainty, at least; none where any may be."""

@@ -38,6 +38,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "TIMESTAMP": dt.datetime.fromisoformat,
     "TIMESTAMP WITH TIME ZONE": dt.datetime.fromisoformat,
 }
+EXACT = 2.0**53  # below which doubles are all whole numbers
 MOST_VARYING = 8  # aggregate functions of an expression of which it is asked how they vary together
 Rows = list[tuple[Any, ...]]
 
@@ -135,22 +136,23 @@ class Presented:
     def _cells(self) -> dict[int, list[Cell]]:
         """What every output with aggregate functions says in every row, by the output's place."""
         return {
-            k: [self._cell(output, *one) for one in zip(self._ranks, self._values_of(k), strict=True)]
+            k: [self._cell(k, *one) for one in zip(self._ranks, self._values_of(k), strict=True)]
             for k, output in enumerate(self._outputs)
             if output.aggregates
         }
 
-    def _cell(self, output: Output, rank: int, value: Any) -> Cell:
-        by, key = self._listed[rank]
+    def _cell(self, k: int, rank: int, value: Any) -> Cell:
+        output, (by, key) = self._outputs[k], self._listed[rank]
         if output.single is None:
-            return _arithmetic(output, by, key, value)
-        column, found = by.columns[output.single], by.at(output.single, key)
-        null = not column.kind and not found.is_of_some
+            found = _arithmetic(output, by, key, value)
+            return _as_whole(found) if self._fields[k].type.endswith("INT") else found
+        column, one = by.columns[output.single], by.at(output.single, key)
+        null = not column.kind and not one.is_of_some
         if is_number(self._types[f"a_{output.single}"]):
-            figures = (found.estimate, found.std_error, found.low, found.high)
+            figures = (one.estimate, one.std_error, one.low, one.high)
         else:
-            low, high = (value if end is not None else None for end in (found.low, found.high))
-            figures = (value, found.std_error, low, high)
+            low, high = (value if end is not None else None for end in (one.low, one.high))
+            figures = (value, one.std_error, low, high)
         return Cell(figures, column.rests_on, column.if_any, null)
 
     @cached_property
@@ -245,6 +247,13 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
     if arithmetic.may_be_null(output.expression, parts):
         return Cell((float(value), None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
     return Cell((float(value), *ends), if_any, if_any, null)
+
+
+def _as_whole(cell: Cell) -> Cell:
+    """Figures of a whole number of which there is no doubt as such: what is made of counts is a double before."""
+    value, _, *ends = cell.figures
+    doubt = not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT or ends != [value, value]
+    return cell if doubt else replace(cell, figures=(int(value), cell.figures[1], int(value), int(value)))
 
 
 def _built(kind: str) -> exp.DataType:

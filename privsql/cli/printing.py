@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
@@ -205,8 +206,8 @@ def inspected(manifest: Manifest) -> None:
 
 
 def _figure(value: object) -> object:
-    """A whole number as one is read; whatever else a figure is as any cell."""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+    """A whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
+    return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
 
 
 def _cell(value: object) -> str:

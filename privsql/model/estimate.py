@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
 ROUNDING = 1e-6  # records
+DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
@@ -61,6 +63,25 @@ def number(value: Any) -> Number:
     (1208925819614629174706177, Decimal('12.50'), 1.0)
     """
     return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else float(value)
+
+
+def decimal_scale(kind: str) -> int | None:
+    """Return the digits behind the point of a DECIMAL whose values doubles hold; None for any other type.
+
+    >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
+    (2, None, None)
+    """
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return int(found[2]) if found and int(found[1]) <= DIGITS else None
+
+
+def rounded(value: Number, scale: int) -> Decimal:
+    """A number as the decimal with so many digits behind the point that is next to it.
+
+    >>> rounded(12.5, 2), rounded(0.1 + 0.2, 2)
+    (Decimal('12.50'), Decimal('0.30'))
+    """
+    return Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale))
 
 
 def same_nan(value: Any) -> Any:

@@ -102,6 +102,8 @@ def headline(answer: Answer) -> tuple[str, str] | None:
     number = str(markup.cell(_rounded(estimate)))
     if error == 0 and low == high:
         return number, "exactly"
+    if any(answer.may_be_empty) and low == high:
+        return number, "if any record meets the question, which is not certain"
     if low is None or high is None:
         return f"about {number}", "an estimate without an interval"
     ends = f"between {markup.cell(_rounded(low))} and {markup.cell(_rounded(high))}"
