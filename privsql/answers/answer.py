@@ -36,7 +36,7 @@ class Figure:
     at: int
     rests_on: RestsOn
     touching: int
-    if_any: RestsOn
+    if_any: RestsOn = "interval"
 
     def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Estimate, standard error, low and high in a row."""

@@ -237,16 +237,17 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
         by.among(output.aggregates),
     )
     null = arithmetic.may_be_null(output.expression, parts)
-    fixed, certain = ends[0] == 0 and ends[1] == ends[2], all(one.certain for one in parts.values())
+    fixed = ends[1] is not None and ends[1] == ends[2] and not ends[0]
+    certain = all(one.certain for one in parts.values())
     if not fixed and not certain:
         return Cell((float(value), *ends), rests, rests, null)
     if fixed and not certain:  # whatever the counts are, if only there is somebody
-        sure_of = {i: dict.get(by.fewest(by.asking.statement.asked[i]), key, 0) for i in parts}
+        sure_of = {i: by.fewest(by.asking.statement.asked[i]).get(key, 0) for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
     if arithmetic.may_be_null(output.expression, parts):
         return Cell((float(value), None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
-    return Cell((float(value), *ends), if_any, if_any, null)
+    return Cell((float(value), 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
 
 
 def _as_whole(cell: Cell) -> Cell:
