@@ -177,11 +177,9 @@ def _joined(node: exp.Expr, left: Range, right: Range) -> Range:
 
 
 def may_be_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
-    """Whether an expression is NULL for some values of the aggregates in their ranges."""
+    """Whether an expression is NULL, or what COALESCE puts there, for some values of the aggregates in their ranges."""
     if isinstance(node, exp.Column):
         return parts[int(node.name[2:])].null
-    if isinstance(node, exp.Coalesce):
-        return all(may_be_null(part, parts) for part in node.iter_expressions())
     inner = _parts(node)
     if inner is None or isinstance(node, exp.Null):
         return True
