@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KINDS: dict[type[exp.Expr], Kind] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"
 }  # fmt: skip
+ONE = exp.Literal.number(1)
 EXACT_ONLY = ("min", "max", "median", "distinct")
 NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT UHUGEINT FLOAT DOUBLE DECIMAL"
 TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike)
@@ -58,6 +59,8 @@ class Aggregates:
             return _of_weighed(node, (node.this, exp.Literal.number(1), False), asked)
         if isinstance(node, exp.Count):
             return self._count(node, asked)
+        if not any(node.this.find_all(exp.Column)):
+            return _of_constant(node, asked)
         weighed = _weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
         if weighed is not None and "sa" in sides_of(weighed[0], self._sides):
             return _of_weighed(node, weighed, asked)
@@ -90,8 +93,9 @@ class Aggregates:
             if len(counted.expressions) != 1 or counted.args.get("on"):
                 raise UsageError(f"{text(node)} is not supported; count the different values of one column")
             return asked(self._measure("distinct", node, counted.expressions[0]))
-        if isinstance(counted, exp.Star | exp.Literal | exp.Boolean):
-            return asked(Measure())
+        if isinstance(counted, exp.Star | exp.Literal | exp.Boolean | exp.Null):
+            number = asked(Measure())
+            return exp.Mul(this=number, expression=exp.Literal.number(0)) if isinstance(counted, exp.Null) else number
         return asked(Measure(), exp.not_(is_null(exp.paren(counted))))
 
     def _measure(self, kind: Kind, node: exp.Expr, of: exp.Expr | None = None) -> Measure:
@@ -160,6 +164,18 @@ def _of_weighed(node: exp.Expr, weighed: Weighed, asked: Callable[..., exp.Expr]
         )
     none = exp.If(this=exp.EQ(this=all_of_them, expression=zero), true=exp.null())
     return exp.Case(ifs=[none], default=met)
+
+
+def _of_constant(node: exp.Expr, asked: Callable[..., exp.Expr]) -> exp.Expr:
+    """SUM, AVG, MIN, MAX or MEDIAN of a constant by the number of records; NULL where there is nobody."""
+    number = asked(Measure())
+    value: exp.Expr = exp.paren(node.this.copy())
+    if isinstance(node, exp.Sum):
+        value = number if node.this == ONE else exp.Mul(this=number, expression=value)
+    elif isinstance(node, exp.Avg | exp.Median):
+        value = exp.cast(value, "DOUBLE")
+    none = exp.If(this=exp.EQ(this=number.copy(), expression=exp.Literal.number(0)), true=exp.null())
+    return exp.Case(ifs=[none], default=value)
 
 
 def _is_one(weight: exp.Expr) -> bool:

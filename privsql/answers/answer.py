@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +28,28 @@ class Figure:
     """What an answer says of one aggregate function, or of arithmetic of such.
 
     ``at``: the column of the value; ``std_error``, ``low`` and ``high`` are the next three. ``touching``: records of
-    the source that are not in the release and could meet its question.
+    the source that are not in the release and could meet its question; ``if_any``: what it rests on where there is any
+    record to measure.
     """
 
     name: str
     at: int
     rests_on: RestsOn
     touching: int
+    if_any: RestsOn = "interval"
 
     def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Estimate, standard error, low and high in a row."""
         return row[self.at : self.at + 4]
 
-    def said(self, confidence: float, rows: list[tuple[Any, ...]]) -> str:
-        """What low and high mean, in words."""
-        if self.rests_on == "exact" or (rows and all(self.of(row)[1] == 0 for row in rows)):
+    def explain(self, confidence: float) -> str:
+        """Say what low and high mean."""
+        if self.rests_on == "exact":
             return "exact: the release holds the true answer"
         if self.rests_on == "certain":
             return "low and high are certain: the true answer lies between them"
+        if self.rests_on != self.if_any and self.if_any in ("exact", "certain"):
+            return "low and high bound the true answer if any record meets the question; else it is NULL"
         if self.rests_on == "point":
             return "an estimate without an interval"
         return f"low and high: {confidence:.0%} interval"
@@ -70,6 +75,10 @@ class Answer:
     explained: tuple[tuple[exp.Query, str], ...]
     """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
+    may_be_empty: tuple[
+        bool, ...
+    ] = ()  # of every row: whether there may be no record that it, or a figure of it, is of
+    hints: tuple[str, ...] = ()  # on values that the question names
 
     @cached_property
     def sql(self) -> str:
@@ -94,10 +103,10 @@ class Answer:
     @property
     def interval(self) -> str:
         """What low and high mean, in words; of each figure by its name where they differ."""
-        said = {one.name: one.said(self.confidence, self.rows) for one in self.figures}
-        if len(set(said.values())) == 1:
-            return next(iter(said.values()))
-        return "\n".join(f"{name}: {meaning}" for name, meaning in said.items())
+        meanings = {one.name: one.explain(self.confidence) for one in self.figures}
+        if len(set(meanings.values())) == 1:
+            return next(iter(meanings.values()))
+        return "\n".join(f"{name}: {meaning}" for name, meaning in meanings.items())
 
     @property
     def notes(self) -> list[str]:
@@ -106,7 +115,21 @@ class Answer:
         partly = bare > 0 and self.rests_on != "point"
         without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
         left = [one.missing(self.missing) for one in self.figures] if self.missing else []
-        return [*without, *dict.fromkeys(left)]
+        return [*self.hints, *self._of_nobody(), *without, *dict.fromkeys(left)]
+
+    @property
+    def marks(self) -> list[str]:
+        """A text for each row that says whether it may be empty; none where all are alike."""
+        alike = len(set(self.may_be_empty)) < 2
+        return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
+
+    def _of_nobody(self) -> list[str]:
+        """Say how many rows may be of no record at all."""
+        bare, rows = sum(self.may_be_empty), len(self.rows)
+        if not bare:
+            return []
+        which, whose = ("the answer", "its") if rows == 1 else (f"{bare:,} of {rows:,} rows", "their")
+        return [f"{which} may be empty: the bounds of {whose} number of records reach below 1"]
 
     @staticmethod
     def _is_bare(one: Figure, row: tuple[Any, ...]) -> bool:
@@ -174,14 +197,20 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
-        rows = [{c: _plain(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
+        figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
+        rows = [
+            {c: _plain(v, is_figure=at in figures) for at, (c, v) in enumerate(zip(self.columns, row, strict=True))}
+            for row in self.rows
+        ]
+        empty = self.may_be_empty or (False,) * len(rows)
         return {
-            "rows": rows,
+            "rows": [row | ({"may_be_empty": True} if mark else {}) for row, mark in zip(rows, empty, strict=True)],
             "confidence": 1.0 if self.certain else self.confidence,
             "estimator": self.estimator,
             "rests_on": self.rests_on,
             "missing": self.missing,
             "figures": [self._told(one) for one in self.figures],
+            "notes": self.notes,
         }
 
     def _told(self, one: Figure) -> dict[str, Any]:
@@ -191,7 +220,7 @@ class Answer:
             "name": one.name,
             "rests_on": one.rests_on,
             "confidence": None if one.rests_on == "point" else 1.0 if sure else self.confidence,
-            "reason": one.said(self.confidence, self.rows),
+            "reason": one.explain(self.confidence),
             "not_in_release": one.touching,
         }
 
@@ -210,7 +239,9 @@ def _array(values: Sequence[Any]) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _plain(value: object) -> object:
-    """A value that JSON knows; dates, decimals and the like as text."""
+def _plain(value: object, *, is_figure: bool) -> object:
+    """A value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
+    if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
+        return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if value is None or (isinstance(value, bool | int | float | str) and finite) else str(value)

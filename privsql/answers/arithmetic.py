@@ -36,7 +36,10 @@ NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release."""
+    """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
+
+    ``null``: whether it may be NULL, since there may be no record that it is of.
+    """
 
     estimate: float
     std_error: float | None
@@ -44,11 +47,17 @@ class Figures:
     high: float | None
     certain: bool = False
     missing: int = 0
+    null: bool = False
 
     @property
     def is_exact(self) -> bool:
         """Whether it is the true answer."""
         return self.std_error == 0 and self.low == self.high
+
+    @property
+    def range(self) -> Range:
+        """Where it lies, as far as its bounds are sure."""
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     @property
     def sides(self) -> Range:
@@ -86,6 +95,8 @@ def _parts(node: exp.Expr) -> list[exp.Expr] | None:
             found = [] if node.name.startswith("a_") else None
         case exp.Literal():
             found = None if node.is_string else []
+        case exp.Null():
+            found = []
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
             found = [node.this, node.expression]
         case exp.Paren() | exp.Neg():
@@ -146,6 +157,8 @@ def ranges(node: exp.Expr, values: Mapping[int, Range]) -> Range:
         return values[int(node.name[2:])]
     if isinstance(node, exp.Literal):
         return float(node.this), float(node.this)
+    if isinstance(node, exp.Null):
+        return NOWHERE
     found = [ranges(part, values) for part in _parts(node) or ()]
     if len(found) == 1:
         low, high = found[0]
@@ -161,6 +174,31 @@ def _joined(node: exp.Expr, left: Range, right: Range) -> Range:
     ends = [_operation(node, a, b)[0] for a in left for b in right]
     unbounded = isinstance(node, exp.Div) and right[0] <= 0 <= right[1]
     return NOWHERE if unbounded or any(map(math.isnan, ends)) else (min(ends), max(ends))
+
+
+def may_be_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+    """Whether an expression is NULL, or what COALESCE puts there, for some values of the aggregates in their ranges."""
+    if isinstance(node, exp.Column):
+        return parts[int(node.name[2:])].null
+    inner = _parts(node)
+    if inner is None or isinstance(node, exp.Null):
+        return True
+    return _makes_null(node, parts) or any(may_be_null(part, parts) for part in inner)
+
+
+def _makes_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+    """Whether a node can make NULL of what is none: by a divisor of 0, NULLIF, or the condition that a count is 0."""
+    known = {j: one.range for j, one in parts.items()}
+    if isinstance(node, exp.Div | exp.Nullif):
+        divides = isinstance(node, exp.Div)
+        low, high = ranges(node.expression if divides else node.this, known)
+        return low <= (0.0 if divides else float(node.expression.name)) <= high
+    if not isinstance(node, exp.Case):
+        return False
+    condition = node.args["ifs"][0].this.unnest()
+    if not isinstance(condition, exp.EQ) or not isinstance(condition.this, exp.Column):
+        return True
+    return condition.expression != exp.Literal.number(0) or known[int(condition.this.name[2:])][0] <= 0
 
 
 Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope's sign, and how far it goes either way
@@ -194,20 +232,36 @@ def figures(
 
     ``among``: the first of these aggregates counts some of the records that the second counts.
     """
-    if not math.isfinite(value):
-        return None, None, None
-    if all(one.is_exact for one in parts.values()):
+    unknown = not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values())
+    if math.isfinite(value) and all(one.is_exact for one in parts.values()):
         return 0.0, value, value
-    if any(one.low is None or one.high is None for one in parts.values()):
+    if unknown:
         return None, None, None
+    if len(parts) == 1 and _is_linear(expression, *parts):
+        return _along(expression, *parts.items())
     if all(one.certain for one in parts.values()):
-        low, high = ranges(expression, {j: (one.low or 0.0, one.high or 0.0) for j, one in parts.items()})
+        low, high = ranges(expression, {j: one.range for j, one in parts.items()})
         return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
     error, below, above = _delta(expression, value, parts, correlation)
     limits = shares(expression, among) if among else None
     if limits is None or below is None or above is None:
         return error, below, above
     return error, min(max(below, limits[0]), value), max(min(above, limits[1]), value)
+
+
+def _is_linear(expression: exp.Expr, number: int) -> bool:
+    """Whether an expression is linear in the one aggregate that it is of."""
+    values = [slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
+    return all(map(math.isfinite, values)) and math.isclose(values[2] - values[1], 2 * (values[1] - values[0]))
+
+
+def _along(expression: exp.Expr, part: tuple[int, Figures]) -> tuple[float | None, float, float]:
+    """Standard error, low and high of what is linear in one aggregate: as far as that goes, without rounding."""
+    number, one = part
+    ends = [slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
+    slope = slopes(expression, {number: one.estimate})[1].get(number, 0.0)
+    error = 0.0 if not slope else None if one.std_error is None else abs(slope) * one.std_error
+    return error, min(ends), max(ends)
 
 
 def shares(expression: exp.Expr, among: tuple[int, int]) -> Range | None:

@@ -22,9 +22,9 @@ from privsql.answers.asked import Asked, Scope, Statement
 from privsql.answers.conditions import sides_of
 from privsql.answers.missing import rests_on, touching, widened
 from privsql.answers.question import COUNTS, Measure, as_text, exact_statement
-from privsql.engine.sqlfiles import named, some, table
+from privsql.engine.sqlfiles import every, is_null, named, some, table
 from privsql.errors import UsageError
-from privsql.model.estimate import Estimate, counted, exactly, number, same_nan
+from privsql.model.estimate import Estimate, counted, decimal_scale, exactly, number, rounded, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,24 +32,32 @@ if TYPE_CHECKING:
     from privsql.answers.base import Answers
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.model.estimate import RestsOn
+    from privsql.model.estimate import Number, RestsOn
     from privsql.model.manifest import Manifest
 
 Key = tuple[Any, ...]
 EVERYONE = Asked(Measure(), None, "COUNT(*)")
+CERTAIN: tuple[RestsOn, ...] = ("exact", "certain")
 
 
 @dataclass(frozen=True)
 class Column:
-    """What an aggregate function gives: its value and its figures by group; what they rest on; records of the source
-    that are not in the release and could meet its question; ``kind``: the value's type, empty for an estimate.
+    """What an aggregate function gives: its value and its figures by group; ``if_any``: what these rest on where there
+    is any record to measure; records of the source that are not in the release and could meet its question; ``kind``:
+    the value's type, empty for an estimate.
     """
 
     values: dict[Key, Any]
     found: dict[Key, Estimate]
-    rests_on: RestsOn
+    if_any: RestsOn
     touching: int
     kind: str = ""
+
+    @property
+    def rests_on(self) -> RestsOn:
+        """What its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
+        sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.found.values())
+        return self.if_any if sure else "interval"
 
 
 @dataclass(frozen=True)
@@ -120,18 +128,31 @@ class GroupedBy:
         put = list(zip(self.asking.statement.asked, self.questions, strict=True))
         held = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds(question)]
         exact = dict(zip(held, self._held([put[i] for i in held]), strict=True)) if held else {}
-        return [exact.get(i) or self._estimated(question) for i, (_, question) in enumerate(put)]
+        return [exact.get(i) or self._estimated(*one) for i, one in enumerate(put)]
 
     @cached_property
-    def keys(self) -> list[Key]:
-        """All groups, as the number of their records has them."""
+    def _everyone(self) -> Column:
+        """The number of records by group, or else another figure of all of them."""
         plain = [i for i, one in enumerate(self.asking.statement.asked) if one.among is None]
         whole = [i for i in plain if self.asking.statement.asked[i].measure.kind == "count"]
         if whole or plain:
-            return list(self.columns[(whole or plain)[0]].found)
+            return self.columns[(whole or plain)[0]]
         question = EVERYONE.of(self.scope)
         held = self.asking.answers.holds(question)
-        return list((self._held([(EVERYONE, question)])[0] if held else self._estimated(question)).found)
+        return self._held([(EVERYONE, question)])[0] if held else self._estimated(EVERYONE, question)
+
+    @property
+    def keys(self) -> list[Key]:
+        """All groups, as the number of their records has them, but for those that certainly have none."""
+        counts = self.scope.groups and not self._everyone.kind
+        found = self._everyone.found.items()
+        return [key for key, one in found if not (counts and one.least is None and one.is_fixed and one.high == 0)]
+
+    def may_be_empty(self, key: Key) -> bool:
+        """Whether a group may have no record, as far as the bounds of its number of records are sure."""
+        one = self._everyone.found[key]
+        least = one.low if one.least is None else one.least
+        return bool(self.scope.groups) and not self._everyone.kind and (least is None or least < 1)
 
     def _held(self, put: Sequence[tuple[Asked, CountQuery]]) -> list[Column]:
         """Of functions that the release holds exactly."""
@@ -153,19 +174,43 @@ class GroupedBy:
         found = [exactly(key, None if value is None else shown(value)) for key, value in values.items()]
         return self._bounded(question, found, values, kind)
 
-    def _estimated(self, question: CountQuery) -> Column:
+    def _estimated(self, one: Asked, question: CountQuery) -> Column:
         """Of one that has to be estimated."""
         asking = self.asking
         found = asking.answers.answer(question, asking.estimator, asking.confidence)
         if question.measure.kind in COUNTS:
             found = [counted(row) for row in found]
+        elif any(row.is_fixed for row in found):
+            least = self.fewest(one)
+            found = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in found]
+        found = [self._decimal(question.measure, row) for row in found]
         return self._bounded(question, found, {row.group: row.estimate for row in found})
+
+    def _decimal(self, measure: Measure, row: Estimate) -> Estimate:
+        """The row with values of a DECIMAL column as such: what MIN and MAX can be, and sums that are certain."""
+        roles = self.asking.manifest.roles
+        types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+        scale = decimal_scale(types.get(measure.column or "", ""))
+        if scale is None or not (measure.kind in ("min", "max") or (measure.kind == "sum" and row.is_fixed)):
+            return row
+        middle, low, high = (None if one is None else rounded(one, scale) for one in (row.estimate, row.low, row.high))
+        return replace(row, estimate=middle, low=low, high=high)
+
+    def fewest(self, one: Asked) -> dict[Key, Number]:
+        """The records by group that an aggregate function is of with certainty, at least; none where any may be."""
+        known = [] if one.measure.of is None else [exp.not_(is_null(exp.paren(one.measure.of)))]
+        among = every([part for part in (one.among, *known) if part is not None])
+        asking, question = self.asking, self.scope.question(Measure(), among)
+        certain = [name for name in asking.answers.estimators if name in asking.answers.certain]
+        rows = asking.answers.answer(question, (*certain, asking.estimator)[0], asking.confidence)
+        return {row.group: row.low for row in rows if row.low is not None and (certain or row.is_fixed)}
 
     def _bounded(self, question: CountQuery, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
         """The same with bounds of the source."""
         missing = touching(question, self.asking.manifest)
         found = widened(question, found, missing)
         rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), found, missing)
+        found = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in found]
         return Column(values, {row.group: row for row in found}, rests, missing, kind)
 
     def at(self, number: int, key: Key) -> Estimate:
@@ -177,10 +222,11 @@ class GroupedBy:
         """The same for arithmetic."""
         one, column = self.at(number, key), self.columns[number]
         counted = self.asking.statement.asked[number].measure.kind in COUNTS
-        certain = column.rests_on in ("exact", "certain")
+        certain = column.if_any in CERTAIN and one.is_of_some
         left = column.touching if counted and one.high is not None and key in column.found else 0
         low, high = (None if end is None else float(end) for end in (one.low, one.high))
-        return Figures(float(one.estimate or 0), one.std_error, low, high, certain, left)
+        null = not column.kind and not one.is_of_some
+        return Figures(float(one.estimate or 0), one.std_error, low, high, certain, left, null)
 
     # How two of them vary together ---
 

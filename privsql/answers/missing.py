@@ -76,11 +76,14 @@ def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
 
 
 def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
-    """What an answer rests on, once its bounds are those of the source; ``before``: that of the release."""
-    given = [one for one in found if one.estimate is not None]
-    if given and all(one.low is None and one.high is None for one in given):
+    """What an answer rests on where there is any record to measure, once its bounds are those of the source.
+
+    ``before``: what it rests on by the release.
+    """
+    known = [one for one in found if one.estimate is not None]
+    if known and all(one.low is None and one.high is None for one in known):
         return "point"
-    if given and before == "interval" and all(one.std_error == 0 and one.low == one.high for one in given):
+    if known and before != "point" and all(one.is_fixed for one in known):
         before = "exact"  # whatever else it was asked with, the release holds it
-    rounded = any(one.std_error is None for one in given)
+    rounded = any(one.std_error is None for one in known)
     return "certain" if before == "exact" and (missing or rounded) else before

@@ -151,7 +151,7 @@ def _collect(
     return [Estimate(group, *_amount(query, counts, amounts, at, level)) for group, at in each]
 
 
-Figures = tuple[float | None, float | None, float | None, float | None]
+Figures = tuple[float | None, ...]  # of an Estimate, in its order
 At = tuple[NDArray[np.intp], NDArray[np.intp]]  # sets and functionals, side by side
 
 
@@ -224,8 +224,8 @@ def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: 
     centre, number = float(of.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
     spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
     counted = float(counts.variance[at].sum())
-    if number + SURELY * counted**0.5 < 1 / 2:  # there is none to add up
-        return query.measure.nothing
+    if number + SURELY * counted**0.5 < 1 / 2:  # there is hardly any to add up
+        return (*query.measure.nothing, 0.0)
     least, most = float(of.least[at[0]].min()), float(of.most[at[0]].max())
     if query.measure.kind == "sum":
         mean, variance = centre * number + above, centre**2 * counted + spread
@@ -235,6 +235,7 @@ def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: 
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
     error = float(np.sqrt(variance))
-    width = float(widened((1 - level.confidence) / 2, level.degrees)) * error
-    mean = min(max(mean, least), most)
-    return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most)
+    reach = float(widened((1 - level.confidence) / 2, level.degrees))
+    mean, width = min(max(mean, least), most), reach * error
+    fewest = max(number - reach * counted**0.5, float(counts.least[at].sum()))
+    return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most), fewest

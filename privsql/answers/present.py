@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.answers.asked import Output
     from privsql.answers.evaluation import Asking, GroupedBy
     from privsql.engine.roles import Field
+    from privsql.model.estimate import RestsOn
 
 READERS: dict[str, Callable[[str], Any]] = {
     "DATE": dt.date.fromisoformat,
@@ -36,8 +38,21 @@ READERS: dict[str, Callable[[str], Any]] = {
     "TIMESTAMP": dt.datetime.fromisoformat,
     "TIMESTAMP WITH TIME ZONE": dt.datetime.fromisoformat,
 }
+EXACT = 2.0**53  # below which doubles are all whole numbers
 MOST_VARYING = 8  # aggregate functions of an expression of which it is asked how they vary together
 Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Estimate, standard error, low and high in a row; what they rest on, and would if there were surely any record to
+    measure; ``may_be_null``: whether there may be none.
+    """
+
+    figures: tuple[Any, ...]
+    rests_on: RestsOn
+    if_any: RestsOn
+    may_be_null: bool = False
 
 
 class Presented:
@@ -65,19 +80,14 @@ class Presented:
         found = [output for output in self._outputs if output.aggregates]
         return len(found) == 1 and not found[0].alias
 
-    def _shown(self) -> list[tuple[int, Output]]:
-        """The outputs in order; one figure without a name comes last."""
-        listed = list(enumerate(self._outputs))
-        return sorted(listed, key=lambda one: bool(one[1].aggregates)) if self._alone else listed
-
     def columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
         """Names of the columns, and the figures among them; ``UsageError`` for two of one name."""
         names: list[str] = []
         figures = []
-        for k, output in self._shown():
+        for k, output in enumerate(self._outputs):
             name = output.alias or self._fields[k].name
             if output.aggregates:
-                figures.append(self._figure(output, "estimate" if self._alone else name, len(names)))
+                figures.append(self._figure(k, "estimate" if self._alone else name, len(names)))
                 names += FIGURES if self._alone else [name, *(f"{name}_{part}" for part in FIGURES[1:])]
             else:
                 names.append(name)
@@ -87,60 +97,65 @@ class Presented:
                 raise UsageError(f"two columns of the answer are called {name!r}; give one an alias")
         return tuple(names), tuple(figures)
 
-    def _figure(self, output: Output, name: str, at: int) -> Figure:
+    def _figure(self, k: int, name: str, at: int) -> Figure:
+        output = self._outputs[k]
         columns = [one.columns[i] for one in self._sets for i in output.aggregates]
-        rests = max((one.rests_on for one in columns), key=WEAKEST.index)
-        if rests == "certain" and output.single is None and arithmetic.reason(output.expression) is not None:
-            rests = "point"
-        return Figure(name, at, rests, max(one.touching for one in columns))
+        if output.single is not None or not self._cells[k]:
+            known = [(one.rests_on, one.if_any) for one in columns]
+        else:
+            known = [(one.rests_on, one.if_any) for one in self._cells[k]]
+        rests, if_any = (max(part, key=WEAKEST.index) for part in zip(*known, strict=True))
+        return Figure(name, at, rests, max(one.touching for one in columns), if_any)
 
     # Rows ---
 
     def rows(self) -> Rows:
         """The rows, each with the four columns of every figure."""
-        found = self._evaluated()
-        values = [list(part) for part in zip(*found, strict=True)] or [[] for _ in range(len(self._outputs) + 1)]
-        ranks = values[0]
-        parts: list[list[Any]] = []
-        for k, output in self._shown():
-            own = _read(self._type(k, output), values[k + 1])
-            if not output.aggregates:
-                parts.append(own)
-                continue
-            four = [self._four(output, rank, value) for rank, value in zip(ranks, own, strict=True)]
-            parts += [[one[i] for one in four] for i in range(4)]
+        parts: list[Sequence[Any]] = []
+        for k, output in enumerate(self._outputs):
+            if output.aggregates:
+                parts += zip(*(one.figures for one in self._cells[k]), strict=True) if self._cells[k] else [()] * 4
+            else:
+                parts.append(self._values_of(k))
         return list(zip(*parts, strict=True))
 
-    def _four(self, output: Output, rank: int, value: Any) -> tuple[Any, ...]:
-        by, key = self._listed[rank]
-        if output.single is not None:
-            found = by.at(output.single, key)
-            if is_number(self._types[f"a_{output.single}"]):
-                return found.estimate, found.std_error, found.low, found.high
-            low, high = (value if end is not None else None for end in (found.low, found.high))
-            return value, found.std_error, low, high
-        return self._arithmetic(output, by, key, value)
+    def may_be_empty(self) -> tuple[bool, ...]:
+        """Of every row, whether there may be no record that it, or a figure of it, is of."""
+        open_ones = [[one.may_be_null for one in cells] for cells in self._cells.values()]
+        groups = [by.may_be_empty(key) for by, key in (self._listed[rank] for rank in self._ranks)]
+        return tuple(any(row) for row in zip(groups, *open_ones, strict=True))
 
-    def _arithmetic(self, output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-        if value is None:
-            return None, None, None, None
-        if all(by.columns[i].rests_on == "exact" for i in output.aggregates):
-            known = number(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
-            sure = not isinstance(known, float) or math.isfinite(known)
-            return (known, 0.0, known, known) if sure else (known, None, None, None)
-        if arithmetic.reason(output.expression) is not None:
-            return value, None, None, None
-        few = len(output.aggregates) <= MOST_VARYING
-        parts = {i: by.figures(i, key) for i in output.aggregates}
-        ends = arithmetic.figures(
-            output.expression,
-            float(value),
-            parts,
-            lambda j, k: by.correlation(j, k, key) if few else None,
-            by.among(output.aggregates),
-        )
-        return float(value), *ends
+    @property
+    def _ranks(self) -> list[int]:
+        return [row[0] for row in self._evaluated]
 
+    def _values_of(self, k: int) -> list[Any]:
+        return _read(self._type(k, self._outputs[k]), [row[k + 1] for row in self._evaluated])
+
+    @cached_property
+    def _cells(self) -> dict[int, list[Cell]]:
+        """What every output with aggregate functions says in every row, by the output's place."""
+        return {
+            k: [self._cell(k, *one) for one in zip(self._ranks, self._values_of(k), strict=True)]
+            for k, output in enumerate(self._outputs)
+            if output.aggregates
+        }
+
+    def _cell(self, k: int, rank: int, value: Any) -> Cell:
+        output, (by, key) = self._outputs[k], self._listed[rank]
+        if output.single is None:
+            found = _arithmetic(output, by, key, value)
+            return _as_whole(found) if self._fields[k].type.endswith("INT") else found
+        column, one = by.columns[output.single], by.at(output.single, key)
+        null = not column.kind and not one.is_of_some
+        if is_number(self._types[f"a_{output.single}"]):
+            figures = (one.estimate, one.std_error, one.low, one.high)
+        else:
+            low, high = (value if end is not None else None for end in (one.low, one.high))
+            figures = (value, one.std_error, low, high)
+        return Cell(figures, column.rests_on, column.if_any, null)
+
+    @cached_property
     def _evaluated(self) -> Rows:
         """Rank, and the value of every output, of the rows that remain, in order."""
         db, statement = self._asking.db, self._asking.statement
@@ -195,6 +210,51 @@ class Presented:
             nothing = asked.measure.nothing[0]
             found.append((f"a_{i}", [one.columns[i].values.get(key, nothing) for one, key in self._listed]))
         return found
+
+
+def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
+    """Arithmetic of aggregate functions in a group, which is ``value`` there."""
+    columns = [by.columns[i] for i in output.aggregates]
+    rests = max((one.rests_on for one in columns), key=WEAKEST.index)
+    unknown = arithmetic.reason(output.expression) is not None
+    if rests == "certain" and unknown:
+        rests = "point"
+    if value is None:
+        return Cell((None, None, None, None), rests, rests)
+    if rests == "exact":
+        sure = not isinstance(value, float) or math.isfinite(value)
+        value = number(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
+        return Cell((value, 0.0, value, value) if sure else (value, None, None, None), rests, rests)
+    if unknown:
+        return Cell((value, None, None, None), rests, rests)
+    few = len(output.aggregates) <= MOST_VARYING
+    parts = {i: by.figures(i, key) for i in output.aggregates}
+    ends = arithmetic.figures(
+        output.expression,
+        float(value),
+        parts,
+        lambda j, k: by.correlation(j, k, key) if few else None,
+        by.among(output.aggregates),
+    )
+    null = arithmetic.may_be_null(output.expression, parts)
+    fixed = ends[1] is not None and ends[1] == ends[2] and not ends[0]
+    certain = all(one.certain for one in parts.values())
+    if not fixed and not certain:
+        return Cell((float(value), *ends), rests, rests, null)
+    if fixed and not certain:  # whatever the counts are, if only there is somebody
+        sure_of = {i: by.fewest(by.asking.statement.asked[i]).get(key, 0) for i in parts}
+        parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
+    if_any: RestsOn = "exact" if fixed else "certain"
+    if arithmetic.may_be_null(output.expression, parts):
+        return Cell((float(value), None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
+    return Cell((float(value), 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
+
+
+def _as_whole(cell: Cell) -> Cell:
+    """Figures of a whole number of which there is no doubt as such: what is made of counts is a double before."""
+    value, _, *ends = cell.figures
+    doubt = not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT or ends != [value, value]
+    return cell if doubt else replace(cell, figures=(int(value), cell.figures[1], int(value), int(value)))
 
 
 def _built(kind: str) -> exp.DataType:

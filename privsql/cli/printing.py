@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
@@ -147,10 +148,15 @@ def answered(answer: Answer, *, explain: bool) -> None:
     if explain:
         say(answer.sql)
         say(answer.formula)
-    made = table(right=answer.columns)
+    marks = answer.marks
+    made = table(right=[*answer.columns, *(["may be empty"] if marks else [])])
     places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
-    for row in answer.rows:
-        add(made, *(_figure(value) if at in places else value for at, value in enumerate(row)))
+    for number, row in enumerate(answer.rows):
+        add(
+            made,
+            *(_figure(value) if at in places else value for at, value in enumerate(row)),
+            *marks[number : number + 1],
+        )
     (wide() if len(answer.figures) > 1 else out()).print(made)
     say(answer.interval)
     for note in answer.notes:
@@ -202,8 +208,8 @@ def inspected(manifest: Manifest) -> None:
 
 
 def _figure(value: object) -> object:
-    """A whole number as one is read; whatever else a figure is as any cell."""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+    """A whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
+    return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
 
 
 def _cell(value: object) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
+    from privsql.answers.asked import Statement
+    from privsql.answers.sources import Lookups
     from privsql.dpnoise import CountNoise
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
@@ -131,6 +133,14 @@ class Answers(base.Answers):
     def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
         super().__init__(db, manifest)
         self._database = database
+
+    def read(self, sql: str, lookups: Lookups) -> Statement:
+        """Take the analyst's SQL apart; ``UsageError`` for all but numbers of records."""
+        found = super().read(sql, lookups)
+        for one in found.asked:
+            if one.measure.kind != "count":
+                raise UsageError(f"{one.written}: the release tells numbers of records alone; ask for COUNT(*)")
+        return found
 
     @property
     def channel(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
 ROUNDING = 1e-6  # records
+DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
@@ -19,7 +21,8 @@ class Estimate:
     """The group's values and the estimate; ``std_error`` is None where it is not known.
 
     ``low`` and ``high`` bound the true answer: with certainty where the baseline formula is used, else with the
-    confidence that was asked for. All four are None where SQL would answer NULL.
+    confidence that was asked for. All four are None where SQL would answer NULL. ``least``: the fewest records that a
+    sum, a mean or the like is of, as sure as its bounds are; None for a count, whose ``low`` it is.
     """
 
     group: tuple[Any, ...]
@@ -27,6 +30,17 @@ class Estimate:
     std_error: float | None
     low: Number | None
     high: Number | None
+    least: Number | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is left open but that there is anything to be measured."""
+        return self.std_error == 0 and self.low == self.high
+
+    @property
+    def is_of_some(self) -> bool:
+        """Whether it is a count, or of at least one record, as far as its bounds are sure."""
+        return self.least is None or self.least >= 1
 
 
 def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
@@ -36,22 +50,38 @@ def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
 
 def counted(one: Estimate) -> Estimate:
     """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
-    if one.estimate is None or one.std_error != 0 or one.low != one.high:
+    if one.estimate is None or not one.is_fixed:
         return one
     value = float(one.estimate)
     return exactly(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
 
 
 def number(value: Any) -> Number:
-    """A number of the engine's as it is: whole ones as such, however large, decimals where no double is written alike.
+    """A number of the engine's as it is: whole ones as such, however large, and decimals with all their digits.
 
-    >>> number(2**80 + 1), number(Decimal("0.10")), number(Decimal("12345678901234567890.1"))
-    (1208925819614629174706177, 0.1, Decimal('12345678901234567890.1'))
+    >>> number(2**80 + 1), number(Decimal("12.50")), number(True)
+    (1208925819614629174706177, Decimal('12.50'), 1.0)
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = float(value)
-    return value if isinstance(value, Decimal) and Decimal(repr(found)) != value else found
+    return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else float(value)
+
+
+def decimal_scale(kind: str) -> int | None:
+    """Return the digits behind the point of a DECIMAL whose values doubles hold; None for any other type.
+
+    >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
+    (2, None, None)
+    """
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return int(found[2]) if found and int(found[1]) <= DIGITS else None
+
+
+def rounded(value: Number, scale: int) -> Decimal:
+    """A number as the decimal with so many digits behind the point that is next to it.
+
+    >>> rounded(12.5, 2), rounded(0.1 + 0.2, 2)
+    (Decimal('12.50'), Decimal('0.30'))
+    """
+    return Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale))
 
 
 def same_nan(value: Any) -> Any:

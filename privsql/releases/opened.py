@@ -16,6 +16,7 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers.answer import Answer
 from privsql.answers.evaluation import Asking
+from privsql.answers.hints import find_unknown
 from privsql.answers.present import Presented
 from privsql.answers.question import LOOKUPS
 from privsql.calls import as_path, as_paths, between
@@ -197,7 +198,17 @@ class Release:
         self._keys_are_unique(asked.scope.lookups)
         shown = Presented(asking, fields)
         columns, figures = shown.columns()
-        return Answer(columns, shown.rows(), figures, confidence, estimator, explained, self.manifest.suppressed)
+        return Answer(
+            columns,
+            shown.rows(),
+            figures,
+            confidence,
+            estimator,
+            explained,
+            self.manifest.suppressed,
+            shown.may_be_empty(),
+            find_unknown(asked, self.answers, self.manifest.roles),
+        )
 
     def structure(self) -> list[Structure]:
         """What the release is made of, such as its buckets or its noisy tree."""

@@ -67,6 +67,9 @@ def shown(answer: Answer) -> Shown:
             )
             head.append(answer.columns[at])
     made = [[cell for at in places for cell in _cells(row, at, figures, scales)] for row in rows]
+    if answer.marks:
+        head.append("may be empty")
+        made = [[*row, mark] for row, mark in zip(made, answer.marks, strict=False)]
     return Shown(tuple(head), made, tuple(numeric), len(answer.rows) - len(rows))
 
 
@@ -99,6 +102,8 @@ def headline(answer: Answer) -> tuple[str, str] | None:
     number = str(markup.cell(_rounded(estimate)))
     if error == 0 and low == high:
         return number, "exactly"
+    if any(answer.may_be_empty) and low == high:
+        return number, "if any record meets the question, which is not certain"
     if low is None or high is None:
         return f"about {number}", "an estimate without an interval"
     ends = f"between {markup.cell(_rounded(low))} and {markup.cell(_rounded(high))}"

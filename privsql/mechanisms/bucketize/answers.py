@@ -14,6 +14,7 @@ from privsql.mechanisms.bucketize import baseline, reconstruct
 from privsql.mechanisms.bucketize.sample import sample
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from sqlglot import exp
 
     from privsql.answers.channel import Channel
@@ -39,6 +40,10 @@ class Answers(base.Answers):
         return reconstruct.read(self._db, self._facts)
 
     @cached_property
+    def _expected(self) -> pa.Table:
+        return baseline.expected_records(self._db, self._roles, self._facts, self._through)
+
+    @cached_property
     def _taught(self) -> Taught | None:
         """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
         if any(self._through.less.values()) or not can_teach(self.channel, self._manifest.published_records):
@@ -58,12 +63,10 @@ class Answers(base.Answers):
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
-        if estimator == "baseline" and not self._facts.get("fake_values"):
-            return baseline.estimate(self._db, query, self._roles, self._facts)
-        asked = reconstruct.asked_of(self._db, query, self._roles, self._through)
-        if estimator != "baseline":
-            asked = replace(asked, taught=self._taught)
-        seen = reconstruct.observe(asked, self._roles, self._facts, self._through)
         if estimator == "baseline":
-            return baseline.corrected(asked, seen, self._roles, self._facts, self._through.ratio)
+            if self._facts.get("fake_values"):
+                self._db.put("expected", self._expected)
+            return baseline.estimate(self._db, query, self._roles, self._facts)
+        asked = replace(reconstruct.asked_of(self._db, query, self._roles, self._through), taught=self._taught)
+        seen = reconstruct.observe(asked, self._roles, self._facts, self._through)
         return posterior.estimate(asked, seen, confidence)

@@ -110,6 +110,15 @@ def possible(held: Held, met: Met) -> Floats:
     return met.total(np.minimum(met.n, held.chosen[met.group]))
 
 
+def forced(held: Held, met: Met) -> Floats:
+    """Return the fewest chosen records that each set can have (S,)."""
+    return met.total(_forced(held, met))
+
+
+def _forced(held: Held, met: Met) -> Ints:
+    return np.maximum(met.n - (held.sizes - held.chosen)[met.group], 0)
+
+
 def total(held: Held, met: Met) -> Figures:
     """SUM."""
     share = met.n / held.sizes[met.group]
@@ -187,9 +196,9 @@ def minimum(held: Held, met: Met) -> Figures:
     chosen = held.chosen[met.group]
     any_chosen = chosen > 0
     low = met.smallest(held.at(met.group, np.zeros_like(met.n)), any_chosen)
-    forced = np.maximum(met.n - (held.sizes[met.group] - chosen), 0)
+    fewest = _forced(held, met)
     highest = -met.smallest(-held.at(met.group, np.maximum(chosen - 1, 0)), any_chosen)
-    sure = met.smallest(held.at(met.group, np.maximum(chosen - np.maximum(forced, 1), 0)), forced > 0)
+    sure = met.smallest(held.at(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
     estimate = held.values[_median(held, met)]
     return np.clip(estimate, low, high), np.full(met.sets, np.nan), low, high

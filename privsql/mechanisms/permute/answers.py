@@ -134,8 +134,8 @@ class Answers(base.Answers):
         wanted = amounts.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
         met = _met(seen)
         figures = AMOUNTS[query.measure.kind](wanted, met)
-        some = np.flatnonzero(amounts.possible(wanted, met) > 0).tolist()
-        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in figures)) for s in some]
+        some, fewest = np.flatnonzero(amounts.possible(wanted, met) > 0).tolist(), amounts.forced(wanted, met)
+        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in (*figures, fewest))) for s in some]
         return found or posterior.nothing(query)
 
     @cached_property

@@ -143,7 +143,7 @@ def _estimate(group: tuple[Any, ...], value: float, variance: float, confidence:
     if not np.isfinite(variance):
         return Estimate(group, value, None, None, None)
     low, high = interval(value, float(np.sqrt(variance)), confidence, degrees)
-    return Estimate(group, value, float(np.sqrt(variance)), low, max(high, 0.0))
+    return Estimate(group, value, float(np.sqrt(variance)), min(low, value), max(high, value, 0.0))
 
 
 def _between(

@@ -138,7 +138,7 @@ class Answers(private.Answers):
             error, (low, high) = None, self._bounds(chosen, whole, doubt)
             found = min(max(found, low), high)
         found = found if estimator == "baseline" else max(found, 0.0)
-        return Estimate((), found, error, min(low, max(found, 0.0)), max(high, found, 0.0))
+        return Estimate((), found, error, min(low, found), max(high, found, 0.0))
 
     def _bounds(self, chosen: Sequence[int], whole: Reals, doubt: float) -> tuple[float, float]:
         """Bounds of what the tables do not tell, or what is asked of items that were not measured.

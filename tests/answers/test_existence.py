@@ -1,0 +1,157 @@
+"""Figures that are called exact or certain beside the source, by brute force over small random tables."""
+
+from __future__ import annotations
+
+import random
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import privsql as api
+from support.commands import specification, succeeded, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.answers.answer import Answer, Figure
+
+CLOSE = 1e-6
+DOMAINS = """
+[mechanism.domains]
+age = { query = "SELECT i FROM range(2, 7) t(i)" }
+sex = ["f", "m"]
+job = ["a", "b", "c", "d"]"""
+MECHANISMS = {
+    "bucketize": 'threshold = "1/2"\nmin_bucket_size = 2',
+    "fakes": 'threshold = "2/3"\nmin_bucket_size = 2\nfake_values = 1',
+    "up": 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/5"\nrho2 = "3/5"',
+    "permute": 'kind = "permute"\nk = 2\ne = 1',
+    "marginals": 'kind = "contingency"\nalgorithm = "marginals"\nepsilon = 20\nallow_empty = true' + DOMAINS,
+    "diffpart": 'kind = "contingency"\nalgorithm = "diffpart"\nepsilon = 20\nallow_empty = true' + DOMAINS,
+}
+FIGURES = [
+    "COUNT(*)", "SUM(age)", "AVG(age)", "SUM(age - 4)", "AVG(pay)", "SUM(pay)", "AVG(age) * 2 + 1",
+    "SUM(age) / COUNT(*)", "COUNT(pay)", "AVG(CASE WHEN {sensitive} THEN 1 ELSE 0 END)",
+    "SUM(CASE WHEN {sensitive} THEN 2 ELSE 0 END)", "AVG(7)", "SUM(2)", "SUM(0)", "AVG(1)", "SUM(2 * 3)", "SUM(-1)",
+    "COUNT(7)", "COUNT(NULL)", "SUM(NULL)", "AVG(NULL)", "SUM(1.5)", "AVG(age * 0 + 7)", "MIN(3)",
+    "COALESCE(AVG(age), 0)", "COUNT(*) FILTER (WHERE {sensitive})",
+]  # fmt: skip
+OF_AMOUNTS = ["MIN(job)", "MAX(job)", "SUM(job)", "AVG(job)", "SUM(job) - 3"]
+CONDITIONS = [
+    "TRUE",
+    "age = 4",
+    "age = 9",
+    "age < 4",
+    "{sensitive}",
+    "age = 4 AND {sensitive}",
+    "sex = 'f' AND {sensitive}",
+]
+GROUPS = ["", "age", "sex", "age, sex", "job", "sex, job"]
+
+
+def source(seed: int, *, numbers: bool) -> str:
+    """A table of 24 records as SQL."""
+    dice = random.Random(seed)  # noqa: S311
+    rows = []
+    for _ in range(24):
+        job = dice.choice([1, 2, 3, 5, 8]) if numbers else f"'{dice.choice('abcd')}'"
+        pay = dice.choice(["NULL", "12.50", "0.10", "7.05"])
+        rows.append(f"({dice.randrange(2, 7)}, '{dice.choice('fm')}', CAST({pay} AS DECIMAL(6, 2)), {job})")
+    return f"FROM (VALUES {', '.join(rows)}) AS t(age, sex, pay, job)"
+
+
+Key = tuple[Any, ...]
+World = tuple[str, api.Release, duckdb.DuckDBPyConnection]
+
+
+@pytest.fixture(scope="module", params=MECHANISMS)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A release beside an engine that holds its source."""
+    folder, kind = tmp_path_factory.mktemp("existence"), request.param
+    write(folder / "people.parquet", source(7, numbers=kind == "permute"))
+    roles = 'quasi_identifiers = ["age", "sex", "pay"]\nsensitive = "job"'
+    if kind in ("marginals", "diffpart"):
+        roles = 'categories = ["age", "sex", "job"]'
+    asked = {"columns": roles, "mechanism": MECHANISMS[kind], "release": 'name = "t"\nto = "t.duckdb"'}
+    succeeded("publish", specification(folder, **asked), "--seed", 1)
+    with closing(duckdb.connect()) as engine, api.open(folder / "t.duckdb") as release:
+        engine.execute(f"CREATE VIEW t AS FROM '{folder / 'people.parquet'}'")
+        yield kind, release, engine
+
+
+def questions(dice: random.Random, kind: str, number: int) -> Iterator[tuple[str, list[str]]]:
+    """SELECTs at random, and the figures that each asks for."""
+    texts = ["job = 'a'", "job IN ('b', 'c')", "job <> 'a'", "job = 'none'"]
+    sensitive = ["job = 3", "job > 2", "job IN (1, 8)"] if kind == "permute" else texts
+    known = [*FIGURES, *(OF_AMOUNTS if kind == "permute" else [])]
+    known = [one for one in known if kind not in ("marginals", "diffpart") or not re.search("age|pay", one)]
+    for _ in range(number):
+        by, where = dice.choice(GROUPS), dice.choice(CONDITIONS).format(sensitive=dice.choice(sensitive))
+        figures = [one.format(sensitive=dice.choice(sensitive)) for one in dice.sample(known, 6)]
+        shown = [by, *(f"{one} AS f{i}" for i, one in enumerate(figures))]
+        sql = f"SELECT {', '.join(filter(None, shown))} FROM t WHERE {where}"
+        yield f"{sql} GROUP BY {by}" if by else sql, figures
+
+
+def wrong(answer: Answer, one: Figure, true: dict[Key, Any], *, counts: bool) -> Iterator[str]:
+    """What a figure says that can't be."""
+    width = answer.figures[0].at
+    for row, may_be_empty in zip(answer.rows, answer.may_be_empty, strict=True):
+        (estimate, error, low, high), key = one.of(row), row[:width]
+        truth, exists = true.get(key, 0 if counts else None), key in true
+        told = f"{one.name} of {key}: {estimate} +- {error} in [{low}, {high}], {one.rests_on}, truth {truth}"
+        if not (is_within(estimate, low, high) or None in (estimate, low, high)):
+            yield f"outside of its bounds: {told}"
+        if one.rests_on == "exact" and not (exists and (truth == estimate or is_within(truth, low, high))):
+            yield f"not exact: {told}"
+        if one.rests_on == "certain" and not (estimate is None or None in (low, high) or is_within(truth, low, high)):
+            yield f"not certain: {told}"
+        if one.rests_on in ("exact", "certain") and not (exists or may_be_empty):
+            yield f"there is no such group: {told}"
+        if error == 0 and estimate is not None and not is_within(truth, estimate, estimate):
+            yield f"there is an error: {told}"
+
+
+def is_within(value: Any, low: Any, high: Any) -> bool:
+    """Whether bounds hold a number, but for rounding."""
+    return None not in (value, low, high) and float(low) - CLOSE <= float(value) <= float(high) + CLOSE
+
+
+@pytest.mark.parametrize("number", [8, pytest.param(80, marks=pytest.mark.slow)])
+def test_what_is_called_exact_or_certain_is_true(world: World, number: int) -> None:
+    """Of many questions, by every estimator that takes them."""
+    kind, release, engine = world
+    dice, answered = random.Random(number), 0  # noqa: S311
+    for sql, figures in questions(dice, kind, number):
+        rows, width = engine.execute(sql).fetchall(), len(figures)
+        true = [{row[:-width]: row[i - width] for row in rows} for i in range(width)]
+        for estimator in ("reconstructed", "baseline"):
+            try:
+                answer = release.query(sql, estimator=estimator)
+            except api.UsageError:
+                continue
+            for one, figure, truth in zip(answer.figures, figures, true, strict=True):
+                found = list(wrong(answer, one, truth, counts=figure.startswith("COUNT")))
+                assert not found, (kind, estimator, sql, figure, found)
+                answered += 1
+    assert answered > number
+
+
+@pytest.mark.parametrize("condition", ["TRUE", "age < 5", "age = 4 AND job <> {one}", "job = {one}"])
+def test_groups_of_the_baseline_add_up(world: World, condition: str) -> None:
+    """To the answer without them, whatever they are; the columns come in the order of the question."""
+    kind, release, _ = world
+    where = condition.format(one="3" if kind == "permute" else "'a'")
+
+    def ask(sql: str) -> Answer:
+        return release.query(sql, estimator="baseline")
+
+    (whole,) = ask(f"SELECT COUNT(*) FROM t WHERE {where}").rows
+    for by in GROUPS[1:]:
+        answer = ask(f"SELECT COUNT(*), {by} FROM t WHERE {where} GROUP BY {by}")
+        assert answer.columns == ("estimate", "std_error", "low", "high", *by.split(", "))
+        assert sum(row[0] for row in answer.rows) == pytest.approx(whole[0], abs=1e-6), by
+        assert all(None in row[2:4] or is_within(row[0], row[2], row[3]) for row in answer.rows), by
