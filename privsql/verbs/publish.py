@@ -189,7 +189,7 @@ def _collated(db: Warehouse, roles: Roles) -> list[str]:
 def _kept(db: Workshop, there: Warehouse, wish: Wish) -> Publication:
     """The source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = wish.spec
-    source = prepared(there, spec, named_records=wish.path is not None and spec.source.id is not None)
+    source = prepared(there, spec, for_ledger=wish.path is not None)
     if fold(spec.name) in {*of(spec.mechanism.kind).relations, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return publication(db, source, wish)

@@ -8,8 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.releases.ledger.book import Rows
-from privsql.releases.ledger.subjects import Met, coincide
+from privsql.releases.ledger.evidence import Met, Rows, coincide
 from support.commands import manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
