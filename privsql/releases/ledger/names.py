@@ -15,7 +15,7 @@ from privsql.engine.names import fold
 from privsql.engine.roles import comparable
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
 from privsql.releases.ledger.evidence import Agreement, CommonNames
-from privsql.releases.ledger.storage import MARKS, SUBJECTS, among, marks_of, subjects
+from privsql.releases.ledger.storage import LEDGER, MARKS, SUBJECTS, among, marks_of, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +216,7 @@ class Names:
         for kind in self.numbering:
             if self._source.values_of(self._wish.bare):
                 what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
-                self._db.append(MARKS.name, exp.select(*what).from_(temp(f"marks_of_{kind}")), into="ledger")
+                self._db.append(MARKS.name, exp.select(*what).from_(temp(f"marks_of_{kind}")), into=LEDGER)
                 self._db.drop(f"marks_of_{kind}")
 
 
