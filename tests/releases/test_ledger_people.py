@@ -304,7 +304,7 @@ SAME = {
     "numbers for ids, older by a year": ("nr", "SELECT * REPLACE (age + 1 AS age) FROM one"),
     "numbers for ids, older by a year, renamed": ("nr", "SELECT nr, age + 1 AS a, gender AS g, salary AS s FROM one"),
     "new ids": ("uid", "SELECT * REPLACE (md5(uid) AS uid) FROM one"),
-    "columns in another order under other names": ("", "SELECT salary AS x, age AS y, gender AS z FROM one"),
+    "columns in another order under other names": ("", "SELECT gender AS a, age AS b, salary AS x FROM one"),
     "the same without some rows": ("", "SELECT * FROM one WHERE nr > 30"),
     "fewer columns under other names": ("", "SELECT age AS y, salary AS x FROM one"),
     "fewer columns": ("", "SELECT age, salary FROM one"),

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.engine.names import fold
 from privsql.engine.roles import comparable
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, temp
 from privsql.releases.ledger.evidence import Agreement, CommonNames
 from privsql.releases.ledger.storage import LEDGER, MARKS, SUBJECTS, among, marks_of, subjects
 
@@ -55,14 +55,14 @@ def bring(
     db.drop("brought")
 
 
-def is_numbering(least: str, greatest: str, names: int) -> bool:
+def is_numbering(least: str, greatest: str) -> bool:
     """Whether names between two of them could be mere numbering, if all hold the letters that these do.
 
-    >>> is_numbering("p-0001", "p-0999", 999), is_numbering("1f3a", "9be0", 2), is_numbering("1f3a", "1f3a", 1)
+    >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
     """
     letters, digits = without_digits(least), sum(one in DIGITS for one in least)
-    return letters == without_digits(greatest) and digits > 0 and (names > 1 or not letters)
+    return letters == without_digits(greatest) and digits > 0 and (least != greatest or not letters)
 
 
 def without_digits(name: str) -> str:
@@ -77,21 +77,30 @@ def without_digits(name: str) -> str:
 class Names:
     """The names of a source, in relation ``traces``, beside those of the attached ledger."""
 
-    def __init__(self, db: Workshop, source: Records, wish: Wish, records: int) -> None:
-        """``records``: how many there are."""
+    def __init__(self, db: Workshop, source: Records, wish: Wish) -> None:
         self._db, self._source, self._wish = db, source, wish
+        self._samples: dict[str, pa.Table] = {}
         kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
         self._kinds = {key: kinds[key] for key in source.known_by}
-        self.numbering = tuple(kind for key, kind in self._kinds.items() if self._could_number(key, records))
+        self.numbering = tuple(kind for key, kind in self._kinds.items() if self._could_number(key))
 
-    def _could_number(self, key: str, records: int) -> bool:
+    def _could_number(self, key: str) -> bool:
         name = column(key, "t")
         least, greatest = self._db.rows(fill("ledger/ends", {"traces": TRACES, "name": name}))[0]
-        if least is None or not is_numbering(least, greatest, records):
+        if least is None or not is_numbering(least, greatest):
             return False
-        letters = exp.Anonymous(this="translate", expressions=[name, *map(exp.Literal.string, (DIGITS, ""))])
-        holes: Holes = {"traces": TRACES, "letters": letters, "common": exp.Literal.string(without_digits(least))}
-        return not self._db.rows(fill("ledger/lettered", holes))[0][0]
+        letters = without_digits(least)
+        self._samples[key] = self._sample(key)
+        return all(without_digits(one) == letters for one in self._samples[key]["name"].to_pylist())
+
+    def _sample(self, key: str) -> pa.Table:
+        holes: Holes = {
+            "traces": TRACES,
+            "name": column(key, "t"),
+            "digest": self._db.digest([column("name")]),
+            "most": exp.Literal.number(SAMPLE),
+        }
+        return self._db.arrow(fill("ledger/sample", holes))
 
     def compared(self, entry: Entry) -> list[Compared]:
         """Which names of a release are compared with which of the source."""
@@ -156,6 +165,8 @@ class Names:
         columns = {i: here[name] for i, name in enumerate(entry.bare) if name in here}
         if not columns and len(self._wish.bare) == len(entry.bare):
             columns = dict(enumerate(self._source.values_of(self._wish.bare).values()))
+        if not columns:
+            return ()
         self._mark("our_marks", way.ours, names, columns)
         ours: exp.Query = all_rows(temp("our_marks"))
         if way[1:3] == ("id", "id") and entry.columns == self._wish.columns:
@@ -175,26 +186,27 @@ class Names:
         """Make a relation of the marks of columns beside some names."""
         there = self._source.db
         there.put("sample", names)
-        parts = [self._marks(key, field, value, kind) for field, (value, kind) in columns.items()]
-        if not parts:
-            parts = [self._marks(key, 0, exp.null(), "VARCHAR").limit(0)]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = exp.union(whole, part, distinct=False, copy=False)
-        bring(self._db, there, relation, whole)
-        there.drop("sample")
-
-    def _marks(self, key: str, field: int, value: exp.Expr, kind: str) -> exp.Query:
-        digest = self._source.db.digest([comparable(value, kind)])
         holes: Holes = {
             "source": temp("source"),
             "sample": temp("sample"),
             "name": self._source.known_by[key],
-            "field": exp.Literal.number(field),
-            "mark": exp.Mod(this=digest, expression=exp.Literal.number(MARK)),
+            "values": [named(value, f"v{field}") for field, (value, _) in columns.items()],
+            "columns": [column(f"v{field}") for field in columns],
             "keep": self._source.keep,
         }
-        return fill("ledger/marks", holes)
+        bring(self._db, there, "sampled", fill("ledger/sampled", holes))
+        there.drop("sample")
+        parts = [self._marks(field, kind) for field, (_, kind) in columns.items()]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = exp.union(whole, part, distinct=False, copy=False)
+        self._db.make(relation, whole)
+        self._db.drop("sampled")
+
+    def _marks(self, field: int, kind: str) -> exp.Query:
+        digest = self._db.digest([comparable(column(f"v{field}"), kind)])
+        mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
+        return fill("ledger/marks", {"sampled": temp("sampled"), "field": exp.Literal.number(field), "mark": mark})
 
     # Writing ---
 
@@ -203,13 +215,7 @@ class Names:
         columns = dict(enumerate(self._source.values_of(self._wish.bare).values()))
         for key, kind in self._kinds.items():
             if kind in self.numbering and columns:
-                holes: Holes = {
-                    "traces": TRACES,
-                    "name": column(key, "t"),
-                    "digest": self._db.digest([column("name")]),
-                    "most": exp.Literal.number(SAMPLE),
-                }
-                self._mark(f"marks_of_{kind}", key, self._db.arrow(fill("ledger/sample", holes)), columns)
+                self._mark(f"marks_of_{kind}", key, self._samples[key], columns)
 
     def write_marks(self, number: int) -> None:
         """Add these marks to the attached ledger."""

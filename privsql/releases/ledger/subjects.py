@@ -39,7 +39,7 @@ class Subjects:
         self.named = source.has_ids
         bring(db, source.db, "traces", source.traces(values=values), "Reading who the records are")
         self.rows = Rows.of(db.rows(summary(TRACES, once=self.named is False and not source.known_by))[0])
-        self.names = Names(db, source, wish, self.rows.records)
+        self.names = Names(db, source, wish)
         self.histograms = take_histograms(source, wish.bare)
 
     @property
