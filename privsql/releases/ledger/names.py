@@ -176,7 +176,7 @@ class Names:
         holes: Holes = {"theirs": theirs.subquery(), "ours": ours.subquery()}
         rows = self._db.rows(fill("ledger/agreement", holes))
         self._db.drop("our_marks")
-        called = {-1: "all columns", **dict(enumerate(entry.bare))}
+        called = {-1: "the whole record", **dict(enumerate(entry.bare))}
         return tuple(
             Agreement(called[field], int(count), int(equal), float(products) / count)
             for field, count, equal, products in rows
