@@ -92,7 +92,7 @@ class Dealing:
         are not the records that were counted.
         """
         self._db, self._source = db, source
-        wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.names is not None else [])]
+        wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.has_ids else [])]
         db.put("secret", key.word(PURPOSE))
         db.make("twice", fill("portable/twice", {"hashed": temp("hashed")}))
         order = [column("code", "r"), *source.roles.qi("r")]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from privsql.errors import GuaranteeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from sqlglot import exp
@@ -111,17 +111,31 @@ class Records(Protocol):
         """Earlier releases of the same subjects."""
 
     @property
-    def names(self) -> exp.Expr | None:
-        """What names a record, as text that is the same whatever its type was; None where nothing does."""
+    def known_by(self) -> Mapping[str, exp.Expr]:
+        """What names a record (``id``) and its person (``person``) over relation ``source``, as far as a ledger asks.
+
+        Texts that are the same whatever the column's type was.
+        """
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every record has an id of its own, by which a ledger follows it."""
+
+    @property
+    def keep(self) -> exp.Expr:
+        """The predicate over relation ``source`` of what can be published."""
 
     def traces(self, *, values: bool) -> exp.Query:
-        """What the records are known by in other releases: (id, trace, records, value) of ``sql/ledger/traces.sql``.
+        """What the records are known by in other releases: those of ``sql/ledger/traces.sql``.
 
-        In the order of ``sort`` where records have names. ``values``: with the text of the sensitive column.
+        In the order of ``sort`` where they have ids. ``values``: with the text of the sensitive column.
         """
 
     def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
-        """The same by other columns of the source, ids left out; None where it has no such."""
+        """The same by other columns of the source, names left out; None where it has no such."""
+
+    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
+        """By column, of those that the source has, its value over relation ``source``, and its type."""
 
     @property
     def order(self) -> Order:

@@ -40,6 +40,7 @@ class Planning(TypedDict, total=False):
     table: str
     query: str
     id: str
+    id_space: str
     person: str
     persons: Literal["refuse", "one", "count"]
     source_name: str

@@ -26,7 +26,7 @@ from privsql.source.frames import Frame
 from privsql.source.frames import frame as as_frame
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
-WHEREVER = ("id", "name", "person", "persons", "query")  # what is said of a source, wherever that lies
+WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # what is said of a source, wherever that lies
 DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 
 
@@ -111,6 +111,12 @@ class Source(Part):
     table: str | None = Field(default=None, description="Table or view of a database file.")
     query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
     id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
+    id_space: str | None = Field(
+        default=None,
+        min_length=1,
+        description='What the ids belong to ("hospital admissions"), or the persons where records have no id: the '
+        "ledger does not compare them with those of anything else.",
+    )
     person: str | None = Field(default=None, description="The column that names persons, who may have several records.")
     persons: Literal["refuse", "one", "count"] | None = Field(
         default=None,
@@ -137,6 +143,8 @@ class Source(Part):
     def _one_source(self) -> Source:
         if self.persons is not None and self.person is None:
             raise ValueError("persons goes with person, the column that names them")
+        if self.id_space is not None and self.id is None and self.person is None:
+            raise ValueError("id_space goes with id or person, the columns whose names it is of")
         if self.frame is not None:
             return self._one_frame()
         given = (self.database, self.file, self.elsewhere)

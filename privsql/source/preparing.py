@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.engine.names import fold, label
-from privsql.engine.roles import Field, Roles, canonical, comparable
+from privsql.engine.roles import Field, Roles, canonical
 from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import UsageError
 from privsql.noise import system_key
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
 
 
-def prepare(
-    db: Warehouse, source: Source, columns: Columns, *, named_records: bool = False, choice: Choice | None = None
-) -> TableRecords:
+def prepare(db: Warehouse, source: Source, columns: Columns, choice: Choice | None = None) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``named_records``: for a ledger, the records keep their names, ``source.id``; ``choice``: which record of each
-    person is taken (None: by a fresh key).
+    ``choice``: which record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
@@ -71,7 +68,6 @@ def prepare(
         source_records,
         source_records - kept,
         reading,
-        _id(db, source, keep) if named_records else None,
         persons=told,
     )
 
@@ -84,21 +80,6 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
             f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
             f"{source.kind}; make them in its query"
         )
-
-
-def _id(db: Warehouse, source: Source, keep: exp.Expr) -> exp.Expr:
-    """The text that names records; ``UsageError`` unless every record has a name of its own."""
-    available = {fold(field.name): field for field in db.fields(temp("source"))}
-    found = available.get(fold(source.id or ""))
-    if found is None:
-        raise UsageError(f"source.id: {missing(source.id, (field.name for field in available.values()))}")
-    shown = comparable(column(found.name), read_as(found.type))
-    own = exp.Case().when(exp.not_(is_null(column(found.name))), shown)
-    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": own, "keep": keep}))[0]
-    if nulls or twice:
-        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
-        raise UsageError(f"source.id: column {found.name!r} {wrong}; a ledger needs one name for every record")
-    return own
 
 
 def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:

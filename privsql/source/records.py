@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from privsql.engine.sqlfiles import column, fill, temp
 from privsql.mechanisms.contract import Budget, Sets, Table
 from privsql.mechanisms.registry import of
+from privsql.source.naming import known_by, require_ids
 from privsql.source.preparing import prepare
 from privsql.source.profile import refuse_uncategorical
 from privsql.source.sets import prepare_sets
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from privsql.source.table import TableRecords
 
 
-def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False, choice: Choice | None = None) -> Records:
-    """The source, mounted and counted; ``named_records``: for a ledger, records keep their names where it needs them.
+def prepared(db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: Choice | None = None) -> Records:
+    """The source, mounted and counted; ``for_ledger``: with the names by which a ledger knows records and persons.
 
     ``choice``: by which one record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
@@ -30,13 +31,19 @@ def prepared(db: Warehouse, spec: Spec, *, named_records: bool = False, choice: 
     """
     mechanism = of(spec.mechanism.kind)
     if isinstance(mechanism.shape, Sets):
-        return prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
-    keep_names = named_records and not isinstance(mechanism.composition, Budget)
-    found = prepare(db, spec.source, spec.columns, named_records=keep_names, choice=choice)
+        sets = prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
+        return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets
+    found = replace(prepare(db, spec.source, spec.columns, choice), order=spec.order)
     if isinstance(mechanism.shape, Table):
         size = len(found.counts), found.records
         refuse_uncategorical(mechanism, _count_values(found), size, categorical=spec.columns.categorical)
-    return replace(found, order=spec.order)
+    if not for_ledger:
+        return found
+    names = known_by(db, spec.source)
+    has_ids = "id" in names and not isinstance(mechanism.composition, Budget)
+    if has_ids:
+        require_ids(db, spec.source, names["id"], found.keep)
+    return replace(found, known_by=names, has_ids=has_ids)
 
 
 def _count_values(records: TableRecords) -> dict[Field, int]:

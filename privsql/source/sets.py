@@ -21,7 +21,7 @@ from privsql.source.persons import Choice
 from privsql.source.table import AS_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
@@ -48,7 +48,7 @@ class SetRecords:
     source_records: int
     suppressed: int
     persons: Persons | None = None
-    names: exp.Expr | None = None  # a budget covers a record whatever its name is
+    known_by: Mapping[str, exp.Expr] = field(default_factory=dict)
     history: History = field(default_factory=History)
     _made: set[str] = field(default_factory=set)
 
@@ -85,13 +85,32 @@ class SetRecords:
         raise TypeError("sets are not records with a value each")
 
     def traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
-        """What the sets are known by in other releases."""
+        """What the sets are known by in other releases; beside them stand the names of all records."""
         text = exp.cast(column("items", "b"), "VARCHAR")
-        return fill("ledger/sets", {"baskets": temp("baskets"), "trace": self.db.digest([text])})
+        sets = fill("ledger/sets", {"baskets": temp("baskets"), "trace": self.db.digest([text])})
+        if not self.known_by:
+            return sets
+        nobody = exp.cast(exp.null(), "VARCHAR")
+        names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
+        return exp.union(sets, fill("ledger/names", {"source": temp("source"), **names}), distinct=False)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether records are followed one by one; sets are not."""
+        return False
+
+    @property
+    def keep(self) -> exp.Expr:
+        """Every row of relation ``source``."""
+        return exp.true()
 
     def seen_as(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
         """Sets are sets, whatever the columns are called."""
         return None
+
+    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:  # noqa: ARG002
+        """No column of its own for a value."""
+        return {}
 
     def done(self) -> None:
         """Forget the sets."""

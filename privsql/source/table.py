@@ -46,7 +46,8 @@ class TableRecords:
     source_records: int
     suppressed: int
     reading: Reading
-    names: exp.Expr | None = None  # the text that names a record, where a ledger is kept
+    known_by: Mapping[str, exp.Expr] = field(default_factory=dict)
+    has_ids: bool = False
     persons: Persons | None = None
     order: Order = "stream"
     history: History = field(default_factory=History)
@@ -68,7 +69,7 @@ class TableRecords:
         holes: Holes = {
             "source": temp("source"),
             "sa": self.reading.sa,
-            "qi": [*self.reading.qi, *([named(self.names, "id")] if self.names is not None else [])],
+            "qi": [*self.reading.qi, *(named(text, key) for key, text in self._names().items())],
             "keep": self.reading.keep,
             "sa_order": roles.sa(),
             "qi_order": roles.qi(),
@@ -110,7 +111,7 @@ class TableRecords:
         roles, kept = self.roles, self.roles.qi("r")
         fields = zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
         everywhere = self.order == "portable"
-        if everywhere and self.names is not None:
+        if everywhere and self.has_ids:
             self.sort()
             kept.append(column("pos", "r"))
         coded, kept = self._coded([*kept, *roles.sa("r")]), [*kept, column("code", "r")]
@@ -120,30 +121,59 @@ class TableRecords:
         self.db.make("hashed", made, title="Hashing the records")
         return fingerprinted(self.db, temp("hashed"), key)
 
+    @property
+    def keep(self) -> exp.Expr:
+        """The predicate of the NULL policy over relation ``source``."""
+        return self.reading.keep
+
+    def _names(self) -> Mapping[str, exp.Expr]:
+        """The names that relation ``records`` holds."""
+        return self.known_by if self.has_ids else {}
+
     def traces(self, *, values: bool) -> exp.Query:
-        """What the records are known by in other releases: their id and a digest of what is published of them."""
-        roles, named_records = self.roles, self.names is not None
+        """What the records are known by in other releases: names, and a digest of what is published of them."""
+        roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
-        if not named_records:
-            return self._nameless({one.name: one for one in fields.values()})
+        if not self.has_ids:
+            return self._counted({one.name: one for one in fields.values()}, self.known_by)
         self.sort()
         texts = [comparable(column(key, "r"), one.type) for key, one in fields.items()]
         value = exp.cast(roles.sa("r")[0] if values else exp.null(), "VARCHAR")
-        holes: Holes = {"records": temp("records"), "trace": self.db.digest(texts), "value": value}
+        person = column("person", "r") if "person" in self.known_by else exp.cast(exp.null(), "VARCHAR")
+        holes: Holes = {
+            "records": temp("records"),
+            "trace": self.db.digest(texts),
+            "value": value,
+            "person": person,
+        }
         return fill("ledger/traces", holes)
 
     def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
-        """The same by other columns of the source."""
-        available = {fold(one.name): one for one in self.db.fields(temp("source"))}
-        if not {fold(name) for name in columns} <= set(available):
-            return None
-        return self._nameless({name: available[fold(name)] for name in columns})
+        """The same by other columns of the source, without names; None where it has no such."""
+        fields = self._fields(columns)
+        return self._counted(dict(fields), {}) if fields and None not in fields.values() else None
 
-    def _nameless(self, fields: Mapping[str, Field]) -> exp.Query:
-        kinds = {one.name: read_as(one.type) for one in fields.values()}
+    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
+        """By column, of those that the source has, its value over relation ``source``, and its type."""
+        kinds = {name: (one.name, read_as(one.type)) for name, one in self._fields(columns).items() if one is not None}
+        return {name: (canonical(column(own), kind), kind) for name, (own, kind) in kinds.items()}
+
+    def _fields(self, columns: Sequence[str]) -> dict[str, Field | None]:
+        available = {fold(one.name): one for one in self.db.fields(temp("source"))}
+        return {name: available.get(fold(name)) for name in columns}
+
+    def _counted(self, fields: Mapping[str, Field | None], names: Mapping[str, exp.Expr]) -> exp.Query:
+        kinds = {one.name: read_as(one.type) for one in fields.values() if one is not None}
         texts = [comparable(canonical(column(name), kind), kind) for name, kind in kinds.items()]
-        keep = self.reading.keep
-        return fill("ledger/nameless", {"source": temp("source"), "trace": self.db.digest(texts), "keep": keep})
+        nobody = exp.cast(exp.null(), "VARCHAR")
+        holes: Holes = {
+            "source": temp("source"),
+            "trace": self.db.digest(texts),
+            "keep": self.keep,
+            "id": names.get("id", nobody),
+            "person": names.get("person", nobody),
+        }
+        return fill("ledger/counted_traces", holes)
 
     def done(self) -> None:
         """Forget ``records``."""

@@ -13,6 +13,7 @@ from privsql.exact import text
 from privsql.releases.identity import digest, exists
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
+from privsql.releases.ledger.budget import require_names
 from privsql.releases.ledger.keeping import needed
 from privsql.source.address import resolved
 from privsql.source.given import specified
@@ -120,11 +121,12 @@ def cap(spec: Given, epsilon: Fraction | Decimal | str | float, *, database: Pat
     """Set the most that all differentially private releases of a source may spend together, and record it.
 
     The only way to raise it: a specification that still asks for less lowers it again. ``database``: as of
-    ``ledger``. Raises ``UsageError`` unless it is a positive number.
+    ``ledger``. Raises ``UsageError`` unless it is a positive number, and the source names its records or persons.
     """
     asked, most = specified(spec), number(epsilon, "cap")
     if most <= 0:
         raise UsageError(f"cap: {text(most)} is not above 0")
+    require_names(asked)
     path = needed(asked, _place(database), exists=False)
     source = known_as(asked.source)
     with scratch() as db:

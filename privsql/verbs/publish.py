@@ -193,8 +193,8 @@ def _collated(db: Warehouse, roles: Roles) -> list[str]:
 def _kept(db: Workshop, there: Warehouse, wish: Wish, *, publishing: bool) -> Publication:
     """The source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = wish.spec
-    named = wish.path is not None and spec.source.id is not None
-    source = prepared(there, spec, named_records=named, choice=chosen_for(db, wish, publishing=publishing))
+    choice = chosen_for(db, wish, publishing=publishing)
+    source = prepared(there, spec, for_ledger=wish.path is not None, choice=choice)
     if fold(spec.name) in {*of(spec.mechanism.kind).relations, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return publication(db, source, wish)

@@ -119,8 +119,8 @@ def verify(
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
     them all can tell, and with a specification what its ledger, or that at ``database``, says of their records.
-    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. With ``copy_to`` a release
-    whose checks all hold is written there anew, from its tables alone. Raises ``UsageError`` for
+    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. With ``copy_to`` a
+    release whose checks all hold is written there anew, from its tables alone. Raises ``UsageError`` for
     a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
     it returns.
     """

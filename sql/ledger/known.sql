@@ -1,10 +1,9 @@
--- known: which releases hold records with an id of the source's, and how many of these are what they were.
---   columns   number, known (records of the release whose id is here), same (those of them with the same trace)
---   reads     __subjects__(number, id, trace): the records of releases;  __traces__(id, trace): those of the source
---   holes     __among__: predicate for s.number
-SELECT s.number, count(*) AS known, sum(CASE WHEN s.trace = t.trace THEN 1 ELSE 0 END) AS same
+-- known: which releases hold names of the source's.
+--   columns   number, known (records of the release whose name is here)
+--   reads     __subjects__(number, id, person): the records of releases;  __traces__(id, person): those of the source
+--   holes     __among__: predicate for s.number;  __theirs__: s.id or s.person;  __ours__: t.id or t.person
+SELECT s.number, count(*) AS known
 FROM __subjects__ AS s
-JOIN __traces__ AS t ON s.id = t.id
-WHERE __among__
+WHERE __among__ AND __theirs__ IN (SELECT __ours__ FROM __traces__ AS t WHERE __ours__ IS NOT NULL)
 GROUP BY s.number
 ORDER BY s.number

@@ -38,7 +38,8 @@ def sixth(monkeypatch: pytest.MonkeyPatch) -> None:
 def specified(folder: Path, columns: str, mechanism: str, name: str = "sixth", ledger: str = "") -> Path:
     write(folder / "people.parquet", PEOPLE)
     release = f'[release]\nname = "people"\nto = "{name}.duckdb"'
-    text = f'[source]\nfile = "people.parquet"\n[columns]\n{columns}\n{release}\n{ledger}\n[mechanism]\n{mechanism}\n'
+    source = '[source]\nfile = "people.parquet"\nid = "id"'
+    text = f"{source}\n[columns]\n{columns}\n{release}\n{ledger}\n[mechanism]\n{mechanism}\n"
     (folder / f"{name}.toml").write_text(text)
     return folder / f"{name}.toml"
 

@@ -32,19 +32,28 @@ EXACT = {"records", "published", "suppressed", "fresh", "held_back", "rows", "fi
 def place(tmp_path: Path) -> Path:
     """A folder with two tables."""
     write(tmp_path / "people.parquet", f"{QUERY} FROM range(300) t(i)")
-    write(tmp_path / "goods.parquet", "SELECT [['ale'], ['figs', 'ale'], []][1 + i % 3] AS goods FROM range(90) t(i)")
+    write(
+        tmp_path / "goods.parquet",
+        "SELECT i AS nr, [['ale'], ['figs', 'ale'], []][1 + i % 3] AS goods FROM range(90) t(i)",
+    )
     return tmp_path
 
 
 def spec(
-    folder: Path, epsilon: object = 1, ledger: str = "", source: str = 'file = "people.parquet"', columns: str = ""
+    folder: Path,
+    epsilon: object = 1,
+    ledger: str = "",
+    source: str = 'file = "people.parquet"',
+    columns: str = "",
+    *,
+    ids: bool = True,
 ) -> Path:
     """A request to publish the people's cells, or the sets of goods."""
     mechanism = SETS if "goods" in source else CELLS
     given = 'items = "goods"' if "goods" in source else 'categories = ["sex", "job"]'
     return specification(
         folder,
-        source=source,
+        source=f'{source}\nid = "nr"' if ids else source,
         columns=columns or given,
         release='name = "counts"\nto = "counts.duckdb"',
         mechanism=f"{mechanism.format(epsilon)}\n{ledger}",
@@ -94,7 +103,7 @@ def test_a_copy_under_another_name_is_noticed(file: str, cap: str, place: Path) 
 def test_queries_of_one_table_share_its_budget(place: Path) -> None:
     with duckdb.connect(str(place / "house.duckdb")) as db:
         db.execute(f"CREATE TABLE people AS {QUERY} FROM range(300) t(i)")
-        db.execute("CREATE TABLE cars AS SELECT 'f' AS sex, 'a' AS job FROM range(9)")
+        db.execute("CREATE TABLE cars AS SELECT 'f' AS sex, 'a' AS job, i AS nr FROM range(9) t(i)")
     table = 'database = "house.duckdb"\ntable = "people"'
     publish(spec(place, ledger=CAP, source=table))
     for query in ("SELECT * FROM People WHERE nr <> 14", 'SELECT p.* FROM main."people" p JOIN cars ON true'):
@@ -127,6 +136,57 @@ def test_a_cap_that_was_never_set_can_be_set_before_the_first_release(place: Pat
     path = spec(place, 1)
     assert succeeded("ledger", "cap", path, "1/2", "--json").json["cap"] == "0.5"
     refused(run("publish", path), 3, "0.5 is left")
+
+
+def test_a_cap_needs_names(place: Path) -> None:
+    """A source that is known by its name alone, and by a copy with a row less, has a budget under each of them."""
+    for path in (
+        spec(place, ledger=CAP, ids=False),
+        spec(place, source='file = "goods.parquet"', ledger=CAP, ids=False),
+    ):
+        refused(run("publish", path), 2, "a budget needs source.id or source.person")
+    refused(run("ledger", "cap", spec(place, ids=False), 2), 2, "a budget needs source.id or source.person")
+    succeeded("ledger", "cap", spec(place), 2)
+    refused(run("publish", spec(place, ids=False)), 2, "a budget needs source.id or source.person")
+    assert not (place / "counts.duckdb").exists()
+
+
+CHANGED = {
+    "older by a year": "SELECT * REPLACE (nr, upper(sex) AS sex, upper(job) AS job) FROM one",
+    "a row less": "SELECT * FROM one LIMIT 299",
+    "one of them among others": "SELECT * FROM one LIMIT 1",
+}
+
+
+@pytest.mark.parametrize("case", rest_slow(list(CHANGED)))
+@pytest.mark.parametrize("named", rest_slow(['id = "uid"', 'person = "uid"']))
+def test_the_same_people_in_another_file_share_the_budget(case: str, named: str, place: Path) -> None:
+    """With a cap of 1, .6 was spent twice on the same ids beside other values."""
+    write(place / "one.parquet", f"SELECT *, md5(nr::VARCHAR) AS uid FROM '{place / 'people.parquet'}'")
+    publish(spec(place, "0.6", "[ledger]\nepsilon = 1", f'file = "one.parquet"\n{named}', ids=False))
+    query = (
+        CHANGED[case].replace("* REPLACE (nr, ", "* REPLACE (").replace("FROM one", f"FROM '{place / 'one.parquet'}'")
+    )
+    write(place / "two.parquet", query)
+    two = spec(place, "0.6", "", f'file = "two.parquet"\n{named}', ids=False)
+    two.write_text(two.read_text().replace('["f", "m"]', '["f", "m", "F", "M"]').replace('"c"]', '"c", "A", "B", "C"]'))
+    for flags in ([], ["--allow-composition"]):
+        refused(run("publish", two, "--replace", *flags), 3, "0.4 is left of the budget 1")
+    two.write_text(two.read_text().replace("epsilon = 0.6", "epsilon = 0.3"))
+    refused(run("publish", two, "--replace"), 1, "another name", "are here", "share its budget")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ['id = "nr"', 'person = "nr"'])
+def test_other_people_have_a_budget_of_their_own(named: str, place: Path) -> None:
+    """Numbers from 1 on of another sample; equal kinds of records that all such tables hold."""
+    cap = "[ledger]\nepsilon = 1"
+    for name in ("one", "two"):
+        column = f"['a', 'b', 'c'][1 + (md5_number('{name}' || nr) % 3)::INTEGER] AS job"
+        sex = f"['f', 'm'][1 + (md5_number('{name}s' || nr) % 2)::INTEGER] AS sex"
+        write(place / f"{name}.parquet", f"SELECT {column}, {sex}, nr FROM '{place / 'people.parquet'}'")
+        done = publish(spec(place, "0.6", cap, f'file = "{name}.parquet"\n{named}', ids=False))
+        assert done["ledger"]["spent"] == "0.6"
 
 
 @pytest.mark.slow

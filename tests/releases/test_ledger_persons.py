@@ -51,7 +51,8 @@ def test_where_ids_are_those_of_persons_others_are_told_by_them(tmp_path: Path) 
     office.sql(VISITS.format(100, 7, 13))
     succeeded(*office.arguments(source=source("PERSON", where="id > 100")))
     assert [entry["composes"] for entry in office.entries()] == ["the first release"] * 2
-    refused(run(*office.arguments(source=source("id", where="id > 107"))), 1, "names records, not persons")
+    refused(run(*office.arguments(source=source("id", where="id > 107"))), 1, "some of its persons are here")
+    refused(run(*office.arguments(source=source("id", "", "id > 107"))), 1, "names records, not persons")
 
 
 @pytest.mark.slow
@@ -92,3 +93,17 @@ def test_who_was_promised_something_is_not_published_by_records_alone(tmp_path: 
     refused(run(*again), 1, "one record of each person", "source.person")
     succeeded(*again, "--allow-composition")
     assert "one record of each person" in manifest(office.made[-1])["composition"][0]
+
+
+@pytest.mark.parametrize("persons", rest_slow(['person = "person"\npersons = "one"', 'person = "person"']))
+def test_the_same_persons_under_new_ids_and_another_name_are_noticed(persons: str, tmp_path: Path) -> None:
+    """Their records have other ids and other values in each of the tables; persons are no mere numbers."""
+    office = hospital(tmp_path, BUCKETIZE)
+    office.sql("ALTER TABLE people ALTER person TYPE VARCHAR USING md5(person::VARCHAR)")
+    office.publish(source=source("id", persons))
+    columns = "id + 500 AS id, age + 1 AS age, gender, salary + 50 AS salary, person"
+    office.sql(f"CREATE TABLE later AS SELECT {columns} FROM people")
+    later = f'database = "office.duckdb"\ntable = "later"\nid = "id"\n{persons}'
+    refused(run(*office.arguments(source=later)), 1, "release 1", "another name", "some of its persons are here")
+    others = 'database = "office.duckdb"\nquery = "SELECT * REPLACE (upper(person) AS person) FROM later"'
+    succeeded(*office.arguments(source=f'{others}\nid = "id"\n{persons}\nname = "others"'))

@@ -153,8 +153,12 @@ def test_rights_that_others_have_are_taken_away(office: Office) -> None:
 def cells(folder: Path, number: int, ledger: str = "") -> privsql.Spec:
     """One of several requests for a table of three hundred."""
     if not (folder / "people.parquet").exists():
-        write(folder / "people.parquet", "SELECT i % 9 AS age FROM range(300) t(i)")
-    given = {"columns": 'categories = ["age"]', "mechanism": f"{CELLS}\n{ledger}"}
+        write(folder / "people.parquet", "SELECT i AS id, i % 9 AS age FROM range(300) t(i)")
+    given = {
+        "source": 'file = "people.parquet"\nid = "id"',
+        "columns": 'categories = ["age"]',
+        "mechanism": f"{CELLS}\n{ledger}",
+    }
     release = f'name = "ages"\nto = "{number}.duckdb"'
     return privsql.load(specification(folder, release=release, name=f"{number}.toml", **given))
 

@@ -55,7 +55,7 @@ def write_ranked(db: Relations, source: Records, layout: Layout, key: Key) -> No
     """
     roles = source.roles
     dealing = Dealing(db, source, key, Parts(np.array(source.counts, dtype=np.int64)))
-    if source.names is not None:
+    if source.has_ids:
         source.history.groups = dealing.numbers(dealing.dealt(layout.segments(), [column("pos", "r")]))
     values = [] if db.keeps_order else [named(exp.cast(column("part", "r"), "INTEGER"), "code")]
     dealt = dealing.dealt(layout.segments(), [*roles.qi("r"), *values]).subquery("dealt")

@@ -44,7 +44,7 @@ def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequenc
     columns = [*source.roles.qi("r"), column("code", "r")]
     kept = [*source.roles.qi_keys, "code", "copy"]
     dealing = Dealing(db, source, key, Parts(np.array(source.counts, dtype=np.int64)), kept)
-    if source.names is not None:
+    if source.has_ids:
         source.history.groups = dealing.numbers(dealing.dealt(segments(parts), [column("pos", "r")]))
     steps = steps_table(subtables)
     db.put("steps", steps)

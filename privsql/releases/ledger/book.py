@@ -1,8 +1,8 @@
 """What stands in a ledger: a row of events, in which nothing is ever changed or taken away.
 
 ``release`` a release with all that is known of it; ``made`` its file, where that came later; ``out`` that it has come
-into place; ``withdrawn`` one that never left the house; ``cap`` the most that a source may spend; ``taken over`` what
-an earlier version's ledger held; ``elsewhere`` a source whose releases stand in another ledger.
+into place; ``withdrawn`` one that never left the house; ``cap`` the most that a source may spend; ``elsewhere`` a
+source whose releases stand in another ledger.
 """
 
 from __future__ import annotations
@@ -15,30 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
 from privsql.errors import EngineError
+from privsql.releases.ledger.evidence import Histogram, Rows
 from privsql.source.names import same_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-FORMAT = 2
+FORMAT = 3
 Event = tuple[str, dict[str, Any]]  # kind and what it says
-PRIVATE = ("rows", "content", "draft", "out")  # what no output shows
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Records of a source: how many, how many stand once and twice among them, and a fingerprint of all."""
-
-    records: int
-    once: int
-    twice: int
-    fingerprint: str
-
-    @staticmethod
-    def of(summary: tuple[Any, ...]) -> Rows:
-        """From a row of ``sql/ledger/summary.sql``."""
-        records, once, twice, fingerprint = map(int, summary)
-        return Rows(records, once, twice, str(fingerprint))
+PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what no output shows
 
 
 def published(columns: Mapping[str, Any]) -> tuple[str, ...]:
@@ -51,9 +36,14 @@ def published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("bins", "levels", "others"):
         for name, how in columns.get(key, {}).items():
             coarser.setdefault(fold(name), {})[key] = how
-    names = [name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ())]
+    names = bare(columns)
     more = [json.dumps(coarser[fold(name)], sort_keys=True) if fold(name) in coarser else "" for name in names]
     return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
+
+
+def bare(columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the published columns."""
+    return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
 
 
 def promised(source: Mapping[str, Any]) -> str | None:
@@ -85,10 +75,12 @@ class Entry:
     held_back: int | None
     composes: str
     allowed: bool
+    rows: Rows
     source: tuple[str, ...] = ()  # what the source is called
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
     withdrawn: bool = False
-    rows: Rows | None = None  # None where an earlier version wrote the entry
+    numbering: tuple[str, ...] = ()  # of ids and persons those that could be mere numbers
+    histograms: tuple[Histogram, ...] = ()
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
     replaces: int | None = None  # the release that lay at its target
     draft: str = ""  # the folder in which it grew, which is there as long as its process is
@@ -113,6 +105,22 @@ class Entry:
         return published(self.spec["columns"])
 
     @property
+    def bare(self) -> tuple[str, ...]:
+        """The names of these columns in the source."""
+        return bare(self.spec["columns"])
+
+    @property
+    def persons(self) -> str:
+        """The column that names persons, "" for none."""
+        return fold(self.spec["source"].get("person") or "")
+
+    @property
+    def id_space(self) -> str | None:
+        """What its ids belong to, as far as its publisher states it."""
+        space: str | None = self.spec["source"].get("id_space")
+        return space
+
+    @property
     def person(self) -> str | None:
         """The column that names the persons of whom the release promises something; None where it is of records."""
         return promised(self.spec["source"])
@@ -129,7 +137,6 @@ class Book:
     events: int = 0
     entries: tuple[Entry, ...] = ()
     caps: dict[tuple[str, ...], Fraction] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)  # by earlier ledger: its last release that was taken over
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)  # by source, the last to move first
 
     @property
@@ -174,7 +181,6 @@ def read(events: Sequence[Event]) -> Book:
     """What events amount to; ``EngineError`` if they are damaged, or of a version that is not known here."""
     entries: dict[int, Entry] = {}
     caps: dict[tuple[str, ...], Fraction] = {}
-    taken: dict[str, int] = {}
     elsewhere: dict[tuple[str, ...], Path] = {}
     try:
         for kind, told in events:
@@ -189,8 +195,6 @@ def read(events: Sequence[Event]) -> Book:
                     entries[told["number"]] = _after(entries[told["number"]], kind)
                 case "cap":
                     caps[tuple(told["source"])] = Fraction(told["epsilon"])
-                case "taken over":
-                    taken[told["file"]] = told["last"]
                 case "elsewhere":
                     elsewhere.pop(tuple(told["source"]), None)
                     elsewhere = {tuple(told["source"]): Path(told["database"]), **elsewhere}
@@ -198,7 +202,7 @@ def read(events: Sequence[Event]) -> Book:
                     raise ValueError(kind)
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError("the ledger is damaged or of another version of privsql") from error
-    return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, taken, elsewhere)
+    return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, elsewhere)
 
 
 def _after(entry: Entry, kind: str) -> Entry:
@@ -206,6 +210,7 @@ def _after(entry: Entry, kind: str) -> Entry:
 
 
 def _entry(told: dict[str, Any]) -> Entry:
-    rows = Rows(**told["rows"]) if told["rows"] else None
     known = {key: value for key, value in told.items() if key != "at"}
-    return Entry(**{**known, "source": tuple(told["source"]), "rows": rows})
+    known |= {key: tuple(told[key]) for key in ("source", "numbering")}
+    histograms = tuple(Histogram(**one) for one in told["histograms"])
+    return Entry(**{**known, "rows": Rows(**told["rows"]), "histograms": histograms})

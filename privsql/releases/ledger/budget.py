@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import text
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
 from privsql.noise import system_key
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.book import spent
+from privsql.releases.ledger.names import TRACES
 from privsql.releases.ledger.publication import Publication
-from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.releases.ledger.subjects import Subjects
 from privsql.source.names import listed
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Columns
     from privsql.noise import Key
     from privsql.releases.ledger.book import Book, Entry, Event
+    from privsql.releases.ledger.evidence import Verdict
+    from privsql.source.spec import Spec
+
+
+def require_names(spec: Spec) -> None:
+    """``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
+    if spec.source.id is None and spec.source.person is None:
+        raise UsageError(
+            "a budget needs source.id or source.person: by its name alone a source can't be capped, for a copy under "
+            "another name, with a record less, would have a budget of its own"
+        )
 
 
 @dataclass
@@ -36,6 +48,7 @@ class BudgetLedger(Publication):
     """A publication that spends a budget, which is gone before anything is drawn, whatever becomes of the release."""
 
     subjects: Subjects = field(init=False)
+    verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     before: Fraction = field(default=Fraction(0), init=False)  # spent by earlier releases
     cap: Fraction | None = field(default=None, init=False)
     fresh: Key = field(default_factory=system_key, init=False)
@@ -56,7 +69,7 @@ class BudgetLedger(Publication):
 
     def look(self) -> None:
         """What was spent, and what may be."""
-        self.subjects = Subjects(self.db, self.source, self.wish.columns, values=False)
+        self.subjects = Subjects(self.db, self.source, self.wish, values=False)
         with storage.reading(self.db, self.wish.ledger) as book:
             self._compared(book)
 
@@ -67,15 +80,17 @@ class BudgetLedger(Publication):
         records were published under another name.
         """
         of(self.wish.spec.mechanism.kind).plan(self.db, self.source, self.wish.spec.mechanism)
-        self.subjects = Subjects(self.db, self.source, self.wish.columns, values=False)
+        self.subjects = Subjects(self.db, self.source, self.wish, values=False)
         with storage.writing(self.db, self.wish.ledger) as book:
             others = self._compared(book)
             self._must_fit(len(book.of_source(self.wish.source)) + len(others))
             if others and not self.wish.allow:
+                last, why = others[-1], self.verdicts[others[-1].number].why
                 raise GuaranteeError(
-                    f"these records are in {others[-1].shown} already, under another name, and share its budget; it is "
-                    f"source.name = {listed(others[-1].source)!r}"
+                    f"these records are in {last.shown} already, under another name ({why}), and share its budget; "
+                    f"it is source.name = {listed(last.source)!r}"
                 )
+            self.subjects.names.prepare_marks()
             self._spend(book, others)
         self.db.drop("traces")
 
@@ -83,11 +98,14 @@ class BudgetLedger(Publication):
         """Take what was spent and the cap from a book, attached; releases of these records under another name."""
         self.replaced = self.wish.replaced(book)
         own, private = book.of_source(self.wish.source), [one for one in book.entries if one.epsilon is not None]
-        others = self.subjects.noticed([entry for entry in private if entry not in own])
+        self.verdicts = self.subjects.judged([entry for entry in private if entry not in own])
+        others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].same]
         self.before = spent([*own, *others])
         given = self.wish.spec.ledger.epsilon if self.wish.spec.ledger is not None else None
         caps = [book.cap(self.wish.source), *(book.cap(entry.source) for entry in others), given]
         self.cap = min((cap for cap in caps if cap is not None), default=None)
+        if self.cap is not None:
+            require_names(self.wish.spec)
         return others
 
     def _must_fit(self, releases: int) -> None:
@@ -109,13 +127,14 @@ class BudgetLedger(Publication):
         self.said = [f"{composes}, {limit}", *said]
         told = {"epsilon": text(self.epsilon), "composes": composes, "allowed": bool(others)}
         told["replaces"] = self.replaced and self.replaced.number
-        self.entry = self.wish.entry(book.next, key=self.key.reference, rows=self.subjects.rows, **told)
+        self.entry = self.wish.entry(book.next, key=self.key.reference, **self.subjects.summed, **told)
         events: list[Event] = [self.entry.as_event()]
         if self.cap is not None and self.cap != book.cap(self.wish.source):
             events.append(("cap", {"source": list(self.wish.source), "epsilon": text(self.cap), "by": "specification"}))
         with self.db.together():
             nothing = exp.cast(exp.null(), "INTEGER")
             storage.write_subjects(self.db, self.entry.number, TRACES, nothing)
+            self.subjects.names.write_marks(self.entry.number)
             storage.write(self.db, book, *events)
 
     def read(self, tables: Columns) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.names import fold
 from privsql.engine.positions import positions
 from privsql.engine.sqlfiles import Holes, column, fill, temp
 from privsql.errors import GuaranteeError
@@ -21,9 +20,10 @@ from privsql.mechanisms.contract import Groups
 from privsql.mechanisms.registry import of
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.content import contents
+from privsql.releases.ledger.names import TRACES
 from privsql.releases.ledger.place import key_of, secret
 from privsql.releases.ledger.publication import Publication, numbered
-from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.releases.ledger.subjects import Subjects
 from privsql.releases.ledger.unfinished import settled
 from privsql.releases.ledger.wish import request
 from privsql.source.names import listed
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Columns
     from privsql.noise import Key
     from privsql.releases.ledger.book import Book, Entry
+    from privsql.releases.ledger.evidence import Verdict
 
 SHOWN = 5  # records that a message names
 
@@ -64,12 +65,13 @@ class GroupLedger(Publication):
     book: Book = field(init=False)
     found: Found = field(init=False)
     subjects: Subjects = field(init=False)
+    verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     content: dict[str, str] = field(default_factory=dict, init=False)
 
     def look(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
         chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
-        self.subjects = Subjects(self.db, self.source, self.wish.columns, values=chains)
+        self.subjects = Subjects(self.db, self.source, self.wish, values=chains)
         with storage.reading(self.db, self.wish.ledger) as book:
             self.book = book.after(settled(book))
             self.replaced = self.wish.replaced(self.book)
@@ -84,6 +86,7 @@ class GroupLedger(Publication):
     def check(self) -> None:
         """The same; ``GuaranteeError`` where no guarantee covers both and composition is not allowed."""
         self.look()
+        self.subjects.names.prepare_marks()
         if self.found.reason is not None and not self.wish.allow:
             last = max(self.found.same)
             raise GuaranteeError(
@@ -106,9 +109,10 @@ class GroupLedger(Publication):
     def _compared(self, book: Book) -> Found:
         """What a book, attached, says of this publication."""
         live = [entry for entry in book.live if entry.epsilon is None and entry != self.replaced]
-        own = [entry for entry in live if entry.is_of(self.wish.source)]
-        same = self._same_people(own)
-        others = self.subjects.noticed([entry for entry in live if entry not in same])
+        self.verdicts = self.subjects.judged(live)
+        found = [entry for entry in live if self.verdicts[entry.number].same]
+        same = [entry for entry in found if entry.is_of(self.wish.source)]
+        others = [entry for entry in found if entry not in same]
         fresh = self.subjects.fresh([entry for entry in same if entry.subject])
         if not same and not others:
             return Found(fresh)
@@ -117,25 +121,11 @@ class GroupLedger(Publication):
         changed = self.subjects.changed(same[-1]) if chain else []
         if chain and not changed:
             return Found(fresh, numbers, chain=True, composes=chain)
-        again = next((entry for entry in own if self._repeats(entry)), None)
+        again = next((entry for entry in same if self._repeats(entry)), None)
         if again is not None and not self.wish.allow:
             return Found(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
         reason = self._reason(same, others, changed)
         return Found(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
-
-    def _same_people(self, own: Sequence[Entry]) -> list[Entry]:
-        """Of the releases of the source those of these people: all of them where ids do not tell."""
-        if not self.subjects.named:
-            return list(own)
-        ids = self.subjects.ids([entry for entry in own if entry.subject])
-        return [entry for entry in own if not self._tell(entry) or entry.number in ids]
-
-    def _tell(self, entry: Entry) -> bool:
-        """Whether other ids than those of a release are other people: not where they name records of persons."""
-        ours, theirs, named = self.wish.person, entry.person, fold(self.wish.spec.source.id or "")
-        if ours is None and theirs is None:
-            return bool(named and entry.subject)
-        return (ours or theirs) == named and (theirs or ours) == entry.subject
 
     def _chain(self, same: Sequence[Entry]) -> str | None:
         """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
@@ -169,27 +159,20 @@ class GroupLedger(Publication):
             one = self.wish.spec.source.persons == "one"
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}{why}"
+        last = (same or others)[-1]
+        verdict = self.verdicts[last.number]
         if not same:
-            name = listed(others[-1].source)
             return (
-                f"these records are in {others[-1].shown} already, under another name; it is source.name = {name!r}, "
-                "and no guarantee covers both"
+                f"these records are in {last.shown} already, under another name ({verdict.why}); it is "
+                f"source.name = {listed(last.source)!r}, and no guarantee covers both"
             )
         chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
         if chains and self.subjects.named and self._is_of_records_after(same):
-            return f"{same[-1].shown} has one record of each person, and without source.person this one may have more"
-        if self.subjects.named and same[-1].subject and not self._tell(same[-1]):
-            return (
-                f"{same[-1].shown} is of this source, and source.id names records, not persons: whoever is in it may "
-                "be here again; no guarantee covers both"
-            )
-        if not self.subjects.named or not same[-1].subject:
+            return f"{last.shown} has one record of each person, and without source.person this one may have more"
+        if verdict.assumed:
             hint = "" if self.wish.spec.source.frame is None else "; a table of others has a source.name of its own"
-            return (
-                f"{same[-1].shown} is of this source, and without source.id whoever is in it may be here again; no "
-                f"guarantee covers both{hint}"
-            )
-        return f"these subjects are in {same[-1].shown} already, and no guarantee covers both"
+            return f"{last.shown} is of this source, and {verdict.why}; no guarantee covers both{hint}"
+        return f"these subjects are in {last.shown} already ({verdict.why}), and no guarantee covers both"
 
     def _earlier(self, entries: Sequence[Entry]) -> NDArray[np.int64]:
         """Group of every record in earlier releases (m, n), -1 where it was not in one."""
@@ -214,7 +197,7 @@ class GroupLedger(Publication):
             "digest": self.wish.digest(made),
             "key": self.key.reference,
             "content": self.content,
-            "rows": self.subjects.rows,
+            **self.subjects.summed,
         }
         told |= {"records": self.source.records - held, "fresh": self.found.fresh - held, "held_back": held}
         told |= {"composes": self.found.composes, "allowed": self.found.reason is not None}
@@ -230,6 +213,7 @@ class GroupLedger(Publication):
             self.entry = self.wish.entry(book.next, **told)
             with self.db.together():
                 storage.write_subjects(self.db, self.entry.number, assigned, bid)
+                self.subjects.names.write_marks(self.entry.number)
                 storage.write(self.db, book, *late, self.entry.as_event())
         self.db.drop("positions", "traces")
 

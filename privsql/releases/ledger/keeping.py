@@ -1,4 +1,4 @@
-"""The way in for whoever publishes, lists or verifies: the right ledger, with what earlier versions have written."""
+"""The way in for whoever publishes, lists or verifies: the right ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from privsql.mechanisms.registry import of
 from privsql.noise import system_key
 from privsql.releases.ledger import storage
 from privsql.releases.ledger.budget import BudgetLedger
-from privsql.releases.ledger.earlier import take_over
 from privsql.releases.ledger.groups import GroupLedger
 from privsql.releases.ledger.place import default, path_of, reachable
 from privsql.releases.ledger.publication import Publication
@@ -72,7 +71,7 @@ def publication(db: Workshop, source: Records, wish: Wish) -> Publication:
 
 
 def ready(db: Workshop, spec: Spec, *, publishing: bool = False) -> Path | None:
-    """The ledger of a specification, with what version 0.1 wrote beside the source; None without a ledger.
+    """The ledger of a specification; None without a ledger.
 
     Raises ``UsageError`` if the releases of the source are written down elsewhere. ``publishing``: from now on it is
     here.
@@ -84,7 +83,6 @@ def ready(db: Workshop, spec: Spec, *, publishing: bool = False) -> Path | None:
     named = spec.ledger is not None and spec.ledger.database is not None
     if not named or reachable():  # who has no state folder names a place
         _one_place(db, path, spec, publishing=publishing)
-    take_over(db, path, spec)
     return path
 
 

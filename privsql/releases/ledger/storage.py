@@ -1,4 +1,4 @@
-"""The file of a ledger: a table of events and one of the records of all releases, attached while it is needed."""
+"""The file of a ledger: tables of events, of the records of all releases and of marks, attached while it is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql._version import __version__
 from privsql.engine.folders import private
 from privsql.engine.open import log_of, scratch
-from privsql.engine.sqlfiles import DIALECT, all_rows, column, fill, table, temp
+from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp
 from privsql.errors import EngineError, UsageError
 from privsql.releases.ledger.book import FORMAT, Book, Event, read
 from privsql.releases.ledger.place import half_made, held
@@ -26,16 +26,26 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.book import Entry
 
 LEDGER = "ledger"  # the attached database
-EVENTS, SUBJECTS = table("events", LEDGER), table("subjects", LEDGER)
+EVENTS, SUBJECTS, MARKS = (table(name, LEDGER) for name in ("events", "subjects", "marks"))
 EVENT = pa.schema([("event", pa.int64()), ("kind", pa.string()), ("told", pa.string())])
 SUBJECT = pa.schema(
     [
         ("number", pa.int32()),
         ("id", pa.string()),
+        ("person", pa.string()),
         ("trace", pa.int64()),
         ("records", pa.int64()),
         ("bid", pa.int32()),
         ("value", pa.string()),
+    ]
+)
+MARK = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("field", pa.int32()),
+        ("mark", pa.int32()),
     ]
 )
 
@@ -91,7 +101,7 @@ def _is_empty(db: Container) -> bool:
 
 def begin(db: Workshop) -> None:
     """Make the tables of the attached ledger."""
-    for name, schema in ((EVENTS, EVENT), (SUBJECTS, SUBJECT)):
+    for name, schema in ((EVENTS, EVENT), (SUBJECTS, SUBJECT), (MARKS, MARK)):
         db.put("nothing", schema.empty_table())
         db.make(name.name, all_rows(temp("nothing")), into=LEDGER)
         db.drop("nothing")
@@ -128,8 +138,18 @@ def write_subjects(db: Workshop, number: int, assigned: exp.Table | exp.Subquery
 
 
 def subjects(entry: Entry) -> exp.Query:
-    """The records of a release in the attached ledger: (id, trace, records, bid, value)."""
+    """The records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
     return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
+
+
+def marks_of(entry: Entry, kind: str) -> exp.Query:
+    """The marks of a release in the attached ledger beside its ids or persons: (name, field, mark)."""
+    holes: Holes = {
+        "marks": MARKS,
+        "number": exp.Literal.number(entry.number),
+        "kind": exp.Literal.string(kind),
+    }
+    return fill("ledger/marked", holes)
 
 
 def known_values(entries: Sequence[Entry], kind: str) -> exp.Query:

@@ -1,18 +1,18 @@
-"""Whose records these are: which releases hold the same people, by their ids or by what is published of them.
+"""Evidence on whose records these are: what releases and a source have in common, by names, records and columns.
 
-Ids are compared as text. Under another name a source is known again by its records: by ids that stand beside the same
-values, or by more equal records than two samples of one population would have.
+Each kind of evidence is taken only where those before it did not decide (``privsql.releases.ledger.evidence``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
-from privsql.engine.sqlfiles import Holes, all_rows, fill, temp
-from privsql.releases.ledger.book import Rows
+from privsql.engine.sqlfiles import Holes, fill, temp
+from privsql.releases.ledger.evidence import CommonRecords, Evidence, Met, Rows, judge
+from privsql.releases.ledger.histograms import pair_columns, propose_columns, take_histograms
+from privsql.releases.ledger.names import TRACES, Names, bring
 from privsql.releases.ledger.storage import SUBJECTS, among, subjects
 
 if TYPE_CHECKING:
@@ -23,56 +23,29 @@ if TYPE_CHECKING:
     from privsql.engine.database import Workshop
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Entry
+    from privsql.releases.ledger.evidence import Verdict
+    from privsql.releases.ledger.wish import Wish
 
-DEVIATIONS = 5  # more than by chance: beyond so many standard deviations, one in three million
-TRACES, OTHERS = temp("traces"), temp("other_traces")
-
-
-@dataclass(frozen=True)
-class Met:
-    """What a release and a source have in common, as ``sql/ledger/met.sql`` counts it."""
-
-    theirs: int
-    ours: int
-    common: int
-
-
-@dataclass(frozen=True)
-class Known:
-    """How many ids of a release are here, and how many of these beside the same values."""
-
-    known: int = 0
-    same: int = 0
+OTHERS = temp("other_traces")
 
 
 class Subjects:
     """The records of a source, in relation ``traces``, beside those of the attached ledger."""
 
-    def __init__(self, db: Workshop, source: Records, columns: Sequence[str], *, values: bool) -> None:
-        """``columns`` are those that are published; ``values``: the sensitive one is kept as well."""
-        self._db, self._source, self._columns = db, source, [fold(name) for name in columns]
-        self.named = source.names is not None
-        self._read("traces", source.traces(values=values))
-        self.rows = Rows.of(db.rows(summary(TRACES, once=not self.named))[0])
+    def __init__(self, db: Workshop, source: Records, wish: Wish, *, values: bool) -> None:
+        """``values``: the sensitive one is kept as well."""
+        self._db, self._source, self._wish = db, source, wish
+        self._columns = [fold(name) for name in wish.columns]
+        self.named = source.has_ids
+        bring(db, source.db, "traces", source.traces(values=values), "Reading who the records are")
+        self.rows = Rows.of(db.rows(summary(TRACES, once=self.named is False and not source.known_by))[0])
+        self.names = Names(db, source, wish)
+        self.histograms = take_histograms(source, wish.bare)
 
-    def _read(self, name: str, traces: exp.Query) -> None:
-        """Make a relation beside the ledger, wherever the source lies."""
-        there = self._source.db
-        if there is self._db:
-            self._db.make(name, traces, title="Reading who the records are")
-            return
-        self._db.put("brought", there.arrow(traces))
-        self._db.make(name, all_rows(temp("brought")), title="Reading who the records are")
-        self._db.drop("brought")
-
-    def ids(self, entries: Sequence[Entry]) -> dict[int, Known]:
-        """By the number of each release with ids how many of them are here."""
-        if not entries or not self.named:
-            return {}
-        holes: Holes = {"subjects": SUBJECTS, "traces": TRACES, "among": among(entries)}
-        return {
-            number: Known(int(known), int(same)) for number, known, same in self._db.rows(fill("ledger/known", holes))
-        }
+    @property
+    def summed(self) -> dict[str, Any]:
+        """The entries of a release in the ledger that sum up its records."""
+        return {"rows": self.rows, "numbering": self.names.numbering, "histograms": self.histograms}
 
     def fresh(self, entries: Sequence[Entry]) -> int:
         """How many of the records are in none of the releases."""
@@ -86,56 +59,70 @@ class Subjects:
         holes: Holes = {"traces": TRACES, "known": subjects(entry).subquery()}
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
-    def noticed(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those of the releases that hold records of this source, whatever it was called there."""
-        found = {number for number, known in self.ids(entries).items() if self._by_id(entries, number, known)}
-        for columns, alike in _by_columns(entries).items():
-            found |= self._alike(columns, alike)
-        return [entry for entry in entries if entry.number in found]
+    def judged(self, entries: Sequence[Entry]) -> dict[int, Verdict]:
+        """By the number of each release whether it holds people of this source, whatever it was called there."""
+        names = self.names.compare(entries, self._wish.source)
+        found = {
+            entry.number: Evidence(
+                entry.is_of(self._wish.source),
+                named=bool(self._source.known_by) and bool(entry.subject or entry.persons),
+                names=names[entry.number],
+            )
+            for entry in entries
+        }
+        for columns, alike in _by_columns(self._undecided(entries, found)).items():
+            self._compare_records(columns, alike, found)
+        for entry in self._undecided(entries, found):
+            found[entry.number] = self._by_values(entry, found[entry.number])
+        return {number: judge(one) for number, one in found.items()}
 
-    def _by_id(self, entries: Sequence[Entry], number: int, known: Known) -> bool:
-        """Whether more than half of the smaller of both have their id beside the same values."""
-        rows = next(entry.rows for entry in entries if entry.number == number)
-        return rows is not None and 2 * known.same > min(rows.records, self.rows.records)
+    def _undecided(self, entries: Sequence[Entry], found: dict[int, Evidence]) -> list[Entry]:
+        return [entry for entry in entries if not judge(found[entry.number]).same]
 
-    def _alike(self, columns: tuple[str, ...], entries: Sequence[Entry]) -> set[int]:
-        """The numbers of releases of some columns that hold records as they are here."""
+    def _compare_records(self, columns: tuple[str, ...], entries: Sequence[Entry], found: dict[int, Evidence]) -> None:
+        """Add to the evidence the records in common with releases of some columns."""
         own = [fold(name) for name in columns]
         seen = None if own == self._columns else self._source.seen_as(columns) if columns else None
-        if seen is None and len(own) != len(self._columns):
-            return set()
-        if seen is None:  # the same columns, or as many under other names
-            return self._coinciding(entries, TRACES, self.rows)
-        self._read("other_traces", seen)
+        missing = seen is None and own != self._columns
+        records: dict[int, CommonRecords] = {}
+        if seen is not None:
+            records = self._seen(seen, entries)
+        elif len(own) == len(self._columns):  # the same columns, or as many under other names
+            records = self._meet(entries, TRACES, self.rows)
+        for entry in entries:
+            common = (records[entry.number],) if entry.number in records else ()
+            found[entry.number] = replace(found[entry.number], records=common, missing=missing)
+
+    def _by_values(self, entry: Entry, evidence: Evidence) -> Evidence:
+        """The evidence with columns that hold the same values, and records compared by these."""
+        ours, theirs = self.histograms, entry.histograms
+        if self.rows.records != entry.rows.records or not ours or not theirs:
+            return evidence
+        records = list(evidence.records)
+        for columns in propose_columns(ours, theirs):
+            seen = self._source.seen_as(columns)
+            if seen is not None and columns != list(entry.bare):
+                records += self._seen(seen, [entry]).values()
+        return replace(
+            evidence,
+            records=tuple(records),
+            columns=pair_columns(ours, theirs),
+            compared=len(ours) * len(theirs),
+        )
+
+    def _seen(self, traces: exp.Query, entries: Sequence[Entry]) -> dict[int, CommonRecords]:
+        """Records in common by other columns of the source."""
+        bring(self._db, self._source.db, "other_traces", traces)
         try:
-            return self._coinciding(entries, OTHERS, Rows.of(self._db.rows(summary(OTHERS, once=True))[0]))
+            rows = Rows.of(self._db.rows(summary(OTHERS, once=True))[0])
+            return self._meet(entries, OTHERS, rows)
         finally:
             self._db.drop("other_traces")
 
-    def _coinciding(self, entries: Sequence[Entry], traces: exp.Table, rows: Rows) -> set[int]:
+    def _meet(self, entries: Sequence[Entry], traces: exp.Table, rows: Rows) -> dict[int, CommonRecords]:
         holes: Holes = {"subjects": SUBJECTS, "traces": traces, "among": among(entries)}
         met = {number: Met(*map(int, counts)) for number, *counts in self._db.rows(fill("ledger/met", holes))}
-        theirs = {entry.number: entry.rows for entry in entries}
-        return {number for number, one in met.items() if (known := theirs[number]) and coincide(rows, known, one)}
-
-
-def coincide(ours: Rows, theirs: Rows, met: Met) -> bool:
-    """Whether two tables have more equal records than two samples of one population would have.
-
-    By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
-    probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the smaller
-    one about m (1 - N1 / n) have an equal one by chance, with variance m p (1 - p) + (m / n)^2 (N1 + 2 N2). All of them
-    are a copy at once where chance would not do that: if most records of the larger table are unlike all others.
-    """
-    if (ours.records, ours.fingerprint) == (theirs.records, theirs.fingerprint):
-        return True
-    small, large, equal = (ours, theirs, met.ours) if ours.records <= theirs.records else (theirs, ours, met.theirs)
-    if met.common == small.records and 2 * large.once >= large.records:
-        return True
-    chance, share = 1 - Fraction(large.once, large.records), Fraction(small.records, large.records)
-    beyond = equal - small.records * chance
-    variance = small.records * chance * (1 - chance) + share**2 * (large.once + 2 * large.twice)
-    return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
+        return {entry.number: CommonRecords(rows, entry.rows, met.get(entry.number, Met(0, 0, 0))) for entry in entries}
 
 
 def summary(traces: exp.Table | exp.Subquery, *, once: bool = False) -> exp.Query:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.engine.names import fold
 from privsql.releases.identity import MAIN, digest
-from privsql.releases.ledger.book import Entry, promised, published
+from privsql.releases.ledger.book import Entry, bare, promised, published
 from privsql.source.address import address, resolved
 from privsql.source.names import known_as
 
@@ -53,6 +53,11 @@ class Wish:
         return published(self.spec.columns.model_dump(mode="json"))
 
     @property
+    def bare(self) -> tuple[str, ...]:
+        """Their names in the source."""
+        return bare(self.spec.columns.model_dump(mode="json"))
+
+    @property
     def person(self) -> str | None:
         """The column that names the persons of whom the release promises something; None where it is of records."""
         return promised(vars(self.spec.source))
@@ -66,6 +71,7 @@ class Wish:
         parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
         more = {"person": source.person, "persons": source.persons}
         parts["source"] |= more if source.person is not None else {}
+        parts["source"] |= {"id_space": source.id_space} if source.id_space is not None else {}
         return parts
 
     @property

@@ -426,7 +426,9 @@ def test_plan_init_and_data_domains(place: Path) -> None:
 @pytest.mark.slow
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
-    path.write_text(path.read_text(encoding="utf-8") + "\n[ledger]\nepsilon = 1.5\n", encoding="utf-8")
+    named = '[source]\nquery = "SELECT *, row_number() OVER () AS nr FROM source"\nid = "nr"\n'
+    asked = path.read_text(encoding="utf-8").replace("[source]\n", named)
+    path.write_text(f"{asked}\n[ledger]\nepsilon = 1.5\n", encoding="utf-8")
     succeeded("publish", path, "--replace")
     refused(run("publish", path, "--replace"), 3, "epsilon 1", "0.5 is left", "1.5")
 

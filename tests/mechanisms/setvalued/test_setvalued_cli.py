@@ -251,7 +251,9 @@ def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
-    path.write_text(path.read_text(encoding="utf-8") + "[ledger]\nepsilon = 5.5\n", encoding="utf-8")
+    named = '[source]\nquery = "SELECT *, row_number() OVER () AS nr FROM source"\nid = "nr"\n'
+    asked = path.read_text(encoding="utf-8").replace("[source]\n", named)
+    path.write_text(f"{asked}[ledger]\nepsilon = 5.5\n", encoding="utf-8")
     for _ in range(2):
         succeeded("publish", path, "--replace")
     before = (place / "shop.duckdb").read_bytes()

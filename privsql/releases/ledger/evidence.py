@@ -1,0 +1,227 @@
+"""The rule on who is the same: from what two releases have in common to a verdict, whatever the ledger stores of them.
+
+Names decide where they can: ids or persons in both are the same people, whatever their values are. Names that could be
+mere numbering (1, 2, ..) decide where the values beside them agree. Otherwise equal records decide, and where columns
+are missing, columns that hold the same values equally often. Whatever could be chance counts only where chance would do
+it in fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf, lgamma, log
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHANCE = log(1e-6)
+DEVIATIONS = 5  # of equal records: beyond so many standard deviations, one in three million
+SPACE = "ids of something else have a source.id_space of their own"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Records of a source: how many, how many stand once and twice among them, and a fingerprint of all."""
+
+    records: int
+    once: int
+    twice: int
+    fingerprint: str
+
+    @staticmethod
+    def of(summary: tuple[Any, ...]) -> Rows:
+        """From a row of ``sql/ledger/summary.sql``."""
+        records, once, twice, fingerprint = map(int, summary)
+        return Rows(records, once, twice, str(fingerprint))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The histogram of a column: its digest, and what ``log_chance`` is of it."""
+
+    column: str
+    digest: str
+    log_chance: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A column along ``names`` common names: values that are ``equal``, and ``expected`` ones if names are shuffled."""
+
+    column: str
+    names: int
+    equal: int
+    expected: float
+
+    @property
+    def log_chance(self) -> float:
+        """Bound on the logarithm of the chance that a random pairing has as many equal values.
+
+        With mean m of the matches X: P(X >= k) <= E[C(X, k)] <= m^k / k!, and by Chatterjee (2007), theorem 1.5,
+        P(X >= m + t) <= exp(-t^2 / (4 m + 2 t)), for mismatches n - X exp(-t^2 / (4 (n - m))).
+        """
+        mean, beyond = self.expected, self.equal - self.expected
+        if beyond <= 0:
+            return 0.0
+        few = self.equal * log(mean) - lgamma(self.equal + 1) if mean > 0 else -inf
+        many = -(beyond**2) / (4 * mean + 2 * beyond)
+        nearly_all = -(beyond**2) / (4 * (self.names - mean)) if self.names > mean else 0.0
+        return min(0.0, few, many, nearly_all)
+
+
+@dataclass(frozen=True)
+class CommonNames:
+    """Ids, or persons, that both releases hold.
+
+    ``tells``: other names are other people, too; ``numbering``: they could be mere numbers in both; ``spaces``: what
+    each publisher states that they belong to; ``columns``: how values agree along them.
+    """
+
+    kind: Literal["ids", "persons"]
+    common: int
+    tells: bool = True
+    numbering: bool = False
+    spaces: tuple[str | None, str | None] = (None, None)
+    columns: tuple[Agreement, ...] = ()
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether they are stated to belong to different things."""
+        ours, theirs = self.spaces
+        return ours is not None and theirs is not None and ours != theirs
+
+    @property
+    def share_space(self) -> bool:
+        """Whether they are stated to belong to the same thing."""
+        ours, theirs = self.spaces
+        return ours is not None and ours == theirs
+
+
+@dataclass(frozen=True)
+class Met:
+    """Equal records of a release and a source, as ``sql/ledger/met.sql`` counts them."""
+
+    theirs: int
+    ours: int
+    common: int
+
+
+@dataclass(frozen=True)
+class CommonRecords:
+    """Two tables, compared by the same columns or by such as hold the same values."""
+
+    ours: Rows
+    theirs: Rows
+    met: Met
+
+
+@dataclass(frozen=True)
+class EqualColumns:
+    """A column of each that hold the same values equally often; ``log_chance`` bounds how likely other people do so."""
+
+    ours: str
+    theirs: str
+    log_chance: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence on a release and a source.
+
+    ``same_source``: the release is of this source, by its name; ``named``: ids or persons stand in both; ``missing``:
+    columns of the release that the source has not; ``compared``: pairs of columns that were looked at.
+    """
+
+    same_source: bool = False
+    named: bool = False
+    names: tuple[CommonNames, ...] = ()
+    records: tuple[CommonRecords, ...] = ()
+    missing: bool = False
+    columns: tuple[EqualColumns, ...] = ()
+    compared: int = 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why both hold the same people, empty where they do not; ``assumed``: because nothing tells that they are others.
+
+    The words stand in releases, so they hold no numbers of records.
+    """
+
+    why: str = ""
+    assumed: bool = False
+
+    @property
+    def same(self) -> bool:
+        """Whether both hold the same people: whatever makes them so has a reason."""
+        return bool(self.why)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Decide whether a release and a source hold the same people."""
+    told = [names for names in evidence.names if not names.are_apart]
+    for names in told:
+        why = _by_names(names, same_source=evidence.same_source)
+        if why:
+            return Verdict(why)
+    if evidence.same_source and not any(names.tells for names in told):
+        names_records = "source.id names records, not persons: " if evidence.named else "without source.id "
+        return Verdict(f"{names_records}whoever is in it may be here again", assumed=True)
+    if any(coincide(one.ours, one.theirs, one.met) for one in evidence.records):
+        return Verdict("more records are equal than by chance")
+    least = min(evidence.columns, key=lambda one: one.log_chance, default=None)
+    if evidence.missing and least is not None and least.log_chance + log(evidence.compared) < CHANCE:
+        return Verdict(f"column {least.ours!r} holds the values of its column {least.theirs!r} equally often")
+    return Verdict()
+
+
+def _by_names(names: CommonNames, *, same_source: bool) -> str:
+    """Why common names are the same people; empty where they need not be."""
+    if not names.common:
+        return ""
+    if same_source or names.share_space or not names.numbering:
+        return f"some of its {names.kind} are here"
+    for one in names.columns:
+        if one.log_chance + log(len(names.columns)) < CHANCE:
+            return f"{one.column} agrees along its {names.kind} more than by chance; {SPACE}"
+    return ""
+
+
+def coincide(ours: Rows, theirs: Rows, met: Met) -> bool:
+    """Whether two tables have more equal records than two samples of one population would have.
+
+    By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
+    probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the smaller
+    one about m (1 - N1 / n) have an equal one by chance, with variance m p (1 - p) + (m / n)^2 (N1 + 2 N2). All of them
+    are a copy at once where chance would not do that: if most records of the larger table are unlike all others.
+    """
+    if not (ours.records and theirs.records):
+        return False
+    if (ours.records, ours.fingerprint) == (theirs.records, theirs.fingerprint):
+        return True
+    small, large, equal = (ours, theirs, met.ours) if ours.records <= theirs.records else (theirs, ours, met.theirs)
+    if met.common == small.records and 2 * large.once >= large.records:
+        return True
+    chance, share = 1 - Fraction(large.once, large.records), Fraction(small.records, large.records)
+    beyond = equal - small.records * chance
+    variance = small.records * chance * (1 - chance) + share**2 * (large.once + 2 * large.twice)
+    return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
+
+
+def log_chance(histogram: Mapping[int, int]) -> float:
+    """Bound on the logarithm of the chance that another sample has exactly this histogram.
+
+    ``histogram``: how many values occur so many times. Whatever the population is, a sample of n records has the
+    frequencies h_i with probability n! / prod h_i! prod p_i^h_i, which is largest where p_i = h_i / n.
+
+    >>> round(log_chance({1: 1, 5: 1}), 2), log_chance({7: 1})
+    (-0.91, 0.0)
+    """
+    records = sum(times * values for times, values in histogram.items())
+    if not records:
+        return 0.0
+    logarithm = lgamma(records + 1) - records * log(records)
+    logarithm -= sum(values * (lgamma(times + 1) - times * log(times)) for times, values in histogram.items())
+    return min(0.0, logarithm)
