@@ -169,7 +169,7 @@ def test_verify(ward: Path, with_source: bool) -> None:
 def test_query_json(ward: Path) -> None:
     sql = "SELECT sex, COUNT(*) FROM ill WHERE age < 40 AND disease = 'flu' GROUP BY sex ORDER BY sex"
     shown = succeeded("query", ward / "ill.duckdb", sql, "--json").json
-    assert list(shown) == ["rows", "confidence", "estimator", "rests_on", "missing", "figures"]
+    assert list(shown) == ["rows", "confidence", "estimator", "rests_on", "missing", "figures", "notes"]
     assert [row["sex"] for row in shown["rows"]] == ["F", "M"]
     for row in shown["rows"]:
         assert list(row) == ["sex", "estimate", "std_error", "low", "high"]
