@@ -10,6 +10,7 @@ from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical, comparable
 from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import UsageError
+from privsql.model.records import ONE_EACH
 from privsql.source import persons
 from privsql.source.binning import Coarse, binned
 from privsql.source.columns import missing
@@ -39,7 +40,7 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
         keep,
     )
-    told = persons.counted(db, source, given, keep)
+    told = ONE_EACH if _is_private(source, columns) else persons.counted(db, source, given, keep)
     if told is not None and told.rule == "one":
         persons.reduce(db, source, given, [reading.copy() for reading in sources.values()], keep)
     source_records, kept = _count(db, columns, roles, keep)
@@ -66,6 +67,11 @@ def prepare(db: Warehouse, source: Source, columns: Columns, *, named_records: b
         _id(db, source, keep) if named_records else None,
         persons=told,
     )
+
+
+def _is_private(source: Source, columns: Columns) -> bool:
+    """Return whether one record of each person is taken, and nothing about persons may be counted or refused."""
+    return bool(columns.categories) and source.person is not None
 
 
 def _refuse_calendar(source: Source, columns: Columns) -> None:

@@ -73,7 +73,7 @@ class Answers(private.Answers):
         if places[name] in self.columns.coarse:
             return []
         rows = self._read(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
-        return [str(value) for value in rows["value"].to_pylist()[:most]]
+        return rows["value"].to_pylist()[:most]
 
     @cached_property
     def figures(self) -> Figures:
