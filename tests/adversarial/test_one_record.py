@@ -45,13 +45,15 @@ ITEM = st.fixed_dictionaries(
 )
 DOMAINS = {"sex": ["F", "M", "other"], "job": ["1", "2"], "pay": {"bins": ["0", "10", "20"]}, "day": ["2020-01-01"]}
 PLAIN = {name: values for name, values in DOMAINS.items() if name != "pay"}
+CELLS_OF: dict[str, Any] = {"kind": "contingency", "algorithm": "diffpart"}
+VIEWS: dict[str, Any] = {"kind": "setvalued", "universe": ["ale", "figs"]}
 CASES: dict[str, tuple[pa.Schema, Any, dict[str, Any], dict[str, Any]]] = {
     "marginals": (CELLS, CELL, {"categories": [*DOMAINS]}, {"kind": "contingency", "domains": DOMAINS}),
-    "cells": (CELLS, CELL, {"categories": [*PLAIN]}, {"kind": "contingency", "algorithm": "diffpart", "domains": PLAIN}),
-    "views": (LISTS, LIST, {"items": "goods"}, {"kind": "setvalued", "universe": ["ale", "figs"]}),
-    "sets": (LISTS, LIST, {"items": "goods"}, {"kind": "setvalued", "algorithm": "diffpart", "universe": ["ale", "figs"]}),
-    "basic": (LISTS, LIST, {"items": "goods"}, {"kind": "setvalued", "algorithm": "basic", "universe": ["ale", "figs"]}),
-    "items": (ITEMS, ITEM, {"record": "id", "item": "good"}, {"kind": "setvalued", "universe": ["ale", "figs"]}),
+    "cells": (CELLS, CELL, {"categories": [*PLAIN]}, CELLS_OF | {"domains": PLAIN}),
+    "views": (LISTS, LIST, {"items": "goods"}, VIEWS),
+    "sets": (LISTS, LIST, {"items": "goods"}, VIEWS | {"algorithm": "diffpart"}),
+    "basic": (LISTS, LIST, {"items": "goods"}, VIEWS | {"algorithm": "basic"}),
+    "items": (ITEMS, ITEM, {"record": "id", "item": "good"}, VIEWS),
 }  # fmt: skip
 PUBLIC = {
     "marginals": ["privsql_domains"],
@@ -114,10 +116,13 @@ def test_manifest_and_exit_stay(case: str, data: st.DataObject, tmp_path_factory
     folder = tmp_path_factory.mktemp("release")
     stated = []
     for number, some in enumerate((records, [*records, data.draw(record)])):
-        spec = asked(case, some) | {"ledger": {"off": True}, "release": {"name": "r", "to": str(folder / f"{number}.duckdb")}}
+        spec = asked(case, some) | {
+            "ledger": {"off": True},
+            "release": {"name": "r", "to": str(folder / f"{number}.duckdb")},
+        }
         made = privsql.publish(spec, seed=1)
-        with privsql.open_release(made.path) as release:
-            manifest = release.manifest.model_dump(mode="json")
+        with privsql.open(made) as opened:
+            manifest = opened.manifest.model_dump(mode="json")
         stated.append((sorted(manifest.pop("facts")), manifest, sorted(made.facts)))
     assert stated[0] == stated[1]
 

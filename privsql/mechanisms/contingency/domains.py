@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.engine.names import beside
+from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
@@ -80,7 +80,7 @@ class Column:
                 raise UsageError(
                     f"mechanism.domains.{self.field.name}: no whole number lies in [{text(low)}, {text(high)})"
                 )
-            found += [Point(code, _decimal(value), 1 / len(inside)) for value in inside]
+            found += [Point(code, decimal(value), 1 / len(inside)) for value in inside]
         return [*found, Point(len(self.edges) - 1, other_value(self.field.type), 1.0)]
 
 
@@ -93,7 +93,7 @@ def other_value(kind: str, known: Iterable[str] = ()) -> str | None:
     return beside(OTHER, known) if kind == "VARCHAR" else None
 
 
-def _decimal(value: Fraction) -> str:
+def decimal(value: Fraction) -> str:
     """A number as SQL reads it: exactly, or the nearest double where it has no end."""
     exact = text(value)
     return repr(float(value)) if "/" in exact else exact
