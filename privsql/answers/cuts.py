@@ -110,16 +110,16 @@ def _whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
     if isinstance(node, tuple(CALENDAR)):
         return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
-        ends = _value(node.args["low"], kind), _value(node.args["high"], kind)
+        ends = constant(node.args["low"], kind), constant(node.args["high"], kind)
         own = node.this.unnest() is item
         return own and _begins(bins, ends[0], kind, last=False) and _begins(bins, ends[1], kind, last=True)
     if isinstance(node, exp.In):
         own = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
-        return own and all(_is_label(bins, _value(one, kind)) for one in node.expressions)
+        return own and all(_is_label(bins, constant(one, kind)) for one in node.expressions)
     if not isinstance(node, (*EQUALITY, *FIRST, *LAST)):
         return False
     turned = node.expression.unnest() is item
-    value = _value(node.this if turned else node.expression, kind)
+    value = constant(node.this if turned else node.expression, kind)
     if isinstance(node, EQUALITY):
         return _is_label(bins, value)
     return _begins(bins, value, kind, last=TURNED.get(type(node), type(node)) in LAST if turned else type(node) in LAST)
@@ -145,7 +145,7 @@ def _begins(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) 
         return False
 
 
-def _value(node: exp.Expr, kind: str) -> Decimal | date | None:
+def constant(node: exp.Expr, kind: str) -> Decimal | date | None:
     """A constant as a value of the column; None for what is none, or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):

@@ -46,8 +46,9 @@ class Columns(Part):
 
     A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
     and ``item``, one row for each item of a record; or ``categories``, the columns of a contingency table. NULL is
-    ``value`` (a value of its own; the default for quasi-identifiers), ``suppress`` (the record is left out and counted)
-    or ``refuse`` (the default for all others).
+    ``value`` (a value of its own; the default for all but sensitive columns), ``suppress`` (the record is left out and
+    counted) or ``refuse`` (the default for sensitive columns). In categories NULL is one of the values that no domain
+    lists; in item sets it is no item.
     """
 
     quasi_identifiers: tuple[str, ...] = Field(
@@ -157,5 +158,5 @@ class Columns(Part):
     def policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
         given = {fold(key): policy for key, policy in self.nulls.items()}
-        sensitive = {fold(column) for column in (*self.sensitive, *self.sets, *self.categories)}
+        sensitive = set(map(fold, self.sensitive))
         return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")

@@ -10,6 +10,7 @@ from privsql.engine.names import fold, label
 from privsql.engine.roles import Field, Roles, canonical
 from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, is_null, named, some, temp
 from privsql.errors import UsageError
+from privsql.model.records import Persons
 from privsql.noise import system_key
 from privsql.source import persons
 from privsql.source.binning import Coarse, binned
@@ -42,7 +43,10 @@ def prepare(db: Warehouse, source: Source, columns: Columns, choice: Choice | No
         keep,
     )
     choice = choice or Choice.by(system_key(), "")
-    told = persons.counted(db, source, given, keep, choice)
+    if _is_private(source, columns):
+        told: Persons | None = Persons(rule="one", choice=choice.reference)
+    else:
+        told = persons.counted(db, source, given, keep, choice)
     if told is not None and told.rule == "one":
         fields = (*roles.quasi_identifiers, *roles.sensitive)
         persons.reduce(db, source, given, [(sources[one.name], one.type) for one in fields], keep, choice)
@@ -70,6 +74,11 @@ def prepare(db: Warehouse, source: Source, columns: Columns, choice: Choice | No
         reading,
         persons=told,
     )
+
+
+def _is_private(source: Source, columns: Columns) -> bool:
+    """Return whether one record of each person is taken, and nothing about persons may be counted or refused."""
+    return bool(columns.categories) and source.person is not None
 
 
 def _refuse_calendar(source: Source, columns: Columns) -> None:

@@ -13,7 +13,7 @@ from privsql.engine.roles import Field, Roles
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.model.listing import listed
-from privsql.model.records import History
+from privsql.model.records import History, Persons
 from privsql.noise import system_key
 from privsql.source import persons
 from privsql.source.columns import missing
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Warehouse
     from privsql.model.parameters import Order
-    from privsql.model.records import Persons
     from privsql.model.universe import Universe
     from privsql.noise import Key
     from privsql.source.columns import Columns
     from privsql.source.places import Source
-
-SHOWN = 3  # unknown items that a message names
 
 
 @dataclass(frozen=True)
@@ -129,22 +126,21 @@ def prepare_sets(
 ) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice``: as of ``prepare``.
 
-    Raises ``UsageError`` for unknown columns and types, NULL where it is refused, lists that hold an item twice, and
-    items outside the universe.
+    Items outside the universe are dropped, as NULL is, and one that stands twice in a list counts once: no record is
+    refused. Raises ``UsageError`` for unknown columns and types.
     """
     given = persons.mount(db, source)
     known = {fold(one.name): one for one in db.fields(given)}
     columns = [_resolved(known, name) for name in columns_.sets]
     kind = _kind(columns[-1], is_list=columns_.items is not None)
     choice = choice or Choice.by(system_key(), "")
-    told = persons.counted(db, source, given, exp.true(), choice)
-    if told is not None and told.rule == "one":
+    told = Persons(rule="one", choice=choice.reference) if source.person is not None else None
+    if told is not None:
         persons.reduce(db, source, given, [(column(columns[0].name), columns[0].type)], exp.true(), choice)
     records, suppressed = _baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp("baskets")})
     labels = listed(db, universe, kind, occurring)
     db.make("apart", fill("duckdb/apart", {"baskets": temp("baskets")}))
-    _known_items(db, columns[-1].name)
     roles = Roles((), (Field(columns[-1].name, f"{kind}[]"),))
     return SetRecords(db, roles, labels, records, suppressed, persons=told)
 
@@ -177,36 +173,10 @@ def _baskets(db: Warehouse, asked: Columns, columns: Sequence[Field], kind: str)
         db.make("gathered", fill("duckdb/gathered", holes), title="Gathering the items of each record")
         source, items = temp("gathered"), column("items")
     items = exp.cast(items, exp.DataType.build(f"{kind}[]", dialect=DIALECT))
-    db.make("marked", fill("duckdb/marked", {"source": source, "items": items}), title="Reading the sets")
-    records, missing, repeated = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
-    if missing and "refuse" in {asked.policy(one.name) for one in columns}:
-        raise UsageError(
-            f"column {columns[-1].name!r} is NULL, or holds NULL, in {missing} records; "
-            f"set nulls.{columns[-1].name} to 'suppress' to leave these records out"
-        )
-    name = columns[0].name
-    if repeated and asked.items is not None:  # of rows for each record and item it is plain that they make a set
-        raise UsageError(
-            f"column {name!r} holds an item twice in {repeated} records, but sets are published, in which it counts "
-            f"once; say so with list_distinct({name}) in source.query"
-        )
+    suppress = exp.true() if "suppress" in {asked.policy(one.name) for one in columns} else exp.false()
+    marked = fill("duckdb/marked", {"source": source, "items": items, "suppress": suppress})
+    db.make("marked", marked, title="Reading the sets")
+    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
     db.make("baskets", fill("duckdb/baskets", {"marked": temp("marked")}), title="Counting equal sets")
     db.drop("marked", "gathered")
     return records, missing
-
-
-def _known_items(db: Warehouse, name: str) -> None:
-    """``UsageError`` that names items of the source outside the universe."""
-    holes: Holes = {
-        "apart": temp("apart"),
-        "universe": temp("universe"),
-        "item": exp.cast(column("item", "a"), "VARCHAR"),
-    }
-    unknown = db.rows(fill("sets/unknown", holes))
-    if unknown:
-        shown = ", ".join(repr(row[0]) for row in unknown[:SHOWN])
-        more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
-        raise UsageError(
-            f"column {name!r} holds {shown}{more}, not in the universe; add them to mechanism.universe, "
-            f"or leave their records out in source.query"
-        )

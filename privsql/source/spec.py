@@ -117,15 +117,21 @@ class Spec(Part):
     @model_validator(mode="after")
     def _composing(self) -> Spec:
         private = isinstance(of(self.mechanism.kind).composition, Budget)
-        if private and self.source.persons == "count":
-            raise ValueError("source.persons: a differentially private release covers one record of each; take 'one'")
+        if private and self.source.person is not None and self.source.persons != "one":
+            raise ValueError(
+                "source.persons: a differentially private release takes one record of each person, and does not refuse "
+                "what one record changes; say persons = 'one'"
+            )
         roles = (*self.columns.quasi_identifiers, *self.columns.sensitive, *self.columns.sets, *self.columns.categories)
         if self.source.person is not None and fold(self.source.person) in map(fold, roles):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
             raise ValueError("source.person: rows of an item each are of the record that columns.record names")
-        if private and "value" in self.columns.nulls.values():
-            raise ValueError("columns.nulls: differentially private releases know 'suppress' and 'refuse'")
+        if private and "refuse" in self.columns.nulls.values():
+            raise ValueError(
+                "columns.nulls: a differentially private release that is refused because of NULL tells of one record; "
+                "leave it out (NULL is among all other values, or is no item), or say 'suppress'"
+            )
         if private and self.release.order is not None:
             raise ValueError("release.order: a differentially private release places no records; leave it out")
         if self.source.kind == "spark" and self.release.order == "stream":

@@ -1,12 +1,13 @@
--- marked: the different sets as lists of different items in order, whether one is NULL or holds NULL, or an item twice.
---   columns   items, records, missing, repeated; a set may stand in several rows, one for each way in which it is written
---   reads     __source__;  hole __items__: the list as an expression
+-- marked: the different sets as lists of different items in order, and whether one is left out because of NULL.
+--   columns   items (none of a list that is NULL), records, missing; a set may stand in several rows, one for each way in
+--             which it is written
+--   reads     __source__
+--   holes     __items__: the list as an expression;  __suppress__: whether a list that is or holds NULL is left out
 --   why       lists are DuckDB's own, outside the portable subset
 SELECT
-  list_sort(list_distinct(items)) AS items,
+  coalesce(list_sort(list_distinct(items)), []) AS items,
   records,
-  items IS NULL OR list_count(items) < len(items) AS missing,
-  coalesce(list_count(items) > len(list_distinct(items)), FALSE) AS repeated
+  __suppress__ AND (items IS NULL OR list_count(items) < len(items)) AS missing
 FROM (
   SELECT items, count(*) AS records
   FROM (SELECT __items__ AS items FROM __source__) AS read

@@ -1,4 +1,8 @@
-"""The values of every column, as the specification has them, and the records of a source by these."""
+"""The values of every column, as the specification has them, and the records of a source by these.
+
+The last one of every column is the cell of all that the specification does not list, NULL included: it is there
+whatever the records are, so that no record changes what columns, cells and messages there are.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.engine.names import beside
 from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
 from privsql.exact import text
@@ -20,7 +25,7 @@ from privsql.mechanisms.contingency.taxonomies import stated
 from privsql.model.listing import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.noisytables.measured import Ints
     from privsql.model.records import Records
 
-SHOWN = 3  # unknown values that a message names
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Point:
     """A value, as text, that stands for a ``share`` of the records of value or bin ``code``."""
 
     code: int
-    value: str
+    value: str | None
     share: float
 
 
@@ -44,19 +49,20 @@ class Point:
 class Column:
     """A column: its ``field``, the m ``values`` in its own type and their texts (``labels``), or the edges of m bins.
 
-    ``inner``, ``parents``: the inner nodes of a stated taxonomy and the parent of every node; None where none is.
+    Their last value is ``other_value``, which follows the bins too. ``inner``, ``parents``: the inner nodes of a stated
+    taxonomy and the parent of every node; None where none is.
     """
 
     field: Field
     values: pa.Array | None
-    labels: tuple[str, ...]
+    labels: tuple[str | None, ...]
     edges: tuple[Fraction, ...] = ()
     inner: tuple[str, ...] = ()
     parents: Ints | None = None
 
     def __len__(self) -> int:
         """How many values or bins there are."""
-        return len(self.edges) - 1 if self.edges else len(self.labels)
+        return len(self.edges) if self.edges else len(self.labels)
 
     @property
     def points(self) -> list[Point]:
@@ -74,11 +80,20 @@ class Column:
                 raise UsageError(
                     f"mechanism.domains.{self.field.name}: no whole number lies in [{text(low)}, {text(high)})"
                 )
-            found += [Point(code, _decimal(value), 1 / len(inside)) for value in inside]
-        return found
+            found += [Point(code, decimal(value), 1 / len(inside)) for value in inside]
+        return [*found, Point(len(self.edges) - 1, other_value(self.field.type), 1.0)]
 
 
-def _decimal(value: Fraction) -> str:
+def other_value(kind: str, known: Iterable[str] = ()) -> str | None:
+    """The text of the cell of all values that are not ``known``: NULL but of text, which has a label that is none.
+
+    >>> other_value("VARCHAR", ["other", "x"]), other_value("INTEGER")
+    ('other_', None)
+    """
+    return beside(OTHER, known) if kind == "VARCHAR" else None
+
+
+def decimal(value: Fraction) -> str:
     """A number as SQL reads it: exactly, or the nearest double where it has no end."""
     exact = text(value)
     return repr(float(value)) if "/" in exact else exact
@@ -89,11 +104,6 @@ def _whole(low: Fraction, high: Fraction) -> list[Fraction]:
     first, number = ceil(low), ceil(high) - ceil(low)
     some = min(number, WITHIN)
     return [Fraction(first + k * (number - 1) // max(some - 1, 1)) for k in range(some)]
-
-
-def _even(low: Fraction, high: Fraction) -> list[Fraction]:
-    """Numbers evenly spread over [low, high), the first among them and one next to the end."""
-    return [low + (high - low) * Fraction(min(k * 10**5, 15 * 10**5 - 1), 15 * 10**5) for k in range(16)]
 
 
 def read(db: Relations, source: Records, asked: Contingency) -> tuple[Column, ...]:
@@ -120,7 +130,10 @@ def _column(db: Relations, field: Field, key: str, asked: Contingency) -> Column
         raise UsageError(f"mechanism.domains.{field.name}: {error}") from error
     found = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
     db.drop("universe")
-    return Column(field, found, labels, (), tuple(inner), parents)
+    other = other_value(field.type, labels)
+    last = pa.nulls(1, found.type) if other is None else pa.array([other], found.type)
+    values = pa.concat_arrays([found, last])
+    return Column(field, values, (*labels, other), (), tuple(inner), parents)
 
 
 def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
@@ -138,7 +151,7 @@ def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]
 
 
 def coded(db: Relations, source: Records, columns: Sequence[Column]) -> tuple[Ints, Ints]:
-    """The source's n different cells, (n, d), and the records of each; ``UsageError`` names values outside a domain."""
+    """The source's n different cells, (n, d), and the records of each; no record is outside of all cells."""
     roles = source.roles
     texts = [named(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]
     rows = db.arrow(fill("core/domain_labels", {"domain": temp("domain"), "labels": texts}))
@@ -146,22 +159,12 @@ def coded(db: Relations, source: Records, columns: Sequence[Column]) -> tuple[In
     return np.stack(codes, axis=1), rows["records"].to_numpy().astype(np.int64)
 
 
-def _codes(texts: pa.Array, own: Column) -> Ints:
-    if own.edges:
+def _codes(texts: pa.Array, one: Column) -> Ints:
+    """The code of every value; NULL, and whatever no value and no bin holds, has the last one."""
+    other = len(one) - 1
+    if one.edges:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
-        found = np.searchsorted([float(edge) for edge in own.edges], numbers, side="right") - 1
-        strange = texts.filter(pa.array(~((found >= 0) & (found < len(own)))))
-        what, remedy = "not in its bins", f"widen mechanism.domains.{own.field.name}.bins"
-    else:
-        places = pc.index_in(texts, value_set=pa.array(own.labels, pa.string()))
-        strange, found = texts.filter(pc.is_null(places)), np.asarray(places.fill_null(-1).to_numpy())
-        what, remedy = "not among its values", f"add them to mechanism.domains.{own.field.name}"
-    if len(strange):
-        different = strange.unique().to_pylist()
-        shown = ", ".join(map(repr, sorted(different, key=str)[:SHOWN]))
-        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-        raise UsageError(
-            f"column {own.field.name!r} holds {shown}{more}, {what}; {remedy}, or leave their records out in "
-            "source.query"
-        )
-    return np.asarray(found, dtype=np.int64)
+        found = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
+        return np.where((found >= 0) & (found < other), found, other).astype(np.int64)
+    places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
+    return np.asarray(places.fill_null(other)).astype(np.int64)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def stated(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str], list[str], Ints]:
     """Values, inner nodes, and the parents of both, from pairs (value, parent); a root's parent is missing or NULL.
 
+    Behind the values stands one more node below the root, for all that the taxonomy does not list.
+
     ``UsageError`` unless the pairs make one tree.
     """
     above = {value: parent for value, parent in pairs if parent is not None}
@@ -32,7 +34,10 @@ def stated(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str
     values = [value for value in above if value not in set(inner)]
     inner.sort(key=lambda node: -depth[node])
     position = {node: i for i, node in enumerate([*values, *inner])}
-    return values, inner, np.array([position[above[n]] if n in above else -1 for n in position], dtype=np.int64)
+    position |= {node: position[node] + 1 for node in inner}
+    parents = [position[above[node]] if node in above else -1 for node in (*values, *inner)]
+    parents.insert(len(values), position[roots[0]])
+    return values, inner, np.array(parents, dtype=np.int64)
 
 
 def _depth(node: str, above: dict[str, str], name: str) -> int:

@@ -241,14 +241,14 @@ def test_counts_are_near_the_truth(census: Path, condition: str) -> None:
 def test_groups_add_up_and_are_all_there(census: Path) -> None:
     sql = "SELECT job, sex, COUNT(*) FROM people WHERE age < 45 GROUP BY job, sex"
     rows_ = asked(census, sql)
-    assert len(rows_) == 22
+    assert len(rows_) == 12 * 3  # with all other values of each
     (whole,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 45")
     assert sum(row["estimate"] for row in rows_) == pytest.approx(whole["estimate"], rel=0.01)
     (single,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 45 AND job = 4 AND sex = 'F'")
     (of_group,) = [row["estimate"] for row in rows_ if (row["job"], row["sex"]) == (4, "F")]
     assert single["estimate"] == pytest.approx(of_group)
     bands = asked(census, "SELECT age // 5 * 5 AS band, COUNT(*) FROM people GROUP BY 1 ORDER BY 1")
-    assert [row["band"] for row in bands] == list(range(15, 75, 5))
+    assert [row["band"] for row in bands] == [*range(15, 75, 5), None]
 
 
 def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(census: Path) -> None:
@@ -364,7 +364,6 @@ def test_damage_is_found(census: Path, tmp_path: Path, what: str) -> None:
     ("mechanism", "words"),
     [
         (ASKED.replace("by = 5", "by = 0"), ["bins", "0"]),
-        (ASKED.replace("to = 75", "to = 60"), ["age", "not in its bins", "60"]),
         (ASKED.replace("[0, 10000, 20000, 50000]", "[0, 20000, 10000]"), ["bins", "above the one before"]),
         (ASKED.replace('["F", "M"]', "{ bins = [0, 1] }"), ["sex", "numbers", "VARCHAR"]),
         (ASKED.replace('["sex", "age", "job"]', '["sex", "height"]'), ["workload", "height"]),
@@ -414,7 +413,9 @@ def test_what_lies_between_the_values_that_stand_for_a_bin_is_not_said_to_be_non
 FEW = "SELECT i % 2 AS sex, i % 45 AS age, (i % 90) / 7.0 AS rate, 'v' || (i % 40) AS town FROM range({n}) t(i)"
 
 
-@each(("n", "left_out"), [(20_000, set()), (200, {"town"}), (1_500, set()), (100, {"town", "age"})], few=2)
+@each(
+    ("n", "left_out"), [(20_000, set()), (200, {"town", "age"}), (1_500, set()), (100, {"town", "age", "rate"})], few=2
+)
 def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[str]) -> None:
     """Bins as fine as the records allow; else columns are left out."""
     source = write(tmp_path / "few.parquet", FEW.format(n=n))

@@ -155,7 +155,6 @@ def test_universes(place: Path, universe: str, public: bool) -> None:
         ("mechanism", 'kind = "setvalued"\nepsilon = 1', 2, ["universe", "missing"]),
         ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = []', 2, ["universe", "empty"]),
         ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale", "ale"]', 2, ["twice"]),
-        ("mechanism", 'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale"]', 2, ["'bread'", "not in the universe"]),
         ("mechanism", ASKED.replace("fan_out = 4", "fan_out = 31"), 2, ["fan_out"]),
         ("mechanism", ASKED + "\nc1 = 2", 2, ["c1 and c2"]),
         ("mechanism", 'threshold = "0.5"', 2, ["bucketize", "setvalued"]),
@@ -165,7 +164,7 @@ def test_universes(place: Path, universe: str, public: bool) -> None:
         ("columns", 'record = "id"', 2, ["record and item"]),
         ("columns", 'items = "id"', 2, ["'id'", "not a list"]),
         ("columns", 'items = "wares"', 2, ["'wares'", "goods"]),
-        ("columns", 'items = "goods"\nnulls = { goods = "value" }', 2, ["suppress", "refuse"]),
+        ("columns", 'items = "goods"\nnulls = { goods = "refuse" }', 2, ["NULL", "suppress"]),
         ("source", 'file = "shop.parquet"\nquery = "SELECT [goods] AS goods FROM source"', 2, ["can't be published"]),
     ],
 )
@@ -182,10 +181,8 @@ def test_lists_that_hold_an_item_twice(place: Path) -> None:
     """A set counts it once: len(goods) = 3 was answered with 0 where 300 lists are so long."""
     twice = "CASE WHEN i % 20 = 0 THEN ['ale', 'figs', 'ale'] ELSE ['ale', 'bread'] END"
     write(place / "shop.parquet", f"SELECT {twice} AS goods FROM range(6000) t(i)")
-    words = ["column 'goods' holds an item twice in 300 records", "list_distinct(goods) in source.query"]
-    refused(run("publish", spec(place), "--seed", 1, "--replace"), 2, *words)
-    once = spec(place, source='file = "shop.parquet"\nquery = "SELECT list_distinct(goods) AS goods FROM source"')
-    succeeded("publish", once, "--seed", 1, "--replace")
+    succeeded("publish", spec(place), "--seed", 1, "--replace")
+    assert abs(estimated(place / "shop.duckdb", "len(goods) = 2")["estimate"] - 6000) < 100
     write(place / "shop.parquet", f"SELECT i AS id, unnest({twice}) AS good FROM range(6000) t(i)")
     succeeded("publish", spec(place, columns='record = "id"\nitem = "good"'), "--seed", 1, "--replace")
 
@@ -194,7 +191,7 @@ def test_lists_that_hold_an_item_twice(place: Path) -> None:
 @pytest.mark.parametrize("bad", rest_slow(["NULL", "['ale', NULL]"]))
 def test_null_lists(place: Path, bad: str) -> None:
     write(place / "shop.parquet", f"{LISTS} UNION ALL SELECT 9000, {bad}")
-    refused(run("publish", place / "spec.toml", "--replace"), 2, "'goods'", "1 records", "suppress")
+    succeeded("publish", place / "spec.toml", "--replace")
     without = spec(place, columns='items = "goods"\nnulls = { goods = "suppress" }')
     shown = succeeded("publish", without, "--replace", "--json").json
     assert (shown["records"], shown["published"], shown["suppressed"]) == (None, None, None)  # no exact number

@@ -18,6 +18,7 @@ from privsql.mechanisms.contingency.diffpart.paths import violations
 from privsql.mechanisms.contingency.diffpart.tables import read_taxonomy, read_tree, taxonomy_table
 from privsql.mechanisms.contingency.diffpart.taxonomy import grouped
 from privsql.mechanisms.contingency.diffpart.tree import positions
+from privsql.mechanisms.contingency.domains import other_value
 from privsql.mechanisms.contingency.parameters import Contingency, TreeFacts
 from privsql.mechanisms.contract import stated
 from privsql.mechanisms.noisytree import checks as noisytree
@@ -117,14 +118,15 @@ def _grouped(db: Relations, manifest: Manifest, _tree: Tree, taxonomy: Taxonomy,
         domain, nodes = asked.domain(field.name), np.flatnonzero(taxonomy.column == number)
         values = taxonomy.values(number)
         named = [names[node] is not None for node in nodes.tolist()]
+        texts = [names[node] for node in values.tolist()]
+        named[len(values) - 1] = texts[-1] == other_value(field.type, [text or "" for text in texts[:-1]])
         if domain is not None and domain.taxonomy is not None:
             right = all(named)
         else:
             expected = grouped(len(values), asked.fan_out)
             shifted = np.where(expected < 0, -1, expected + nodes[0])
             right = np.array_equal(shifted, taxonomy.parent[nodes]) and sum(named) == len(values)
-        texts = [names[node] for node in values.tolist()]
-        if not right or None in texts or len(set(texts)) < len(texts):
+        if not right or None in texts[:-1] or len(set(texts)) < len(texts):
             wrong.append(f"column {field.name}")
     return wrong
 
@@ -177,7 +179,6 @@ def _weights(db: Relations, manifest: Manifest, tree: Tree, taxonomy: Taxonomy, 
 
 def _same_taxonomies(db: Relations, source: Records, asked: Contingency) -> list[str]:
     found = domains.read(db, source, asked)
-    domains.cells(db, source, found)
     expected = taxonomy_table(found.taxonomy, found.names).to_pylist()
     stated = db.arrow(all_rows(temp("v_taxonomy"))).to_pylist()
     return [] if stated == expected else [f"stated {len(stated)} nodes, the specification has {len(expected)}"]

@@ -48,7 +48,7 @@ def read(db: Relations, source: Records, asked: Contingency) -> Domains:
 
 
 def cells(db: Relations, source: Records, given: Domains) -> Cells:
-    """The source's different cells; ``UsageError`` that names values outside their domain."""
+    """The source's different cells."""
     codes, records = domains.coded(db, source, given.columns)
     nodes = [given.taxonomy.values(number)[own] for number, own in enumerate(codes.T)]
     return Cells(np.stack(nodes, axis=1), records)

@@ -47,7 +47,6 @@ LEAVES = membership.Leaves("cells", is_null(column("expanded")), column("choice"
 def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
     """What is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_domains(db, source, asked)
-    cells(db, source, domains)
     height = domains.taxonomy.height[domains.taxonomy.roots]
     first = shares(asked, asked.epsilon / 2, int(height.sum()), several=len(height) > 1)
     return {

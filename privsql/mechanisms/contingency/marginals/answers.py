@@ -64,8 +64,12 @@ class Answers(private.Answers):
         with whole():
             sizes = read_domains(rows, len(fields))
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
-        coarse = frozenset(place for place, field in enumerate(fields) if asked.is_coarse(field.name, field.type))
-        return Known(tuple(fields), sizes, tuple(points.tolist()), coarse)
+        edges = {
+            place: values.bins
+            for place, field in enumerate(fields)
+            if asked.is_coarse(field.name, field.type) and (values := asked.domain(field.name)) and values.bins
+        }
+        return Known(tuple(fields), sizes, tuple(points.tolist()), edges)
 
     def shown(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
@@ -73,7 +77,7 @@ class Answers(private.Answers):
         if places[name] in self.columns.coarse:
             return []
         rows = self._read(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
-        return [str(value) for value in rows["value"].to_pylist()[:most]]
+        return [*rows["value"].to_pylist()[:most]]
 
     @cached_property
     def figures(self) -> Figures:

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 def plan(db: Relations, source: Records, asked: Contingency) -> dict[str, Any]:
     """What is known without looking at the records: tables, cells and budgets."""
     columns = read(db, source, asked)
-    coded(db, source, columns)
     rule = _rule(columns, asked)
     fixed = rule.fixed()
     return {

@@ -73,7 +73,7 @@ def _asked(domains: list[Domain]) -> dict[str, Any]:
 
 def _tells(domains: list[Domain], records: int) -> bool:
     """Whether the noise of the columns' own tables is little enough."""
-    names, sizes = tuple(one.name for one in domains), tuple(one.number for one in domains)
+    names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
     return Rule(Contingency.model_validate(_asked(domains)), names, sizes).alone <= ENOUGH * records
 
 

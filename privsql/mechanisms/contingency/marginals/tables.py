@@ -73,7 +73,7 @@ def write_rows(db: Relations, fields: Sequence[Field], columns: Sequence[Column]
 def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
     """How many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
     place, code = (rows[name].to_numpy() for name in ("place", "code"))
-    if rows["share"].null_count or rows["value"].null_count or not len(rows):
+    if rows["share"].null_count or not len(rows):
         raise ValueError("a value is missing")
     sizes = [int(code[place == k].max(initial=-1)) + 1 for k in range(number)]
     different = {(int(p), int(c)) for p, c in zip(place, code, strict=True)}
