@@ -71,9 +71,6 @@ class Persons(BaseModel):
         )
 
 
-ONE_EACH = Persons(rule="one")
-
-
 class Records(Protocol):
     """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.contract``)."""
 

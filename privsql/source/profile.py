@@ -12,6 +12,7 @@ from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
+from privsql.mechanisms.registry import PACKAGES, of
 from privsql.model.records import Profile
 from privsql.source.columns import missing
 from privsql.source.preparing import publishable
@@ -51,6 +52,7 @@ MOST_VALUES = 3200  # values of a sensitive column beyond which it is no categor
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
 REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
+FEW_RECORDS = 50  # up to so many may each have a value of its own: they can all lie in one bucket
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
 
@@ -115,11 +117,11 @@ def refuse_uncategorical(
         return
     values, records = size
     names = ", ".join(repr(field.name) for field in different)
-    if values == records > 1:
+    if values == records > FEW_RECORDS:
+        numbers = f"kind = {_find_numeric_kind()!r} publishes numbers, or " if _all_numbers(different) else ""
         raise UsageError(
             f"sensitive column {names}: each of the {records:,} records has a value of its own, so values are no "
-            f"categories; {'permute publishes numbers, or ' if _all_numbers(different) else ''}"
-            "take another column, or make the values coarser in source.query"
+            f"categories; {numbers}take another column, or make the values coarser in source.query"
         )
     if shape.most_numbers is None or categorical:
         return
@@ -127,9 +129,16 @@ def refuse_uncategorical(
         if field.is_number and number > shape.most_numbers:
             raise UsageError(
                 f"sensitive column {field.name!r} is {field.type} with {number:,} different values, and "
-                f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take kind = 'permute', "
-                "put them into bins in source.query, or say categorical = true if these numbers are codes"
+                f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take "
+                f"kind = {_find_numeric_kind()!r}, put them into bins in source.query, or say categorical = true if "
+                "these numbers are codes"
             )
+
+
+def _find_numeric_kind() -> str:
+    """Return the kind of the first mechanism whose sensitive column is a number."""
+    shapes = {kind: of(kind).shape for kind in PACKAGES}
+    return next(kind for kind, shape in shapes.items() if isinstance(shape, Table) and shape.numeric)
 
 
 def _all_numbers(fields: Iterable[Field]) -> bool:
