@@ -13,6 +13,6 @@ $test tests/sql --engine postgres "$@"
 $test tests/sql --engine spark -n 1 "$@" & # a Java of its own, on the second core
 beside=$!
 failed=0
-$test -n 0 -m "slow or not slow" tests/engine tests/verbs/test_postgres_source.py "$@" || failed=$?
+$test -n 0 -m "not soak" tests/engine tests/verbs/test_postgres_source.py "$@" || failed=$?
 wait "$beside"
 exit "$failed"

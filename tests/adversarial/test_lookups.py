@@ -155,6 +155,7 @@ def test_a_view_reads_no_file(release: Path, tmp_path: Path) -> None:
     assert answer(release, COUNT, path) == answer(release, COUNT)
 
 
+@pytest.mark.slow
 def test_a_view_over_tables_is_as_good_as_a_table(release: Path, tmp_path: Path) -> None:
     path = warehouse(tmp_path / "views.duckdb", f"CREATE TABLE t AS {SEXES}", "CREATE VIEW words AS SELECT * FROM t")
     assert answer(release, joined("words"), path) == answer(release, DIRECT)
@@ -200,6 +201,7 @@ def test_what_never_ends_is_ended(release: Path, tmp_path: Path, monkeypatch: py
         refused(run("query", release, sql, "--attach", path), 4, name, "0.5 s")
 
 
+@pytest.mark.slow
 def test_what_is_too_long_is_refused(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "ROWS", 1000)
     path = warehouse(

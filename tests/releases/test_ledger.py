@@ -268,6 +268,7 @@ def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
     assert "release" in succeeded("ledger", office.spec()).out
 
 
+@pytest.mark.slow
 def test_a_failed_release_leaves_the_ledger_as_it_was(office: Office) -> None:
     office.publish()
     refused(run("publish", office.spec(), "--to", office.made[0]), 2, "--replace")

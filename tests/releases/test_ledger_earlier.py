@@ -58,6 +58,7 @@ def test_a_chain_goes_on(office: Office) -> None:
     assert (office.folder / "office.ledger.duckdb").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_records_may_not_change_since(office: Office) -> None:
     written(office.folder, "office")
     office.sql("UPDATE people SET salary = 99 WHERE id = 9")
@@ -65,11 +66,13 @@ def test_records_may_not_change_since(office: Office) -> None:
     refused(run(*office.arguments()), 1, "may not change", "id 2 (changed), 9 (changed)")
 
 
+@pytest.mark.slow
 def test_other_mechanisms_know_these_people(office: Office) -> None:
     written(office.folder, "office")
     refused(run(*office.arguments(mechanism='kind = "bucketize"\nthreshold = 0.5')), 1, "release 2", "no guarantee")
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_source_is_noticed(office: Office) -> None:
     written(office.folder, "office")
     succeeded("ledger", office.spec())
@@ -128,6 +131,7 @@ def test_what_an_earlier_version_adds_is_taken_over_too(tmp_path: Path) -> None:
         assert succeeded("ledger", spec, "--json").json["spent"] == "2.25"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["UPDATE release_1 SET value = '{'", "DELETE FROM release_1 WHERE key = 'number'"])
 def test_one_that_is_damaged_stops_the_release(wrong: str, tmp_path: Path) -> None:
     with duckdb.connect(str(written(tmp_path, "shop"))) as db:

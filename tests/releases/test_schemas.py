@@ -77,6 +77,7 @@ def held(folder: Path) -> list[tuple[str, str]]:
 # Every verb ---
 
 
+@pytest.mark.slow
 def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None:
     """The same key gives the same tables; every verb takes the address, in any case of letters."""
     assert told(house / "house.duckdb", "Released to") == told(ward / "ill.duckdb")
@@ -166,6 +167,7 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     assert held(house) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "check"),
     [
@@ -292,7 +294,7 @@ def test_a_new_database_and_a_release_in_python(ward: Path, tmp_path: Path) -> N
     assert (tmp_path / "new.duckdb").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_killed_at_any_moment(house: Path) -> None:
     """The old release or the new one, whole; the rest of the database as it was."""
     asked = ["publish", house / "spec.toml", "--replace", "--seed"]

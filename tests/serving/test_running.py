@@ -149,6 +149,7 @@ def test_what_is_far_too_long_is_not_read(release: Path) -> None:
             pytest.fail("it goes on reading")
 
 
+@pytest.mark.slow
 def test_a_token_gets_in_once_and_a_cookie_after_it(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with served(release, token=True) as address, httpx.Client(follow_redirects=True) as browser:
         bare = address.split("?")[0]

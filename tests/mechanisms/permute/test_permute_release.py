@@ -206,7 +206,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.slow
-@each("damage", DAMAGE, few=4)
+@each("damage", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     changes, check = DAMAGE[damage]
     release = tmp_path / "ill.duckdb"
@@ -217,6 +217,7 @@ def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     assert any(check in name for name in failed(run("verify", release, "--json")))
 
 
+@pytest.mark.slow
 def test_records_in_other_groups_are_found_against_the_source(firm: Path, tmp_path: Path) -> None:
     release = tmp_path / "ill.duckdb"
     release.write_bytes((firm / "ill.duckdb").read_bytes())
@@ -314,6 +315,7 @@ def test_amounts_by_group_and_of_quasi_identifiers(firm: Path) -> None:
     assert answer(release, "SELECT SUM(salary) FROM ill WHERE age > 500")["estimate"] is None
 
 
+@pytest.mark.slow
 @each(
     ("sql", "words"),
     [
@@ -334,6 +336,7 @@ def test_what_is_not_supported_is_refused_by_name(firm: Path, sql: str, words: l
         succeeded("query", firm / "ill.duckdb", sql)
 
 
+@pytest.mark.slow
 def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
     spec = specification(
         firm, columns=COLUMNS, mechanism="threshold = 0.5", name="b.toml", release='name = "b"\nto = "b.duckdb"'

@@ -319,6 +319,7 @@ def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
     assert nowhere["estimate"] == 0
 
 
+@pytest.mark.slow
 @each(
     ("query", "words"),
     [
@@ -394,6 +395,7 @@ def supports(folder: Path) -> dict[tuple[str, ...], int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", rest_slow(["reconstructed", "baseline"]))
 def test_frequent_item_sets(shop: Path, estimator: str) -> None:
     shown = succeeded("itemsets", shop / "shop.duckdb", "--top", 12, "--estimator", estimator, "--json").json
@@ -421,6 +423,7 @@ def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
     refused(run("itemsets", release, "--synthetic", made), 2, "new file")
 
 
+@pytest.mark.slow
 def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", "SELECT i % 5 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
     flags = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r.duckdb"]
@@ -511,7 +514,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@each("what", DAMAGE, few=4)
+@each("what", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = changed(shop / "shop.duckdb", tmp_path, change)
