@@ -64,7 +64,7 @@ def test_no_name_of_an_attached_table_changes_an_answer(shelf: Path, tmp_path: P
         assert answer(path, sql, *files) == answer(path, sql), name
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_joined_table_may_be_called_like_one_of_the_release(release: Path, tmp_path: Path) -> None:
     """What is joined is the analyst's, what is counted is the release's; people itself is taken."""
     direct = answer(release, DIRECT)
@@ -87,7 +87,7 @@ def test_an_alias_may_be_any(release: Path, tmp_path: Path) -> None:
         assert answer(release, sql, path) == direct, alias
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> None:
     other = SEXES.replace("man", "person").replace("woperson", "man")  # words the other way round
     shop = warehouse(
@@ -122,7 +122,7 @@ def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> Non
         refused(done, 2, "JOIN")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_names_of_the_session_are_no_files(release: Path, tmp_path: Path) -> None:
     """A file called like a database of the session is reached by its tables' names."""
     for stem in ("release", "memory", "temp", "system", "lookups"):

@@ -351,7 +351,7 @@ def test_too_little_to_learn_from() -> None:
     assert learning.taught(through, sample) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_intervals_cover_where_columns_differ() -> None:
     """At 95 %, over 20 tables of 6,000 records with a strong, a fair and an empty column: 93 % or more, 99.5 or less.
 

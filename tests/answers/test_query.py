@@ -1167,7 +1167,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
     """Neither an answer nor a refusal nor a mistake touches the file or leaves one beside it."""
     path = tmp_path / "release.duckdb"

@@ -272,7 +272,7 @@ def test_the_truth_is_shared_by_records_with_the_same_quasi_identifiers() -> Non
 # Clean releases are not accused ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("seed", rest_slow(SEEDS))
 def test_a_clean_release_is_not_accused(tied: Path, tmp_path: Path, seed: int) -> None:
     """Even where much can be learnt. Over all seeds, a false alarm has a probability of at most 8e-6."""
@@ -302,7 +302,7 @@ def test_no_mechanism_is_accused(tied: Path, tmp_path: Path, mechanism: str) -> 
     assert broken(attacked(release, "--source", tmp_path / "spec.toml")) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_nulls_compound_values_and_parquet(tmp_path: Path) -> None:
     with duckdb.connect() as db:
         db.execute(
@@ -780,7 +780,7 @@ def test_what_is_asked_wrongly(plain: Path, arguments: list[str], words: list[st
 # The command and the library ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_table_says_who_is_promised_what(tied: Path, tmp_path: Path) -> None:
     done = succeeded("attack", tied / "ill.duckdb", "--source", tied / "spec.toml", "--plot", tmp_path / "a.png")
     for words in ("linkage", "kept", "not promised", "learning (deFinetti)", "every promise holds"):

@@ -83,7 +83,7 @@ def test_a_repeated_release_tells_nothing_more(twice: list[Path]) -> None:
     assert found["mean"] == pytest.approx(sum(believed(twice[0], twice[0])) / 400)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path: Path) -> None:
     spec = specification(
         tmp_path,

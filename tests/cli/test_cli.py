@@ -349,7 +349,7 @@ def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     "arguments",
     [
@@ -585,7 +585,7 @@ def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
     refused(run("plan", source, *flags), 2, "'qit'")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("name", ["bid", "count", "weight", "BID", "Weight"])
 @each("role", ["--qi", "--sensitive"], few=1)
 def test_columns_may_be_called_like_those_of_the_release(tmp_path: Path, name: str, role: str) -> None:
@@ -938,7 +938,7 @@ def test_the_baseline_is_not_called_reconstructed(ward: Path) -> None:
 # Randomness and its key ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_seed_is_recorded_and_noted(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--seed", 7)
     assert manifest(place / "ill.duckdb")["randomness"] == "seed"

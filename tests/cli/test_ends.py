@@ -114,7 +114,7 @@ def test_a_reader_who_has_gone_does_not_change_the_verdict(ward: Path) -> None:
     assert (code, said.count("\n")) == (4, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
     line = f"{sys.executable} -m privsql verify {ward / 'ill.duckdb'} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)

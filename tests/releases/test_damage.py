@@ -208,7 +208,7 @@ def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monk
     assert left_over(place) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
     arguments = command("publish", place / "spec.toml", "--to", place / "both.duckdb", "--replace")
     processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]

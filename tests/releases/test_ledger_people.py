@@ -139,7 +139,7 @@ def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
 # The same release again -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:

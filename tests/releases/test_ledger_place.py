@@ -183,7 +183,7 @@ def test_six_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.duckdb"))) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_six_processes_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     for number in range(6):
         cells(tmp_path, number, "[ledger]\nepsilon = 3")

@@ -92,7 +92,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
     assert left_over(house) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert privsql.inspect(there(house)).place == "schema"
     assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
@@ -108,7 +108,7 @@ def test_a_plain_view_of_sql_reads_it(house: Path) -> None:
     assert number == 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("made", SPECS)
 def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Path) -> None:
     """Two releases beside each other in one database are the same, and are verified apart."""
@@ -151,7 +151,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
 # What else is there, and who else ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     before = held(house)
     assert ("main", "people") in before

@@ -182,7 +182,7 @@ def test_the_command_serves_until_it_is_interrupted(release: Path) -> None:
         assert process.stdout.read() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_an_interruption_ends_what_is_being_answered(ward: Path) -> None:
     """A question that would go on for long does not hold up the end."""
     command = [sys.executable, "-m", "privsql", "serve", str(ward / "ill.duckdb"), "--port", "0"]

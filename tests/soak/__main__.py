@@ -13,21 +13,27 @@ import pytest
 PARTS = {  # what each guards
     "audits": "epsilon: membership attacks on 20,000 runs of every differentially private program",
     "cases": "all cases of the tests of which other runs try a few",
+    "coverage": "intervals hold the truth as often as they say, and draws have the chances that they should",
     "damage": "verify and query find every kind of damage to a release, or stay whole",
     "experiments": "every experiment of the papers runs on generated data",
     "fuzz": "30,000 random queries are answered as DuckDB does, 1,200 hostile ones show nothing",
-    "kills": "a publication that is killed leaves the old release or a whole new one",
+    "kills": "publications that are killed, or run at once, leave the old release or a whole new one",
+    "long": "whole ways through several verbs, mechanisms and formats, each of some seconds",
     "mutations": "verify finds 500 random changes, and a change of every leaf of a manifest",
     "outputs": "epsilon: every output of small programs, and 20,000 runs against exact chances",
     "properties": "all examples of the properties of which other runs try a part",
-    "services": "a Spark Connect server, Airflow and Dagster",
+    "services": "a Spark Connect server, Airflow, Dagster and dbt",
+    "spark": "every relation of tests/sql is made by Spark as by DuckDB",
 }
 SHARED = [  # where the properties are: tests with examples of which others try a part
     "tests/test_exact.py",
     *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
     *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
 ]
-SELECTED = {"properties": ["-m", "soak(part='properties') or not soak", *SHARED]}
+SELECTED = {  # parts that are no mark's
+    "properties": ["-m", "soak(part='properties') or not soak", *SHARED],
+    "spark": ["tests/sql", "--engine", "spark"],
+}
 
 
 def main() -> int:

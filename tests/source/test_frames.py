@@ -135,7 +135,7 @@ def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
         privsql.verify(done, source=people.drop(columns="town"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_release_is_measured_against_the_table_alone(tmp_path: Path) -> None:
     people = pandas()
     done = privsql.publish(people, quasi_identifiers=["age", "smokes"], to=tmp_path / "r.duckdb", **ASKED)

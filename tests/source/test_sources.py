@@ -157,7 +157,7 @@ def test_a_view_that_changes_while_it_is_read_is_not_published(clinic: Path, tmp
     assert not (tmp_path / "r.duckdb").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("name", ["ward.pq", "ward.PARQUET", "ward.CSV", "ward.tsv"], few=2)
 def test_a_file(tmp_path: Path, name: str) -> None:
     source = tmp_path / name
@@ -335,7 +335,7 @@ def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -
     assert counted(release, "disEASE = 'HIV' AND SEX IS NOT NULL") == 20
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     ("name", "form"),
     [("select", "duckdb"), ('a"b', "duckdb"), ("main", "duckdb"), ("naïve", "parquet"), ("memory", "parquet")],
@@ -544,7 +544,7 @@ def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -
     shutil.rmtree(varied.parent / "seen") if form == "parquet" else (varied.parent / "seen").unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", VALUES, few=8)
 def test_answers_by_values_of_every_type(varied: Path, kind: str) -> None:
     release = varied.parent / "answers.duckdb"

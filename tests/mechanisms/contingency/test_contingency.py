@@ -326,7 +326,7 @@ def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
     assert "columns" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     assert manifest(place / "people.duckdb")["facts"]["noise"] == "opendp"

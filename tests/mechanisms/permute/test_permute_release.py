@@ -285,7 +285,7 @@ def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
         assert found["low"] == found["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", ["SUM", "AVG", "MIN", "MAX"], few=8)
 @each("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
 def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, kind: str, where: str) -> None:
@@ -345,7 +345,7 @@ def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
     refused(run("query", firm / "b.duckdb", "SELECT SUM(salary) FROM b"), 2, "only quasi-identifiers")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_evaluate_covers(firm: Path) -> None:
     shown = succeeded(
         "evaluate", firm / "ill.duckdb", "--source", asked(firm), "--workload", "random", "--queries", 40, "--json"

@@ -216,7 +216,7 @@ def test_a_release_is_replaced_only_if_asked(place: Path) -> None:
 # Sources and columns ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_table_and_a_query_of_a_database(place: Path) -> None:
     warehouse(place / "w.duckdb", f"CREATE TABLE people AS {SICK.format(n=2100)}")
     for number, source in enumerate(('table = "people"', 'query = "SELECT * FROM people WHERE zip < 9"')):
@@ -254,7 +254,7 @@ def test_two_sensitive_columns_are_one_value(place: Path) -> None:
     assert one["low"] <= true[1] <= one["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_null_is_a_value_of_either_role(place: Path) -> None:
     sql = f"""
 SELECT CASE WHEN zip <> 3 THEN age END AS age, sex, zip,
@@ -384,7 +384,7 @@ def test_one_sensitive_value_can_not_be_perturbed(place: Path) -> None:
     refused(run("publish", spec), 3, "at least 2 sensitive values")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize(
     "rho2", rest_slow(["0.333456789012345678", "0.6666666666666667", "0.300000001", "0.99999999999"])
 )
@@ -395,7 +395,7 @@ def test_bounds_of_many_digits_are_published(place: Path, algorithm: str, rho2: 
     succeeded("verify", place / "ill.duckdb", "--source", spec)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_few_records_and_two_values(place: Path) -> None:
     write(
         place / "few.parquet",
@@ -489,7 +489,7 @@ def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConne
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("release", ["up.duckdb", "pp.duckdb"])
 def test_sums_and_averages_of_a_quasi_identifier(
     hospital: Path, truth: duckdb.DuckDBPyConnection, release: str

@@ -67,7 +67,7 @@ def test_no_exact_number_of_records_leaves(shop: Path) -> None:
     assert "6000" not in json.dumps(stated)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     first = rows(place / "shop.duckdb", "SELECT size FROM privsql_tree")
@@ -248,7 +248,7 @@ def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
     assert rows(tmp_path / "out.duckdb", "SELECT item FROM privsql_universe") == [("ale",), ("zest",)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
     path.write_text(path.read_text(encoding="utf-8") + "[ledger]\nepsilon = 5.5\n", encoding="utf-8")
@@ -431,7 +431,7 @@ def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     refused(run("itemsets", tmp_path / "r.duckdb"), 2, "no item sets", "bucketize")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_evaluation_by_length_and_top(shop: Path) -> None:
     flags = ["--source", shop / "spec.toml", "--queries", 40]
     shown = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json").json

@@ -107,7 +107,7 @@ def test_a_plan_of_many_items(many: Path) -> None:
     assert (shown["records_budget"], shown["choice_budget"], shown["tables_budget"]) == ("0.02", "0.6", "1.38")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     ("items", "universe", "runs"),
     [
