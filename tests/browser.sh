@@ -16,4 +16,4 @@ python="${PYTHON:-python3}"
 pip=".venv-engines/bin/pip --quiet --disable-pip-version-check"
 $pip install --require-hashes --requirement tests/engines.lock
 $pip install --no-deps --no-build-isolation --editable .
-exec .venv-engines/bin/pytest -n 2 -m "slow or not slow" tests/browser "$@"
+exec .venv-engines/bin/pytest -n 2 -m "not soak" tests/browser "$@"

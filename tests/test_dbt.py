@@ -62,7 +62,7 @@ def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     assert list(place.rglob("*.parquet")) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="services")
 def test_an_external_materialization_would_leave_the_raw_table(tmp_path: Path) -> None:
     """What the page on pipelines warns of."""
     place = copied(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from experiments import PAPERS, common, itemsets, pages, run
 from experiments.incremental import Known
 from experiments.slim import slim
+from support.loops import rest_slow
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -141,8 +142,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("results")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", rest_slow(EVERY, few=0, soak="experiments"))
 def test_an_experiment_runs_on_what_stands_in(name: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A trial: tidy rows, each with its data; both pictures; and a second run finds everything done."""
     run.main([name, "--small", "--to", str(results)])

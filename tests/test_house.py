@@ -6,6 +6,7 @@ A finding names the file and what is wrong in it; the rooms are drawn in ``privs
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 PACKAGE = ROOT / "privsql"
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
 ROOMS = (
     "cli",
     "verbs",
@@ -49,10 +49,17 @@ ENGINES = {"adbc_driver_manager", "adbc_driver_postgresql", "duckdb", "py4j", "p
 # What a module holds --------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(module: str) -> set[str]:
     """Dotted names of what a module imports, under TYPE_CHECKING too; for ``from a import b`` a.b."""
     found: set[str] = set()
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -92,8 +99,8 @@ def docstrings(tree: ast.AST) -> set[int]:
 
 def strings(module: str) -> Iterator[tuple[int, str]]:
     """The strings of a module with their lines, without docstrings."""
-    skipped = docstrings(TREES[module])
-    for node in ast.walk(TREES[module]):
+    skipped = docstrings(parsed(module))
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield node.lineno, node.value
 
@@ -133,7 +140,7 @@ def test_only_the_door_knows_an_engine() -> None:
 def test_no_mechanism_is_known_outside_its_room() -> None:
     """By name, class or kind: in code and in strings, but for docstrings. The registry alone lists them."""
     wrong = []
-    for module, tree in TREES.items():
+    for module, tree in zip(MODULES, map(parsed, MODULES), strict=True):
         own = module.split(".")[1] if module.startswith("mechanisms.") else ""
         if module == "mechanisms.registry":
             continue
@@ -178,8 +185,8 @@ def draws(module: str) -> Iterator[str]:
     """What of a module draws a number, or could."""
     yield from outer(module) & {"random", "secrets", "randomgen", "uuid", "opendp"}
     yield from (name for name in imports(module) if name.startswith("numpy.random"))
-    called = {id(node.func) for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)}
-    for node in ast.walk(TREES[module]):
+    called = {id(node.func) for node in ast.walk(parsed(module)) if isinstance(node, ast.Call)}
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Attribute):
             shown = ast.unparse(node)
             of_numpy = re.match(r"(np|numpy)\.random\.(\w+)$", shown)
@@ -226,6 +233,6 @@ def test_no_sql_in_python() -> None:
 
 def help_texts(module: str) -> set[tuple[int, str]]:
     """What the command line's help says, with lines."""
-    given = (node.value for node in ast.walk(TREES[module]) if isinstance(node, ast.keyword) and node.arg in HELP)
+    given = (node.value for node in ast.walk(parsed(module)) if isinstance(node, ast.keyword) and node.arg in HELP)
     parts = (part for value in given for part in ast.walk(value))
     return {(part.lineno, part.value) for part in parts if isinstance(part, ast.Constant)}

@@ -101,7 +101,7 @@ def scheduled(clinic: Path, name: str, *command: object) -> subprocess.Completed
     return ran([*SCHEDULERS, *map(str, command)], jobs, **settings)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="services")
 @pytest.mark.usefixtures("schedulers")
 def test_airflow_runs_its_snippet(clinic: Path) -> None:
     """What can't succeed fails at once, with privsql's line, and leaves the last release."""
@@ -129,7 +129,7 @@ print(done.success, checks)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="services")
 @pytest.mark.usefixtures("schedulers")
 def test_dagster_runs_its_snippet(clinic: Path) -> None:
     """An asset with a check that passes; what can't be published fails with privsql's line."""

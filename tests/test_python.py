@@ -217,6 +217,7 @@ def test_one_threshold_in_any_writing_is_one_specification(people: pd.DataFrame,
     assert spec.mechanism == privsql.build(BOTH).mechanism
 
 
+@pytest.mark.slow
 def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame, tmp_path: Path) -> None:
     people.to_parquet(tmp_path / "people.parquet")
     (tmp_path / "s.toml").write_text(
@@ -340,6 +341,7 @@ def test_a_wave_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         privsql.open("~/people.duckdb")
 
 
+@pytest.mark.slow
 def test_paths_may_be_texts_everywhere(ward: Path) -> None:
     release, spec = str(ward / "ill.duckdb"), str(ward / "spec.toml")
     assert privsql.inspect(release).name == "ill"

@@ -50,7 +50,7 @@ def digest(made: Path) -> str:
 def folded(db: Container, database: str, schema: str) -> str:
     """SHA-256 of the tables of a schema, by their names, rows in the order in which they are stored."""
     found = hashlib.sha256()
-    for name in sorted(name for kind, name, _ in db.objects(database, schema) if kind == "table"):
+    for name in sorted(name for kind, place, name, _ in db.listed(database) if (kind, place) == ("table", schema)):
         found.update(hashlib.sha256(name.encode()).digest())
         for (part,) in db.rows(fill("duckdb/folded", {"table": table(name, database, schema)})):
             found.update(bytes.fromhex(part))

@@ -1,4 +1,4 @@
-"""A hundred publications of every mechanism and format that are killed at random moments.
+"""Publications of every mechanism and format that are killed at random moments: ten of each in ``tests.soak``.
 
 After each, what stands in the target's place is what stood there before or a whole new release, which verifies; the
 ledger can be read; and in the end a publication goes through and nothing is left over.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KILLS = 10  # of each mechanism and format
+FEW = [("ward", "duckdb"), ("town", "parquet")]
 SECONDS = 0.1  # after a statement has begun, at most
 SEED = 4
 SPECS = {"ward": "spec.toml", "hospital": "pp.toml", "firm": "spec.toml", "shop": "spec.toml", "town": "spec.toml"}
@@ -32,13 +33,21 @@ def content(target: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files if file.is_file()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["duckdb", "parquet"])
-@pytest.mark.parametrize("made", SPECS)
+@pytest.mark.parametrize(
+    ("made", "form", "kills"),
+    [
+        *(pytest.param(*one, 4, marks=pytest.mark.slow) for one in FEW),
+        *(
+            pytest.param(made, form, KILLS, marks=pytest.mark.soak(part="kills"))
+            for made in SPECS
+            for form in ("duckdb", "parquet")
+        ),
+    ],
+)
 def test_killed_at_any_moment(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, form: str
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, form: str, kills: int
 ) -> None:
-    """110 in all; another key each time, so that what is new can be told from what was there."""
+    """Another key each time, so that what is new can be told from what was there."""
     for file in request.getfixturevalue(made).iterdir():
         if file.suffix in {".parquet", ".toml"} and file.is_file():
             shutil.copy(file, tmp_path / file.name)
@@ -50,7 +59,7 @@ def test_killed_at_any_moment(
         counted(patch, seen.append)
         succeeded(*asked, 0)
     draw, known, changed = random.Random(f"{SEED} {made} {form}"), content(target), 0  # noqa: S311 (no secret)
-    for i in range(1, KILLS + 1):
+    for i in range(1, kills + 1):
         given: dict[str, Any] = command("kill", draw.randint(1, len(seen)), draw.uniform(0, SECONDS), *asked, i)
         done = subprocess.run(**given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         assert done.returncode in {-signal.SIGKILL, 0}
@@ -58,6 +67,6 @@ def test_killed_at_any_moment(
             assert succeeded("verify", target, "--json").json["ok"]
             known, changed = content(target), changed + 1
         assert succeeded("ledger", "--json").json
-    assert changed < KILLS, "some are killed before they are done"
-    succeeded(*asked, KILLS + 1)
+    assert changed < kills, "some are killed before they are done"
+    succeeded(*asked, kills + 1)
     assert left_over(tmp_path) == []

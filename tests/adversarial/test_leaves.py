@@ -131,10 +131,12 @@ def undetected(folder: Path, made: str, tmp_path: Path, chosen: slice, seed: int
     return sorted(found)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "step", [pytest.param(12, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak(part="mutations"))]
+)
 @pytest.mark.parametrize("made", MADE)
-def test_a_change_of_every_leaf_is_found(request: pytest.FixtureRequest, tmp_path: Path, made: str) -> None:
-    assert beyond_words(undetected(request.getfixturevalue(made), made, tmp_path, slice(None))) == []
+def test_a_change_of_every_leaf_is_found(request: pytest.FixtureRequest, tmp_path: Path, made: str, step: int) -> None:
+    assert beyond_words(undetected(request.getfixturevalue(made), made, tmp_path, slice(None, None, step))) == []
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_no_name_of_an_attached_table_changes_an_answer(shelf: Path, tmp_path: P
         assert answer(path, sql, *files) == answer(path, sql), name
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_joined_table_may_be_called_like_one_of_the_release(release: Path, tmp_path: Path) -> None:
     """What is joined is the analyst's, what is counted is the release's; people itself is taken."""
     direct = answer(release, DIRECT)
@@ -87,7 +87,7 @@ def test_an_alias_may_be_any(release: Path, tmp_path: Path) -> None:
         assert answer(release, sql, path) == direct, alias
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> None:
     other = SEXES.replace("man", "person").replace("woperson", "man")  # words the other way round
     shop = warehouse(
@@ -122,7 +122,7 @@ def test_schemas_and_files_are_addressable(release: Path, tmp_path: Path) -> Non
         refused(done, 2, "JOIN")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_names_of_the_session_are_no_files(release: Path, tmp_path: Path) -> None:
     """A file called like a database of the session is reached by its tables' names."""
     for stem in ("release", "memory", "temp", "system", "lookups"):
@@ -155,6 +155,7 @@ def test_a_view_reads_no_file(release: Path, tmp_path: Path) -> None:
     assert answer(release, COUNT, path) == answer(release, COUNT)
 
 
+@pytest.mark.slow
 def test_a_view_over_tables_is_as_good_as_a_table(release: Path, tmp_path: Path) -> None:
     path = warehouse(tmp_path / "views.duckdb", f"CREATE TABLE t AS {SEXES}", "CREATE VIEW words AS SELECT * FROM t")
     assert answer(release, joined("words"), path) == answer(release, DIRECT)
@@ -200,6 +201,7 @@ def test_what_never_ends_is_ended(release: Path, tmp_path: Path, monkeypatch: py
         refused(run("query", release, sql, "--attach", path), 4, name, "0.5 s")
 
 
+@pytest.mark.slow
 def test_what_is_too_long_is_refused(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "ROWS", 1000)
     path = warehouse(

@@ -20,7 +20,6 @@ import pytest
 from adversarial.test_leaves import beyond_words, leaves
 from support import shop as baskets
 from support.commands import MANIFEST, manifest, run, succeeded
-from support.loops import rest_slow
 from support.tampering import rewrite
 
 if TYPE_CHECKING:
@@ -293,9 +292,10 @@ def plausible(release: Path, source: Path) -> bool:
         return not db.execute(beyond).fetchall()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", rest_slow(KINDS))
-@pytest.mark.parametrize("number", [4, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(4, marks=pytest.mark.slow), pytest.param(80, marks=pytest.mark.soak(part="mutations"))]
+)
 def test_every_change_is_found_or_harmless(
     places: dict[str, Place], tmp_path: Path, name: str, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,8 +200,11 @@ def seen(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@each("name", ["bucketize", "folder", "randomize", "permute", "setvalued", "contingency"])
-@pytest.mark.parametrize("number", [25, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@each("name", ["bucketize", "folder", "randomize", "permute", "setvalued", "contingency"], few=6)
+@pytest.mark.parametrize(
+    "number", [pytest.param(25, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak(part="fuzz"))]
+)
 def test_hostile_statements_are_refused_or_answered_as_any_other(
     places: dict[str, Place], room: Path, name: str, number: int
 ) -> None:

@@ -44,7 +44,7 @@ def hidden() -> list[str]:
 # Macros that are called like what a check calls ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_bucket_of_one_value_is_seen_whatever_macros_the_release_holds(shelf: Path, tmp_path: Path) -> None:
     """P = 1 against a threshold below a half."""
     assert "every bucket obeys every threshold" in failed(run("verify", altered(shelf, tmp_path, GATHERED), "--json"))
@@ -241,7 +241,7 @@ def strange(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "a folder more", (folder / "attic").mkdir
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_folder_holds_plain_files_and_nothing_else(shelf: Path, tmp_path: Path) -> None:
     kinds = [what for what, _ in strange(taken(shelf, tmp_path, "folder"))]
     for number, what in enumerate(kinds):

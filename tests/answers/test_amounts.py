@@ -95,6 +95,7 @@ def test_where_something_is_hidden(tmp_path: Path, name: str) -> None:
     assert sum(covered) >= 0.9 * len(covered)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_added_up_is_said(tmp_path: Path) -> None:
     """NaN, and squares beyond every double: an answer of NaN was none."""
     columns = 'quasi_identifiers = ["age", "vast"]\nsensitive = "job"'

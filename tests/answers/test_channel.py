@@ -549,7 +549,7 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     return np.array(gaps), np.array(covered, dtype=float), true, np.array(estimates).mean(axis=0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_what_is_seen_has_its_mean(simulated: tuple[Floats, Floats, Floats, Floats]) -> None:
     """Mean of e - M^T n over 200 releases within 5 standard errors of 0.
 
@@ -572,7 +572,7 @@ def test_intervals_cover(simulated: tuple[Floats, Floats, Floats, Floats]) -> No
     assert 0.90 <= coverage <= 0.995
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_estimates_follow_the_question(simulated: tuple[Floats, Floats, Floats, Floats]) -> None:
     """On average nearer to the truth than the overall shares are, by far."""
     _, _, true, mean = simulated

@@ -914,6 +914,7 @@ VOCABULARY = """
 """
 
 
+@pytest.mark.slow
 @settings(max_examples=share(500), deadline=None, derandomize=True)
 @given(st.lists(st.one_of(st.sampled_from(VOCABULARY.split()), st.text(max_size=3)), max_size=25).map(" ".join))
 def test_any_text_is_read_or_refused(garbage: str) -> None:

@@ -139,6 +139,7 @@ def test_one_round_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(em.covariance(through, seen), expected, rtol=1e-6, atol=1e-9 * np.trace(expected))
 
 
+@pytest.mark.slow
 def test_every_round_raises_the_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a prior EM is exact, so it must; of the direction of the total nothing is unknown."""
     rng = np.random.default_rng(76)
@@ -350,7 +351,7 @@ def test_too_little_to_learn_from() -> None:
     assert learning.taught(through, sample) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_intervals_cover_where_columns_differ() -> None:
     """At 95 %, over 20 tables of 6,000 records with a strong, a fair and an empty column: 93 % or more, 99.5 or less.
 

@@ -98,6 +98,7 @@ def test_bounds_of_arithmetic_are_the_source_s(excess: Path) -> None:
     assert answer.figures[2].of(row)[1:] == (None, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["SUM(pay)", "AVG(pay)"])
 def test_a_sum_without_some_of_its_records_has_no_bounds(excess: Path, measure: str) -> None:
     """What those add who are missing is not known, so nothing is said of it."""

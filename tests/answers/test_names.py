@@ -184,6 +184,7 @@ def test_what_is_no_text_is_refused(sql: object) -> None:
         read(sql, ROLES, "people")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_deep_expressions_are_refused_and_long_ones_read(world: Workshop) -> None:
     """What is read can be written as SQL, though the stack is used by callers, too."""
     count = "SELECT COUNT(*) FROM people WHERE "

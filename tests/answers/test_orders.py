@@ -70,6 +70,7 @@ def source(place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield db
 
 
+@pytest.mark.slow
 @each("sql", [
     "SELECT level, COUNT(*) AS n FROM t GROUP BY level ORDER BY level DESC",
     "SELECT level, other, COUNT(*) AS n FROM t GROUP BY ALL ORDER BY ALL",
@@ -103,6 +104,7 @@ def test_sensitive_values_are_sorted_by_their_type(place: Path, name: str) -> No
     assert [row[:2] for row in rows] == [(state, level) for state in states for level in levels]
 
 
+@pytest.mark.slow
 @each("name", ASKED, few=1)
 def test_labels_that_nobody_has_are_named_nowhere(place: Path, name: str) -> None:
     """Columns of one type share the labels that any of them has."""
@@ -115,6 +117,7 @@ def test_labels_that_nobody_has_are_named_nowhere(place: Path, name: str) -> Non
     assert api.verify(release, spec(place, name, ASKED[name])).ok
 
 
+@pytest.mark.slow
 @each("change", [
     lambda orders: orders | {"level": ["low", "mid", "high", "critical"]},
     lambda orders: orders | {"state": ["none", "flu", "cold"]},
@@ -130,6 +133,7 @@ def test_orders_of_other_labels_are_refused(place: Path, tmp_path: Path, change:
         api.open(other)
 
 
+@pytest.mark.slow
 def test_another_order_is_found_beside_the_source(place: Path, tmp_path: Path) -> None:
     """A release alone can't tell."""
     other = changed(made(place), tmp_path, stating("orders", lambda orders: orders | {

@@ -613,6 +613,7 @@ def test_groups_are_those_of_the_view(survey: World, sql: str, columns: list[str
     check_groups(survey, columns, condition, sql)
 
 
+@pytest.mark.slow
 @examples(100)
 @given(
     columns=st.lists(
@@ -874,6 +875,7 @@ def test_suppressed_records_are_in_the_bounds(tmp_path: Path) -> None:
 # Names ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each("name", INSIDE, few=2)
 def test_no_column_is_mistaken_for_one_of_privsqls_own(inside: World, name: str) -> None:
     """In conditions, groups, order and HAVING."""
@@ -1165,7 +1167,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_query_changes_nothing(survey: World, tmp_path: Path) -> None:
     """Neither an answer nor a refusal nor a mistake touches the file or leaves one beside it."""
     path = tmp_path / "release.duckdb"
@@ -1244,6 +1246,7 @@ def test_a_folder_reads_no_other_file(folder_release: Path, monkeypatch: pytest.
         api.query(folder_release, sql, estimator="baseline")
 
 
+@pytest.mark.slow
 @each("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
 def test_confidence_lies_between_0_and_1(survey: World, confidence: float) -> None:
     """Both excluded."""

@@ -33,6 +33,7 @@ def rows(release: Path) -> list[dict[str, object]]:
     return [one for one in shown if one["adversary"] == "absence"]
 
 
+@pytest.mark.slow
 def test_leaving_out_unasked_is_refused_with_what_works(tmp_path: Path) -> None:
     for verb in ("plan", "publish"):
         done = run(verb, asked(tmp_path, MECHANISM))
@@ -60,6 +61,7 @@ def test_all_who_are_missing_have_the_frequent_value(tmp_path: Path) -> None:
     assert "those who are there" in succeeded("compare", tmp_path / "spec.toml", "--queries", 8, "--json").out
 
 
+@pytest.mark.slow
 def test_records_without_a_value_are_missed_too(tmp_path: Path) -> None:
     nulls = "SELECT i // 10 AS zip, i % 3 AS floor, "
     nulls += "CASE WHEN i % 10 > 0 THEN 'v' || (i % 7) END AS disease FROM range(300) t(i)"
@@ -70,6 +72,7 @@ def test_records_without_a_value_are_missed_too(tmp_path: Path) -> None:
     assert (row["attacked"], row["mean"], row["promised"]) == (30, 1.0, False)
 
 
+@pytest.mark.slow
 def test_where_nobody_is_missing_nothing_is_said(tmp_path: Path) -> None:
     even = "SELECT i // 10 AS zip, i % 10 AS floor, i % 5 AS disease FROM range(100) t(i)"
     done = succeeded("publish", asked(tmp_path, MECHANISM, people=even))

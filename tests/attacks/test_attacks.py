@@ -272,7 +272,7 @@ def test_the_truth_is_shared_by_records_with_the_same_quasi_identifiers() -> Non
 # Clean releases are not accused ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("seed", rest_slow(SEEDS))
 def test_a_clean_release_is_not_accused(tied: Path, tmp_path: Path, seed: int) -> None:
     """Even where much can be learnt. Over all seeds, a false alarm has a probability of at most 8e-6."""
@@ -282,6 +282,7 @@ def test_a_clean_release_is_not_accused(tied: Path, tmp_path: Path, seed: int) -
     assert broken(attacked(release, "--source", tmp_path / "spec.toml")) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     rest_slow(
@@ -301,7 +302,7 @@ def test_no_mechanism_is_accused(tied: Path, tmp_path: Path, mechanism: str) -> 
     assert broken(attacked(release, "--source", tmp_path / "spec.toml")) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_nulls_compound_values_and_parquet(tmp_path: Path) -> None:
     with duckdb.connect() as db:
         db.execute(
@@ -396,6 +397,7 @@ def test_identifiers_left_in_are_found(plain: Path, tmp_path: Path) -> None:
     assert found["identifiers left in"]["notes"] == ["person: 100.0% of the records have a value of their own"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", rest_slow([False, True]))
 def test_a_column_that_gives_the_value_away_is_found(plain: Path, tmp_path: Path, source: bool) -> None:
     """Which value goes with it is learnt, so this lies outside the promise; it is said all the same."""
@@ -434,6 +436,7 @@ def test_a_value_just_above_its_bound_is_found(plain: Path, tmp_path: Path) -> N
     assert broken(found) == {"homogeneity", "linkage"}
 
 
+@pytest.mark.slow
 def test_too_much_kept_is_found(plain: Path, tmp_path: Path) -> None:
     """A sub-table whose stated amplification allows more than rho2."""
     shutil.copy(plain / "people.parquet", tmp_path)
@@ -497,6 +500,7 @@ def test_columns_that_say_the_same_are_not_believed_twice(tied: Path, tmp_path: 
     assert twice["right"] == pytest.approx(once["right"], abs=0.03)
 
 
+@pytest.mark.slow
 def test_learning_from_perturbed_values(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
     found = attacked(made(tmp_path, mechanism=UP), "--source", tmp_path / "spec.toml")
@@ -616,6 +620,7 @@ def quick(db: Any, manifest: Manifest, sample: int | None = None) -> risk.Risk |
     return risk.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
 
 
+@pytest.mark.slow
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
@@ -641,6 +646,7 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     assert some.exceeds()
 
 
+@pytest.mark.slow
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
     with opened(made(tmp_path, mechanism=UP)) as (db, manifest):
@@ -774,7 +780,7 @@ def test_what_is_asked_wrongly(plain: Path, arguments: list[str], words: list[st
 # The command and the library ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_table_says_who_is_promised_what(tied: Path, tmp_path: Path) -> None:
     done = succeeded("attack", tied / "ill.duckdb", "--source", tied / "spec.toml", "--plot", tmp_path / "a.png")
     for words in ("linkage", "kept", "not promised", "learning (deFinetti)", "every promise holds"):
@@ -797,6 +803,7 @@ def test_keys_of_the_contract(plain: Path) -> None:
     assert json.dumps(done["adversaries"])
 
 
+@pytest.mark.slow
 def test_the_same_attack_finds_the_same(plain: Path) -> None:
     assert attacked(plain / "ill.duckdb") == attacked(plain / "ill.duckdb")
 
@@ -824,6 +831,7 @@ def test_the_library(plain: Path) -> None:
     assert adversary.attack is privsql.attack
 
 
+@pytest.mark.slow
 def test_perturbed_values_outside_their_domain_are_not_attacked(plain: Path, tmp_path: Path) -> None:
     shutil.copy(plain / "people.parquet", tmp_path)
     release = made(tmp_path, mechanism=UP)

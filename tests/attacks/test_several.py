@@ -66,6 +66,7 @@ def believed(first: Path, second: Path) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_two_releases_are_intersected(twice: list[Path]) -> None:
     found = attacked(twice[0], "--against", twice[1])["intersection of releases"]
     beliefs = believed(*twice)
@@ -82,7 +83,7 @@ def test_a_repeated_release_tells_nothing_more(twice: list[Path]) -> None:
     assert found["mean"] == pytest.approx(sum(believed(twice[0], twice[0])) / 400)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_releases_of_other_kinds_are_not_intersected(twice: list[Path], tmp_path: Path) -> None:
     spec = specification(
         tmp_path,
@@ -108,6 +109,7 @@ def test_differences_of_growing_releases(algorithm: str, kept: bool, grown: Call
     assert found["leaks"] != kept
 
 
+@pytest.mark.slow
 def test_membership_is_bounded_by_epsilon(tmp_path: Path) -> None:
     write(
         tmp_path / "baskets.parquet",

@@ -104,6 +104,7 @@ def test_publish_from_flags_alone(place: Path) -> None:
     assert list(failed(other)) == ["parameters are those of the specification"]
 
 
+@pytest.mark.slow
 def test_a_release_is_named_after_its_source_unless_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     assert succeeded("publish", "people.parquet", *FLAGS, "--json").json["release"] == "people_release.duckdb"
@@ -197,6 +198,7 @@ def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> 
             assert sum(row["estimate"] for row in found) == pytest.approx(300)
 
 
+@pytest.mark.slow
 def test_each_figure_says_what_it_rests_on(ward: Path) -> None:
     """By its name where they differ, on the terminal and in JSON; the same columns everywhere."""
     share = "100.0 * COUNT(*) FILTER (WHERE disease = 'flu') / COUNT(*) AS flu"
@@ -222,6 +224,7 @@ def test_query_csv(ward: Path) -> None:
     refused(run("query", ward / "ill.duckdb", sql, "--csv", "--json"), 2, "--json", "--csv")
 
 
+@pytest.mark.slow
 def test_query_for_people(ward: Path) -> None:
     plain = succeeded("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE disease = 'flu'").out
     assert " 120 " in plain
@@ -273,6 +276,7 @@ def test_init_takes_the_sensitive_column_that_is_named(place: Path) -> None:
     refused(run("init", place / "people.parquet", "--sensitive", "income"), 2, "income", "age, sex, zip, disease")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "why"),
     rest_slow(
@@ -295,6 +299,7 @@ def test_init_says_which_tables_there_are(tmp_path: Path) -> None:
     refused(run("init", warehouse(tmp_path / "none.duckdb", "SELECT 1")), 2, "no table")
 
 
+@pytest.mark.slow
 def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
     source = warehouse(
         tmp_path / "clinic.duckdb", "CREATE SCHEMA ward", f"CREATE TABLE ward.stay AS {PEOPLE.format(n=400)}"
@@ -344,7 +349,7 @@ def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     "arguments",
     [
@@ -380,6 +385,7 @@ def test_with_json_stdout_holds_one_object_and_nothing_else(
         assert done.err == ""
 
 
+@pytest.mark.slow
 def test_json_has_no_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     source = write(
         tmp_path / "ward.parquet",
@@ -579,6 +585,7 @@ def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
     refused(run("plan", source, *flags), 2, "'qit'")
 
 
+@pytest.mark.soak(part="long")
 @each("name", ["bid", "count", "weight", "BID", "Weight"])
 @each("role", ["--qi", "--sensitive"], few=1)
 def test_columns_may_be_called_like_those_of_the_release(tmp_path: Path, name: str, role: str) -> None:
@@ -657,6 +664,7 @@ def test_thresholds_from_a_query(tmp_path: Path, thresholds: str) -> None:
         assert rows(tmp_path / "ill.duckdb", f"{worst} WHERE disease = 'HIV'")[0][0] <= 0.15
 
 
+@pytest.mark.slow
 @each(
     ("query", "words"),
     [
@@ -684,6 +692,7 @@ def test_a_wrong_threshold_query_is_refused(tmp_path: Path, query: str, words: l
     assert not (tmp_path / "ill.duckdb").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["people", "domain", "records"]))
 def test_a_threshold_query_reads_the_publishers_tables_whatever_their_names(tmp_path: Path, name: str) -> None:
     clinic(tmp_path, "0.9")
@@ -694,6 +703,7 @@ def test_a_threshold_query_reads_the_publishers_tables_whatever_their_names(tmp_
 # Files ---
 
 
+@pytest.mark.slow
 @each("ending", ["parquet", "csv", "duckdb"], few=6)
 @each("fault", ["missing", "empty", "garbage", "folder"])
 def test_a_source_that_can_not_be_read(tmp_path: Path, ending: str, fault: str) -> None:
@@ -746,6 +756,7 @@ def test_a_csv_source_with_a_bad_line(tmp_path: Path) -> None:
     assert done.code in {2, 4}
 
 
+@pytest.mark.slow
 def test_an_existing_release_needs_replace(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     before = (place / "ill.duckdb").read_bytes()
@@ -798,6 +809,7 @@ def test_a_target_in_a_missing_folder(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--to", place / "people.parquet" / "r.duckdb"), 4, "people.parquet")
 
 
+@pytest.mark.slow
 def test_a_release_that_is_open_elsewhere_for_writing(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     release = place / "ill.duckdb"
@@ -806,6 +818,7 @@ def test_a_release_that_is_open_elsewhere_for_writing(place: Path) -> None:
             refused(run(*arguments), 1, "ill.duckdb.wal", "close")
 
 
+@pytest.mark.slow
 def test_a_release_is_whole_after_it_replaced_one_that_was_open_elsewhere(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     with held_open(place / "ill.duckdb") as other:
@@ -829,6 +842,7 @@ def test_a_log_beside_the_target_does_not_spoil_the_new_release(place: Path) -> 
     assert succeeded("verify", place / "ill.duckdb", "--json").json["ok"]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_open_elsewhere_for_writing(tmp_path: Path) -> None:
     source = clinic(tmp_path, "0.9")
     with held_open(source):
@@ -868,6 +882,7 @@ def test_verify_against_another_source(place: Path) -> None:
 # Queries that are not answered ---
 
 
+@pytest.mark.slow
 @each(
     ("sql", "words"),
     [
@@ -901,6 +916,7 @@ def test_a_query_that_is_not_supported_is_refused(ward: Path, sql: str, words: l
     assert run("query", ward / "ill.duckdb", sql, "--json").json["exit_code"] == 2
 
 
+@pytest.mark.slow
 @each("confidence", ["0", "1", "-1", "1.5", "nan"])
 def test_a_confidence_outside_0_1_is_refused(ward: Path, confidence: str) -> None:
     done = run("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill", "--confidence", confidence)
@@ -922,7 +938,7 @@ def test_the_baseline_is_not_called_reconstructed(ward: Path) -> None:
 # Randomness and its key ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_seed_is_recorded_and_noted(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--seed", 7)
     assert manifest(place / "ill.duckdb")["randomness"] == "seed"

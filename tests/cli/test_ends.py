@@ -114,7 +114,7 @@ def test_a_reader_who_has_gone_does_not_change_the_verdict(ward: Path) -> None:
     assert (code, said.count("\n")) == (4, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
     line = f"{sys.executable} -m privsql verify {ward / 'ill.duckdb'} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
@@ -134,6 +134,7 @@ def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
     assert done.stderr == "privsql: standard output: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_nobody_reads_stderr(ward: Path) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = process("inspect", ward / "nowhere.duckdb", "--json", stdout=subprocess.PIPE, stderr=full)
@@ -177,6 +178,7 @@ def test_what_a_release_holds_does_not_steer_a_terminal(tmp_path: Path) -> None:
     assert "\\u202e" in printed[3].err
 
 
+@pytest.mark.slow
 def test_publish_from_flags_says_what_json_says(tmp_path: Path) -> None:
     source = write(tmp_path / "people.parquet", PEOPLE.format(n=100))
     done = succeeded("publish", source, *FLAGS, "--to", tmp_path / "r.duckdb", "--json")

@@ -133,6 +133,7 @@ def test_flags_say_what_a_file_says(tmp_path: Path, case: str, monkeypatch: pyte
     assert found.release.name == "ill"
 
 
+@pytest.mark.slow
 def test_other_mechanisms_publish_from_flags(tmp_path: Path) -> None:
     people, baskets = write(tmp_path / "p.parquet", PEOPLE.format(n=200)), write(tmp_path / "b.parquet", BASKETS)
     flagged = ["--qi", "age,sex", "--sensitive", "zip", "--kind", "permute", "--k", "3", "--e", "10"]
@@ -144,6 +145,7 @@ def test_other_mechanisms_publish_from_flags(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -207,6 +209,7 @@ def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyP
     assert "odd: only. [default: only]" in found["algorithm"].help
 
 
+@pytest.mark.slow
 def test_a_source_may_be_its_file_alone(ward: Path) -> None:
     """As in Python; what is neither a table nor a specification is a line."""
     release = ward / "ill.duckdb"

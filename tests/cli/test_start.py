@@ -44,6 +44,7 @@ def loaded(*lines: list[str]) -> list[set[str]]:
     return [set(modules) for modules in json.loads(done.stdout)]
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_that_is_heavy() -> None:
     without_models = [verb for verb in VERBS if verb not in ("publish", "plan")]
     lines = [["--version"], ["--help"], *([verb, "--help"] for verb in without_models), ["verify", "--no-such"]]

@@ -116,6 +116,7 @@ def test_a_signal_at_every_25th_import_of_a_query(ward: Path) -> None:
 # While it runs ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", WORDS)
 def test_a_verb_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak(part="services")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PATIENCE = 120.0  # seconds in which a server has to be there
 

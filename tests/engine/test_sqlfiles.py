@@ -421,6 +421,7 @@ def test_the_runner_reads_nothing_that_it_does_not_know(records: str, tmp_path: 
 # Shipping -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_files_and_finds_them(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     skipped = shutil.ignore_patterns("__pycache__")

@@ -1,8 +1,8 @@
 """Queries at random to every mechanism: no traceback, the engine's answers where nothing is hidden, bounds that hold.
 
-Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 500 queries, 250 in each
-of two worlds, the slow one 3,000 in each, or as many as PRIVSQL_FUZZ says. Most are counts, many of which stand in one
-SELECT; one of 27 is of any kind.
+Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 100 queries in each of
+two worlds, the slow one 250, and ``tests.soak`` 3,000, or as many as PRIVSQL_FUZZ says. Most are counts, many of which
+stand in one SELECT; one of 27 is of any kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     from fuzz.worlds import World
 
-MANY = [250, pytest.param(int(os.environ.get("PRIVSQL_FUZZ", "3000")), marks=pytest.mark.slow)]
+MANY = [
+    100,
+    pytest.param(250, marks=pytest.mark.slow),
+    pytest.param(int(os.environ.get("PRIVSQL_FUZZ", "3000")), marks=pytest.mark.soak(part="fuzz")),
+]
 TABLES = ["bucketize", "randomize", "permute", "contingency", "setvalued"]
 
 

@@ -52,6 +52,7 @@ def counts_stated(shown: Any) -> list[str]:
     return [key for value in shown for key in counts_stated(value)] if isinstance(shown, list) else []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sixth")
 def test_a_sixth_mechanism_for_tables_is_known_to_every_verb(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE)
@@ -73,6 +74,7 @@ def test_a_sixth_mechanism_for_tables_is_known_to_every_verb(tmp_path: Path) -> 
     assert '"Slices"' in succeeded("schema").out
 
 
+@pytest.mark.soak(part="long")
 @pytest.mark.usefixtures("sixth")
 def test_a_sixth_private_mechanism_states_no_count_and_spends_a_budget(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE)
@@ -116,7 +118,7 @@ def test_no_member_can_be_forgotten(kind: str) -> None:
                 replace(whole, **{name: None})
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.usefixtures("sixth")
 def test_a_sixth_mechanism_is_reported_as_any_other(tmp_path: Path) -> None:
     table = specified(tmp_path, TABLE, 'kind = "slices"\nthreshold = "1/4"', "table")

@@ -124,6 +124,7 @@ def test_equal_records_lie_anywhere(db: Workshop, tmp_path: Path) -> None:
     assert abs(alike - expected) < 5 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_contents_decide_and_not_the_order_of_rows(db: Workshop, tmp_path: Path) -> None:
     """Rows in another order are dealt the same; another key, or another record, changes the places of most."""
     rows = "SELECT 'x' AS s, i // 2 AS q FROM range(3000) t(i) ORDER BY {}"
@@ -150,6 +151,7 @@ def test_known_hash(db: Workshop, tmp_path: Path) -> None:
     assert db.rows(exp.select("h").from_(temp("hashed"))) == [(expected,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -179,6 +181,7 @@ def test_another_source_is_noticed(db: Workshop, tmp_path: Path) -> None:
         Dealing(db, source, bound, Parts(np.array([2, 2])))
 
 
+@pytest.mark.slow
 def test_doubles_are_refused_by_name(tmp_path: Path) -> None:
     """Their texts are not the same everywhere; in the engine's own order they can be published, by a key too."""
     rows = "SELECT 'v' || i % 4 AS s, CAST(i AS DOUBLE) AS q FROM range(40) t(i)"
@@ -190,6 +193,7 @@ def test_doubles_are_refused_by_name(tmp_path: Path) -> None:
     assert privsql.publish(streamed, key=seed_key(1)).release == asked.target
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150)
 def test_segments_are_cut_along_units(data: st.DataObject) -> None:

@@ -44,7 +44,7 @@ def faint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder / "people.duckdb", done.json["warnings"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_nothing_kept_is_warned_of(faint: tuple[Path, list[str]], town: Path) -> None:
     """At publication, in words and in JSON; a release with cells says nothing of the kind."""
     release, warnings = faint
@@ -71,7 +71,7 @@ def test_where_nothing_was_kept_only_the_total_has_an_interval(faint: tuple[Path
         assert all(row["std_error"] is row["low"] is row["high"] is None for row in found["rows"]), sql
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_count_of_no_cell_is_not_exactly_nothing(town: Path) -> None:
     """Of the combinations that no kept cell has many occur: "exact 0" was said of some, intervals of others."""
     listed = {row[:3] for row in rows(town / "people.duckdb", "SELECT sex, region, job FROM cells")}

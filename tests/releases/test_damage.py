@@ -83,7 +83,7 @@ def killed(large: Path, target: str, number: int, seconds: float) -> None:
     subprocess.run(**given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_kill_at_any_moment_leaves_the_old_release_or_the_new(large: Path, statements: int) -> None:
     moments = np.random.default_rng(20)
     known = (large / "old.duckdb").read_bytes()
@@ -97,7 +97,7 @@ def test_kill_at_any_moment_leaves_the_old_release_or_the_new(large: Path, state
     assert left_over(large) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_kill_at_any_moment_leaves_no_release_or_a_whole_one(large: Path, statements: int) -> None:
     moments = np.random.default_rng(21)
     target = large / "new.duckdb"
@@ -208,7 +208,7 @@ def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monk
     assert left_over(place) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
     arguments = command("publish", place / "spec.toml", "--to", place / "both.duckdb", "--replace")
     processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
@@ -407,6 +407,7 @@ def questioned(release: Path, *, whole: Callable[[], bool]) -> None:
             assert done.code == 1 or len(done.err.strip().splitlines()) == 1, done.err
 
 
+@pytest.mark.slow
 @each("share", [0, 11, 12, 4096, 12289, 0.3, 0.6, -4096, -1], few=4)
 def test_a_release_that_breaks_off(ward: Path, tmp_path: Path, share: float) -> None:
     content = (ward / "ill.duckdb").read_bytes()
@@ -438,6 +439,7 @@ def test_a_flipped_bit_of_a_release(ward: Path, tmp_path: Path, seed: int) -> No
     questioned(release, whole=lambda: tables(release) == tables(ward / "ill.duckdb"))
 
 
+@pytest.mark.slow
 @each("name", ["qit", "st", "privsql_manifest"], few=3)
 @each("seed", range(3))
 def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: int) -> None:

@@ -40,7 +40,7 @@ def groups_of(release: Path) -> list[tuple[int, ...]]:
 # Growing --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("algorithm", rest_slow(["nested", "exact", "reapply-all"]))
 def test_known_answers_of_the_growing_table(algorithm: str, grown: Callable[[str], Office]) -> None:
     office = grown(algorithm)
@@ -55,7 +55,7 @@ def test_known_answers_of_the_growing_table(algorithm: str, grown: Callable[[str
     assert any(check["name"] == "records of releases 1, 2, 3: every combination" for check in done["checks"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_planted_breaches_of_reapplying_to_the_last_release_are_found(grown: Callable[[str], Office]) -> None:
     office = grown("reapply-last")
     assert groups_of(office.made[2])[:2] == [(80, 81, 82), (83, 84, 85)]
@@ -86,7 +86,7 @@ def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> 
     assert len(wrong) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("seed", range(4))
 def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def rows_of(office: Office, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql).fetchall()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_new_records_are_held_back_counted_and_released_later(office: Office) -> None:
     office.publish()
     office.hire("(11, 40, 'm', 96)")
@@ -268,6 +268,7 @@ def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
     assert "release" in succeeded("ledger", office.spec()).out
 
 
+@pytest.mark.slow
 def test_a_failed_release_leaves_the_ledger_as_it_was(office: Office) -> None:
     office.publish()
     refused(run("publish", office.spec(), "--to", office.made[0]), 2, "--replace")
@@ -277,7 +278,7 @@ def test_a_failed_release_leaves_the_ledger_as_it_was(office: Office) -> None:
     assert len(office.entries()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_against_compares_only_what_is_alike(office: Office, tmp_path: Path) -> None:
     office.publish()
     other = {"release": 'name = "x"', "columns": COLUMNS.replace('"age", ', "")}

@@ -113,6 +113,7 @@ def test_queries_of_one_table_share_its_budget(place: Path) -> None:
     assert publish(cars)["ledger"]["spent"] == "2"
 
 
+@pytest.mark.slow
 def test_a_cap_is_raised_by_a_verb_that_is_recorded(place: Path) -> None:
     path = spec(place, 2, ledger=CAP)
     publish(path)

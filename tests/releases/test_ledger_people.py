@@ -138,7 +138,7 @@ def test_another_algorithm_goes_on_where_a_guarantee_covers_both(
 # The same release again -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("mechanism", rest_slow([BUCKETIZE, RANDOMIZE, PERMUTE]))
 @pytest.mark.parametrize("identifier", rest_slow(['id = "id"', ""]))
 def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str, tmp_path: Path) -> None:
@@ -200,6 +200,7 @@ def test_rows_under_another_name_are_noticed(copied: str, identifier: str, tmp_p
     assert "another name" in manifest(tmp_path / "two_out.duckdb")["composition"][0]
 
 
+@pytest.mark.slow
 def test_rows_are_noticed_by_the_columns_that_were_published(tmp_path: Path) -> None:
     """Of the same table other columns are asked for: those of the first release are there to compare."""
     write(tmp_path / "one.parquet", f"{FINE} FROM range(400) t(i)")
@@ -210,6 +211,7 @@ def test_rows_are_noticed_by_the_columns_that_were_published(tmp_path: Path) -> 
     refused(run("publish", second), 1, "release 1", "another name")
 
 
+@pytest.mark.slow
 def test_a_name_goes_on_where_the_file_has_moved(office: Office) -> None:
     old = f"{office.folder / 'office.duckdb'}:people"
     (office.folder / "office.duckdb").rename(office.folder / "moved.duckdb")

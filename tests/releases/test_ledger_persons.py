@@ -33,6 +33,7 @@ def source(ids: str = "id", persons: str = 'person = "Person"\npersons = "one"',
     return f'database = "office.duckdb"\nquery = "{query}"\nid = "{ids}"\n{persons}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", rest_slow([PERMUTE, BUCKETIZE]))
 @pytest.mark.parametrize("ids", rest_slow([["id", "id"], ["person", "id"], ["id", "person"]]))
 def test_other_visits_of_the_same_persons_are_no_others(mechanism: str, ids: list[str], tmp_path: Path) -> None:

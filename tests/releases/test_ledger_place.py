@@ -40,6 +40,7 @@ def office(tmp_path: Path) -> Office:
 # Where ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRIVSQL_LEDGER")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -56,6 +57,7 @@ def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, mon
     assert place.default() == Path.cwd() / "here.db"
 
 
+@pytest.mark.slow
 def test_a_ledger_that_can_not_be_written_stops_a_release(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     (office.folder / "file").write_text("")
     monkeypatch.setenv("PRIVSQL_LEDGER", str(office.folder / "file" / "ledger.duckdb"))
@@ -67,6 +69,7 @@ def test_a_ledger_that_can_not_be_written_stops_a_release(office: Office, monkey
     assert (office.folder / "own.db").exists()
 
 
+@pytest.mark.slow
 def test_read_only_sources_have_a_ledger(office: Office, tmp_path: Path) -> None:
     source = office.folder / "office.duckdb"
     source.chmod(0o400)
@@ -127,6 +130,7 @@ def test_what_a_killed_process_leaves_is_private_and_is_kept(office: Office) -> 
     assert not log_of(ledger).exists()
 
 
+@pytest.mark.slow
 def test_a_file_in_which_nothing_stands_yet_is_a_new_ledger(office: Office) -> None:
     """Whoever made it was killed before its tables came."""
     ledger = Path(os.environ["PRIVSQL_LEDGER"])
@@ -138,6 +142,7 @@ def test_a_file_in_which_nothing_stands_yet_is_a_new_ledger(office: Office) -> N
     assert len(office.entries()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lax")
 def test_rights_that_others_have_are_taken_away(office: Office) -> None:
     office.publish()
@@ -172,6 +177,7 @@ def attempted(spec: privsql.Spec) -> str:
     return "published"
 
 
+@pytest.mark.slow
 def test_six_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     specs = [cells(tmp_path, number, "[ledger]\nepsilon = 3") for number in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -181,7 +187,7 @@ def test_six_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.duckdb"))) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_six_processes_at_once_stay_under_one_cap(tmp_path: Path) -> None:
     for number in range(6):
         cells(tmp_path, number, "[ledger]\nepsilon = 3")
@@ -211,6 +217,7 @@ def test_two_at_once_of_the_same_people_are_not_both_published(tmp_path: Path) -
     assert len(list(tmp_path.glob("*.duckdb"))) == 1
 
 
+@pytest.mark.slow
 def test_one_waits_for_another_and_not_for_ever(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "PATIENCE", 0.2)
     office.publish()
@@ -226,6 +233,7 @@ def test_one_waits_for_another_and_not_for_ever(office: Office, monkeypatch: pyt
 # Damage ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     rest_slow(
@@ -247,6 +255,7 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
     assert not office.made[1].exists()
 
 
+@pytest.mark.slow
 def test_what_is_no_database_is_no_ledger(office: Office) -> None:
     office.publish()
     Path(os.environ["PRIVSQL_LEDGER"]).write_bytes(b"nothing")
@@ -335,6 +344,7 @@ def test_another_ledger_is_named_on_the_command_line_for_every_verb_that_asks_on
     assert succeeded("ledger", "cap", office.spec(), 3, "--database", own, "--json").json["database"] == str(own)
 
 
+@pytest.mark.slow
 def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Path) -> None:
     office.publish()
     privsql.publish(cells(tmp_path, 1))

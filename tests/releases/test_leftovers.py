@@ -104,6 +104,7 @@ def dead_draft(target: Path) -> Path:
     return draft.folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", rest_slow(VERBS, 2))
 def test_any_verb_on_a_target_sweeps_the_drafts_of_the_dead(place: Path, verb: str) -> None:
     draft, another = dead_draft(place / "ill.duckdb"), dead_draft(place / "other.duckdb")
@@ -136,6 +137,7 @@ def test_what_can_not_be_swept_stays_and_stands_in_nobodys_way(place: Path, monk
     assert (draft / OLD).exists()
 
 
+@pytest.mark.slow
 def test_half_a_secret_is_swept(place: Path) -> None:
     ledger = ledgers.default()
     ledger.parent.mkdir(mode=0o700)

@@ -34,6 +34,7 @@ def parted(ward: Path, tmp_path: Path) -> Path:
     return release
 
 
+@pytest.mark.slow
 def test_parts_are_one_table(ward: Path, parted: Path) -> None:
     assert (
         succeeded("query", parted, QUESTION, "--json").out == succeeded("query", ward / "ill", QUESTION, "--json").out
@@ -41,6 +42,7 @@ def test_parts_are_one_table(ward: Path, parted: Path) -> None:
     succeeded("verify", parted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["order", "missing", "stranger", "link", "folder", "empty"])
 def test_parts_that_do_not_belong_there(parted: Path, what: str) -> None:
     """Out of order, gone, a file of another kind, a link, a folder in it, no part at all: verify says so."""

@@ -77,6 +77,7 @@ def held(folder: Path) -> list[tuple[str, str]]:
 # Every verb ---
 
 
+@pytest.mark.slow
 def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None:
     """The same key gives the same tables; every verb takes the address, in any case of letters."""
     assert told(house / "house.duckdb", "Released to") == told(ward / "ill.duckdb")
@@ -91,7 +92,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
     assert left_over(house) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert privsql.inspect(there(house)).place == "schema"
     assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
@@ -107,7 +108,7 @@ def test_a_plain_view_of_sql_reads_it(house: Path) -> None:
     assert number == 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("made", SPECS)
 def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Path) -> None:
     """Two releases beside each other in one database are the same, and are verified apart."""
@@ -150,7 +151,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
 # What else is there, and who else ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     before = held(house)
     assert ("main", "people") in before
@@ -166,6 +167,7 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     assert held(house) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "check"),
     [
@@ -298,7 +300,7 @@ def test_a_new_database_and_a_release_in_python(ward: Path, tmp_path: Path) -> N
     assert (tmp_path / "new.duckdb").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_killed_at_any_moment(house: Path) -> None:
     """The old release or the new one, whole; the rest of the database as it was."""
     asked = ["publish", house / "spec.toml", "--replace", "--seed"]

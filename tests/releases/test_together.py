@@ -49,7 +49,7 @@ def test_every_door_from_several_threads(ward: Path, name: str) -> None:
     assert found == [door(path)] * 8
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_threads_share_an_open_release(ward: Path) -> None:
     """They take turns: three of four were told that the connection is busy."""
     path = ward / "ill.duckdb"

@@ -149,6 +149,7 @@ def test_what_is_far_too_long_is_not_read(release: Path) -> None:
             pytest.fail("it goes on reading")
 
 
+@pytest.mark.slow
 def test_a_token_gets_in_once_and_a_cookie_after_it(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with served(release, token=True) as address, httpx.Client(follow_redirects=True) as browser:
         bare = address.split("?")[0]
@@ -181,7 +182,7 @@ def test_the_command_serves_until_it_is_interrupted(release: Path) -> None:
         assert process.stdout.read() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_an_interruption_ends_what_is_being_answered(ward: Path) -> None:
     """A question that would go on for long does not hold up the end."""
     command = [sys.executable, "-m", "privsql", "serve", str(ward / "ill.duckdb"), "--port", "0"]

@@ -59,6 +59,7 @@ def client(releases: Path) -> Iterator[Client]:
         yield made
 
 
+@pytest.mark.slow
 @each(("name", "query"), QUESTIONS, few=4)
 def test_every_answer_is_that_of_query(client: Client, releases: Path, name: str, query: str) -> None:
     """The SQL that the page shows, given to the command line, has the same object; CSV and page have its rows."""
@@ -340,6 +341,7 @@ def test_columns_of_every_type_can_be_asked_for(tmp_path: Path) -> None:
                 assert len(answer.json()["rows"]) == expected, query
 
 
+@pytest.mark.slow
 def test_no_line_for_each_value_is_offered_of_a_column_in_wide_bins(census: Path) -> None:
     """It would be refused: what a person can choose has an answer."""
     (made,) = census.glob("*.duckdb")

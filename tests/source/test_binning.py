@@ -49,6 +49,7 @@ def read_as(kind: str, bins: Bins, values: list[Any]) -> list[tuple[Any, Any]]:
         return db.execute(f"SELECT {case}, coalesce({misfit}, FALSE) FROM t").fetchall()
 
 
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bins_of_one_width_are_exact(kind: str) -> None:
     least, most, scale = spread(kind)

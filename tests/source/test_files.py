@@ -201,6 +201,7 @@ WRITINGS: dict[str, tuple[str, bytes, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRITINGS)
 def test_a_csv_file_as_it_is_written(tmp_path: Path, case: str) -> None:
     name, content, options = WRITINGS[case]
@@ -245,6 +246,7 @@ WRONG: dict[str, tuple[bytes, dict[str, Any], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_csv_file_that_is_written_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB looks for extensions
@@ -309,6 +311,7 @@ def test_one_column_that_is_all_of_a_line_is_spoken_of(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_a_packed_file_that_is_cut_off_is_not_read_in_part(tmp_path: Path, ending: str) -> None:
     """At the end of a line, where nothing else tells that others are missing; and with a wrong sum behind it."""
@@ -448,6 +451,7 @@ def test_paths_of_a_specification_are_taken_from_its_folder(tmp_path: Path, monk
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["--output", ">"])
 def test_init_writes_a_specification_for_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

@@ -104,6 +104,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[A
     return tables(to)
 
 
+@pytest.mark.slow
 @each("library", list(MADE), few=1)
 def test_every_library_gives_the_same_release(
     tmp_path: Path, expected: dict[str, list[tuple[Any, ...]]], library: str
@@ -134,7 +135,7 @@ def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
         privsql.verify(done, source=people.drop(columns="town"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_release_is_measured_against_the_table_alone(tmp_path: Path) -> None:
     people = pandas()
     done = privsql.publish(people, quasi_identifiers=["age", "smokes"], to=tmp_path / "r.duckdb", **ASKED)
@@ -210,6 +211,7 @@ def test_what_is_no_table_is_refused(given: Any, words: str) -> None:
         privsql.publish(given, quasi_identifiers="b", **ASKED)
 
 
+@pytest.mark.slow
 def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_path: Path) -> None:
     """Others are published all the same; a period is not taken for the number that stands for it."""
     people = pandas().assign(mixed=[1, "a"] * (ROWS // 2), day=pd.period_range("2020", periods=ROWS))

@@ -139,6 +139,7 @@ def test_a_query_of_a_database(clinic: Path, tmp_path: Path, query: str, records
     assert manifest(release)["records"] == records
 
 
+@pytest.mark.slow
 @each("query", ["SELECT * FROM source WHERE age < 40", "SELECT * FROM source WHERE random() < 0.5"], few=1)
 @each("ending", ["parquet", "csv"])
 def test_a_query_over_a_file(tmp_path: Path, query: str, ending: str) -> None:
@@ -156,7 +157,7 @@ def test_a_view_that_changes_while_it_is_read_is_not_published(clinic: Path, tmp
     assert not (tmp_path / "r.duckdb").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("name", ["ward.pq", "ward.PARQUET", "ward.CSV", "ward.tsv"], few=2)
 def test_a_file(tmp_path: Path, name: str) -> None:
     source = tmp_path / name
@@ -175,12 +176,14 @@ def test_a_file_of_any_name(tmp_path: Path, name: str) -> None:
     assert counted(released(tmp_path, tmp_path / name, *FLAGS), "disease = 'HIV'", name.removesuffix(".parquet")) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["it's.duckdb", "temp.duckdb", "release"]))
 def test_a_database_of_any_name(tmp_path: Path, name: str) -> None:
     source = warehouse(tmp_path / name, f"CREATE TABLE stay AS {STAY}")
     assert manifest(released(tmp_path, source, "--table", "stay", *ROLES))["records"] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["ward[1].parquet", "ward*.parquet", "ward?.csv"]))
 def test_a_file_name_is_not_a_pattern(tmp_path: Path, name: str) -> None:
     ending = name.split(".")[1]
@@ -279,6 +282,7 @@ def test_a_quasi_identifier_of_any_name(oddly_named: Path, name: str) -> None:
     assert [next(iter(row.values())) for row in shown] == ["v1", "v2", "v3"]
 
 
+@pytest.mark.slow
 def test_answers_are_ordered_by_the_count_whatever_the_columns_are_called(tmp_path: Path) -> None:
     source = write(
         tmp_path / "w.parquet",
@@ -331,7 +335,7 @@ def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -
     assert counted(release, "disEASE = 'HIV' AND SEX IS NOT NULL") == 20
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     ("name", "form"),
     [("select", "duckdb"), ('a"b', "duckdb"), ("main", "duckdb"), ("naïve", "parquet"), ("memory", "parquet")],
@@ -411,6 +415,7 @@ def test_null_is_refused_with_its_column_and_number(tmp_path: Path, column: str)
     assert not (tmp_path / "r.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_without_a_policy_null_is_a_value_and_refused_where_it_is_sensitive(tmp_path: Path) -> None:
     source = write(tmp_path / "people.parquet", HOLES)
     roles = ["--qi", "age,zip", "--threshold", "0.6", "--to", tmp_path / "r.duckdb"]
@@ -420,6 +425,7 @@ def test_without_a_policy_null_is_a_value_and_refused_where_it_is_sensitive(tmp_
     assert (shown["published"], shown["suppressed"]) == (200, 0)
 
 
+@pytest.mark.slow
 def test_null_that_is_suppressed_elsewhere_is_not_refused(tmp_path: Path) -> None:
     source = write(
         tmp_path / "people.parquet",
@@ -460,6 +466,7 @@ def test_null_and_the_word_null_are_two_values(tmp_path: Path) -> None:
     assert counted(release, "disease = 'NULL'") == 100
 
 
+@pytest.mark.slow
 def test_all_null(tmp_path: Path) -> None:
     source = warehouse(
         tmp_path / "w.duckdb",
@@ -537,7 +544,7 @@ def test_quasi_identifiers_of_every_type_come_through(varied: Path, form: str) -
     shutil.rmtree(varied.parent / "seen") if form == "parquet" else (varied.parent / "seen").unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", VALUES, few=8)
 def test_answers_by_values_of_every_type(varied: Path, kind: str) -> None:
     release = varied.parent / "answers.duckdb"
@@ -847,6 +854,7 @@ def test_bucket_sizes_lie_within_what_is_asked(
     assert max(sizes) <= largest
 
 
+@pytest.mark.slow
 def test_a_larger_range_of_sizes_or_a_wider_search_never_costs_more(three_thousand: Path) -> None:
     base = [three_thousand / "w.duckdb", "--table", "w", *FLAGS]
     loss = {name: succeeded("plan", *base, "--mechanism", name, "--json").json for name in ALGORITHMS[1:]}

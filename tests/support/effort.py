@@ -1,4 +1,4 @@
-"""How much of what takes long is done: all of it where slow tests are wanted, a part of it otherwise."""
+"""How much of what takes long is done: all of it in ``tests.soak``, a part of it otherwise."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-_WANTED = {"slow": True}
+_PART = {"of": 1}  # one example of so many is tried
 
 
 def configure(config: pytest.Config) -> None:
     """From the marks that a run selects."""
-    _WANTED["slow"] = "not slow" not in config.option.markexpr or "or not slow" in config.option.markexpr
+    wanted = config.option.markexpr
+    _PART["of"] = 1 if "soak(" in wanted else 15 if "not slow" in wanted else 5
 
 
 def share(number: int) -> int:
-    """How many examples hypothesis makes of a property worth ``number`` of them: a fifteenth or more."""
-    return number if _WANTED["slow"] else max(number // 15, min(number, 12))
+    """How many examples hypothesis makes of a property worth ``number`` of them: all, a fifth, or a fifteenth."""
+    return max(number // _PART["of"], min(number, 12))

@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 
     Test = Callable[..., None]
 
-FEW = 4  # cases of a test that are not slow, where it does not say how many
+FEW = 4  # cases of a test that every run tries, where it does not say how many
+REST = "cases"  # the part of tests/soak that tries the others
 
 
-def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW) -> Callable[[Test], Test]:
+def each(
+    names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW, soak: str = REST
+) -> Callable[[Test], Test]:
     """Like ``pytest.mark.parametrize``, in one item: all cases run, and each that fails is named and shown.
 
     Each case has a ``tmp_path``, with it a ledger, and a ``monkeypatch`` of its own; what other fixtures give is
     shared, and must be read only. Several of these decorators make all combinations, the lowest changing slowest. One
     item runs so many cases as ``few`` of the highest of them says, spread over all of them, and another, which is
-    ``slow``, the others.
+    in a part of ``tests.soak``, the others.
 
     >>> @each("a", [1, 2])
     ... @each(("b", "c"), [(3, 4), (5, 6)])
@@ -43,15 +46,18 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any], *, few: int = FEW) 
         made = [below | above for below, above in itertools.product(getattr(test, "cases", [{}]), given)]
         looped = _loop(one, made)
         vars(looped).update(one=one, cases=made)
-        return pytest.mark.parametrize("part", _parts(len(made), few))(looped)
+        return pytest.mark.parametrize("part", _parts(len(made), few, soak))(looped)
 
     return decorate
 
 
-def rest_slow(cases: Iterable[Any], few: int = 1) -> list[Any]:
-    """Cases of ``pytest.mark.parametrize``, of which all but the first few are ``slow``; several values are a tuple."""
+def rest_slow(cases: Iterable[Any], few: int = 1, soak: str = REST) -> list[Any]:
+    """Cases of ``pytest.mark.parametrize``; all but the first few are in a part of ``tests.soak``.
+
+    A case of several values is a tuple.
+    """
     each_as_tuple = (case if isinstance(case, tuple) else (case,) for case in cases)
-    marks = itertools.chain([()] * few, itertools.repeat(pytest.mark.slow))
+    marks = itertools.chain([()] * few, itertools.repeat(pytest.mark.soak(part=soak)))
     return [pytest.param(*case, marks=mark) for case, mark in zip(each_as_tuple, marks, strict=False)]
 
 
@@ -70,13 +76,13 @@ def _loop(one: Test, cases: Sequence[dict[str, Any]]) -> Test:
     return looped
 
 
-def _parts(number: int, few: int) -> list[Any]:
+def _parts(number: int, few: int, soak: str) -> list[Any]:
     """The cases of each item, by their numbers."""
     if few >= number:
         return [pytest.param(range(number), id="all")]
     chosen = {position * number // few for position in range(few)}
     rest = [case for case in range(number) if case not in chosen]
-    return [pytest.param(sorted(chosen), id="some"), pytest.param(rest, id="others", marks=pytest.mark.slow)]
+    return [pytest.param(sorted(chosen), id="some"), pytest.param(rest, id="others", marks=pytest.mark.soak(part=soak))]
 
 
 @contextmanager

@@ -70,6 +70,7 @@ def test_a_release_is_that_of_a_table_that_was_made_coarser_by_hand(tmp_path: Pa
     succeeded("attack", tmp_path / "ill.duckdb", "--source", spec)
 
 
+@pytest.mark.slow
 def test_manifest_and_inspect_say_it_and_questions_are_whole(tmp_path: Path) -> None:
     people(tmp_path)
     spec, release = asked(tmp_path, "bucketize"), tmp_path / "ill.duckdb"
@@ -91,6 +92,7 @@ def test_manifest_and_inspect_say_it_and_questions_are_whole(tmp_path: Path) -> 
     refused(run("query", release, joined, "--attach", lookup), 2, "JOIN l", "'age'")
 
 
+@pytest.mark.slow
 def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
     source = people(tmp_path)
     flags = [
@@ -153,6 +155,7 @@ def test_verify_knows_other_bins_of_the_source(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 @each(
     ("statement", "code", "words"),
     [
@@ -177,6 +180,7 @@ def test_a_release_that_does_not_hold_its_bins(
     assert all(word in failed for word in words)
 
 
+@pytest.mark.slow
 def test_records_of_an_earlier_release_are_known_again_in_bins(tmp_path: Path) -> None:
     people(tmp_path)
     (tmp_path / "copy.parquet").write_bytes((tmp_path / "people.parquet").read_bytes())

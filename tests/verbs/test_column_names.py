@@ -212,6 +212,7 @@ def test_item_sets_may_be_called_like_their_weight(tmp_path: Path, algorithm: st
     assert abs(found["rows"][0]["estimate"] - 300) < 20
 
 
+@pytest.mark.slow
 @each(
     "stated",
     [
@@ -233,6 +234,7 @@ def test_a_manifest_that_lies_about_own_columns_is_refused(tmp_path: Path, state
         refused(run(*command), 4, "calls columns of privsql's own otherwise")
 
 
+@pytest.mark.slow
 def test_an_own_column_lies_where_the_rule_says(tmp_path: Path) -> None:
     _, release = made(tmp_path, "bucketize", ["bid", *PLAIN[:4]])
     warehouse(release, "DROP VIEW ill", "ALTER TABLE qit RENAME bid TO other", "ALTER TABLE qit RENAME bid_ TO bid")

@@ -83,6 +83,7 @@ def test_compare_repeats_itself(skewed: Path) -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
     other = specification(
         skewed,

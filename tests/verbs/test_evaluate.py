@@ -212,6 +212,7 @@ def test_equality_is_repeated_by_its_seed_alone(world: World) -> None:
     assert truths[0] == truths[1] != truths[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "error"),
     [
@@ -335,6 +336,7 @@ def test_values_of_a_group_sum_to_its_size(world: World, name: str, condition: s
     assert (found["high"] <= size + 1e-6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "condition",
     rest_slow(
@@ -367,6 +369,7 @@ def test_or_of_complements_is_a_sum(world: World) -> None:
     assert whole["low"].item() >= size - 1e-6
 
 
+@pytest.mark.slow
 @each("name", THRESHOLDS, few=6)
 @each("measure", ["SUM(age)", "AVG(age)", "SUM(education)", "AVG(birthplace)"])
 @each("condition", ["occupation LIKE 'care%'", "sex = 1 AND occupation = 'sales worker'"])

@@ -195,6 +195,7 @@ def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
 
 
+@pytest.mark.slow
 def test_what_is_said_of_hundreds_of_columns_is_short(tmp_path: Path) -> None:
     names = ", ".join(f"i AS a{k}" for k in range(90))
     wide = write(tmp_path / "wide.parquet", f"SELECT {names}, i % 5 AS disease FROM range(60) t(i)")

@@ -38,6 +38,7 @@ def asked(folder: Path, kind: str, persons: str = "", file: str = "visits.parque
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @each("kind", list(MECHANISMS), few=1)
 def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "visits.parquet", VISITS)
@@ -74,6 +75,7 @@ def test_one_record_of_each_whatever_the_order_of_the_rows(tmp_path: Path, kind:
     )  # tells nothing
 
 
+@pytest.mark.slow
 def test_no_value_is_preferred_and_each_person_keeps_a_record_of_their_own(tmp_path: Path) -> None:
     """Persons with two records, one of each disease: half of them keep either (6 standard deviations)."""
     people = (
@@ -133,6 +135,7 @@ def test_what_is_refused(tmp_path: Path, persons: str, words: tuple[str, ...]) -
     refused(run("publish", asked(tmp_path, "bucketize", persons)), 2, *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["permute", "bucketize", "marginals"]))
 def test_a_release_of_one_record_each_is_compared_with_no_table_of_all_of_them(tmp_path: Path, kind: str) -> None:
     """Else true answers, and what is believed, would be compared with those of another table."""
@@ -153,6 +156,7 @@ def test_a_private_release_covers_one_record_of_each(tmp_path: Path) -> None:
     refused(run("publish", asked(tmp_path, "marginals", 'person = "patient"\npersons = "count"')), 2, "'one'")
 
 
+@pytest.mark.slow
 @each("algorithm", ["views", "diffpart"], few=1)
 def test_item_sets(tmp_path: Path, algorithm: str) -> None:
     write(

@@ -43,6 +43,7 @@ def test_the_same_release_whatever_order_the_source_lies_in(tmp_path: Path, kind
     assert found[0][first] != tables(tmp_path / "b.duckdb")[first]
 
 
+@pytest.mark.soak(part="long")
 def test_one_key_on_two_tables_with_the_same_counts(tmp_path: Path) -> None:
     """Neither in the engine's own order nor in the portable one are they laid out alike: one record's age differs."""
     for order in ("stream", "portable"):

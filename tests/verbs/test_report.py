@@ -356,6 +356,7 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
+@pytest.mark.slow
 def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
     """The commonest value has a tab, for which the page shows a mark: the line would have asked for another value."""
     names = ["a\tb", "a\tb", "\u202ec", "x" * 200, "d", "e", "f"]

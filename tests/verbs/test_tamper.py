@@ -287,6 +287,7 @@ WITH_SOURCE: dict[str, tuple[list[Any], str, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", rest_slow(WITH_SOURCE))
 def test_verify_tells_from_the_source(ward: Path, tmp_path: Path, what: str) -> None:
     changes, check, words = WITH_SOURCE[what]
@@ -294,6 +295,7 @@ def test_verify_tells_from_the_source(ward: Path, tmp_path: Path, what: str) -> 
     told(run("verify", release, "--source", ward / "spec.toml", "--json"), check, *words)
 
 
+@pytest.mark.slow
 def test_verify_tells_a_rule_that_is_weaker_than_the_specification_with_its_thresholds(
     ward: Path, tmp_path: Path
 ) -> None:
@@ -523,6 +525,7 @@ def test_verify_tells_what_does_not_belong_into_a_folder(ward: Path, tmp_path: P
     )
 
 
+@pytest.mark.slow
 @each("name", ["qit", "st", MANIFEST], few=4)
 @each("fault", ["missing", "empty", "half", "garbage"])
 def test_a_folder_that_is_no_release_any_more(ward: Path, tmp_path: Path, name: str, fault: str) -> None:

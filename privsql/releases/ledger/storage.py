@@ -68,9 +68,10 @@ def reading(db: Container, path: Path) -> Iterator[Book]:
 def writing(db: Workshop, path: Path) -> Iterator[Book]:
     """A ledger, made if it is not there, attached for writing; ``db.together`` makes one step of what is written."""
     with held(path, alone=True), private:
+        is_new = not path.exists()
         db.attach(path, LEDGER, read_only=False)
         try:
-            if _is_empty(db):
+            if is_new or _is_empty(db):
                 with db.together():
                     begin(db)
             yield book(db, path)

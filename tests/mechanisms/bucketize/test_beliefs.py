@@ -142,6 +142,7 @@ def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(
     assert "0.75 (disease: cancer)" in succeeded("inspect", tmp_path / "ill.duckdb").out
 
 
+@pytest.mark.slow
 def test_known_counts_of_who_is_certain(tmp_path: Path) -> None:
     """Singletons: every record is certain, in every column."""
     write(tmp_path / "people.parquet", PEOPLE.format(n=60))
@@ -170,6 +171,7 @@ def test_verify_recomputes_what_is_stated(tmp_path: Path, changed: dict[str, Any
     assert list(failed(run("verify", release, "--json"))) == [CHECK]
 
 
+@pytest.mark.slow
 def test_what_is_stated_has_to_be_of_its_form(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     release = tmp_path / "ill.duckdb"

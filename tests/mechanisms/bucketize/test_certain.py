@@ -79,6 +79,7 @@ def test_a_value_that_is_written_excuses_itself_alone(tmp_path: Path) -> None:
     assert "ill (" not in done.err
 
 
+@pytest.mark.slow
 def test_one_column_of_a_compound_value_can_be_certain(tmp_path: Path) -> None:
     sql = "SELECT i AS age, i % 7 AS zip, 'F' AS sex, 'flu' AS disease, i % 10 AS stage FROM range(100) t(i)"
     columns = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = ["disease", "stage"]'
@@ -87,6 +88,7 @@ def test_one_column_of_a_compound_value_can_be_certain(tmp_path: Path) -> None:
     succeeded("publish", file, "--allow-certain")
 
 
+@pytest.mark.slow
 def test_ordinary_releases_and_proposals_need_no_flag(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     proposed = succeeded("init", tmp_path / "people.parquet", "--sensitive", "disease").out

@@ -129,6 +129,7 @@ def claiming(release: Path, **facts: Any) -> None:
         db.execute("UPDATE privsql_manifest SET value = ? WHERE key = 'facts'", [json.dumps(told)])
 
 
+@pytest.mark.slow
 def test_the_manifest_states_how_certain_each_value_is(ward: Path, tmp_path: Path) -> None:
     """Real counts are the source's, and the shares are those of the lists."""
     succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
@@ -164,6 +165,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "facts"), rest_slow(HOSTILE, 5))
 def test_what_is_stated_of_fakes_is_checked(ward: Path, tmp_path: Path, name: str, facts: dict[str, Any]) -> None:
     succeeded("publish", ward / "two.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
@@ -187,6 +189,7 @@ def test_real_counts_that_are_the_sources_in_another_order_are_found(ward: Path,
     assert "each value is listed as often as the law of the fakes says" in {c["name"] for c in checks if not c["ok"]}
 
 
+@pytest.mark.slow
 def test_a_certainty_in_one_bucket_that_is_too_low_is_found(ward: Path, tmp_path: Path) -> None:
     succeeded("publish", ward / "odd.toml", "--seed", "1", "--to", tmp_path / "r.duckdb")
     said = facts_of(tmp_path / "r.duckdb")["certainty"]

@@ -323,6 +323,7 @@ def test_settings_under_nested_bounds(problem: Problem) -> None:
     assert loss_or_none(problem, "optimal") == best
 
 
+@pytest.mark.slow
 @often(120)
 @given(crossing_problems())
 def test_settings_under_crossing_bounds(problem: Problem) -> None:
@@ -600,6 +601,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["blocks", "round-robin"])
 @pytest.mark.parametrize("name", rest_slow(CASES))
 def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout: str) -> None:

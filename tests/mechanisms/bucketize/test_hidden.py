@@ -225,6 +225,7 @@ def test_nothing_of_the_lists_tells_fakes(layout: str, sizes: dict[int, int], si
     assert max(abs(deviate) for deviate in found.values()) < student.isf(FALSE_ALARM / 2 / len(found), DRAWS - 1)
 
 
+@pytest.mark.slow
 def test_fakes_beside_buckets_that_are_laid_out_are_told() -> None:
     """The same adversary against fakes uniform over the values that are not in the bucket: the test can fail."""
     setting, sigma = Setting.of({8: 300}), 2
@@ -273,6 +274,7 @@ def test_certainty_by_value_with_zipf_counts(sizes: dict[int, int], sigma: int, 
     assert found.highest < size / (size + sigma) + 0.04
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [0, 1, 3])
 def test_certainty_after_corruption(known: int) -> None:
     """q known of S values leave (S - q)/(S - q + sigma), for frequent values as for rare ones; false alarm 1e-6."""

@@ -116,6 +116,7 @@ def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
     assert seen >= 5
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.integers(1, 7), st.integers(1, 6)), min_size=1, max_size=3, unique_by=lambda item: item[0]),
@@ -396,6 +397,7 @@ def test_the_adversary_notices_a_biased_order() -> None:
     assert worst_posterior_error(plan, found) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", rest_slow(["blocks", "round-robin", "largest-first", "lumps"]))
 def test_every_order_of_a_values_records_is_equally_likely(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the composition, all arrangements of a value's records over its slots have the same probability."""

@@ -152,6 +152,7 @@ def test_a_cache_changes_no_answer(
     assert sorted(tmp_path.iterdir()) == [tmp_path / "cache"]
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_that_is_not_needed(release: Path, lessons: list[str]) -> None:
     """Opening, the baseline and what the release holds exactly; then once for all questions."""
     with privsql.open(release) as held:
@@ -164,6 +165,7 @@ def test_nothing_is_learnt_that_is_not_needed(release: Path, lessons: list[str])
     assert len(lessons) == 1
 
 
+@pytest.mark.slow
 def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> None:
     """Below ``FEWEST`` records the default prior stays."""
     small = published(tmp_path, MECHANISMS["plain"], prior.FEWEST - 1)

@@ -45,6 +45,7 @@ def possible(counts: Sequence[int], sizes: Sequence[tuple[int, int]], sigma: int
     return bool(linprog(np.zeros(m * k), A_eq=rows, b_eq=wanted, bounds=room).success)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_whether_values_can_be_hidden_is_what_linear_programming_finds(data: st.DataObject) -> None:

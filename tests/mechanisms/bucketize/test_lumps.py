@@ -86,6 +86,7 @@ def test_values_stand_as_often_as_they_may() -> None:
     assert beliefs > 0.92 * best
 
 
+@pytest.mark.slow
 def test_blocks_of_a_width_are_exchangeable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bucket is as likely as any other to hold a value that is rare; 10^-6 of false alarm in all."""
     monkeypatch.setattr(lumps, "BLOCKS", 6)

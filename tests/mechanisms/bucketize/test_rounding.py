@@ -64,6 +64,7 @@ def test_chances_of_a_half_are_exact_over_all_draws(rows: list[list[int]], outco
         assert sum(chance for chosen, chance in found.items() if chosen[place]) == Fraction(1, 2)
 
 
+@pytest.mark.slow
 def test_closed_trails_rise_as_often_as_they_fall_over_all_draws() -> None:
     """Two triangles with a common kind: half of the ends at a kind rise in every draw, each pair in half of them."""
     one, two = np.array([0, 1, 0]), np.array([1, 2, 2])

@@ -23,6 +23,7 @@ FROM range(4000) t(i)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("layout", rest_slow(["blocks", "round-robin"]))
 def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:

@@ -811,6 +811,7 @@ def test_large_multi_size() -> None:
     assert multi.loss <= two.loss
 
 
+@pytest.mark.slow
 def test_search_is_deterministic() -> None:
     """The same counts give the same setting and allocation."""
     problem = by_rule(occ_like(), "8*f + 0.02")

@@ -140,6 +140,7 @@ def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) ->
     assert columns == [["job"]] * 200  # the one that has an order
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_questions(given: Any) -> None:
     measuring, asked = given(queries=20)
     evaluate(measuring)
@@ -150,6 +151,7 @@ def test_a_seed_repeats_its_questions(given: Any) -> None:
     assert asked != first
 
 
+@pytest.mark.slow
 def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -> None:
     """It refuses whatever is asked of the job; what the default one refuses is an error."""
     measuring, _ = given(queries=40)

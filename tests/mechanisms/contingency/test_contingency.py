@@ -258,14 +258,21 @@ def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> f
     return worst
 
 
-@pytest.mark.slow
-def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
-    tables = [(), *((record,) for record in RECORDS), (RECORDS[0], RECORDS[3])]
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param([()], marks=pytest.mark.slow),
+        pytest.param(
+            [(), *((record,) for record in RECORDS), (RECORDS[0], RECORDS[3])], marks=pytest.mark.soak(part="outputs")
+        ),
+    ],
+)
+def test_no_output_is_more_likely_than_e_to_the_epsilon(tables: list[tuple[Record, ...]]) -> None:
     worst = worst_over(tables, Choosing)
     assert math.exp(0.75) < worst <= math.exp(1.5) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
     assert worst_over([(RECORDS[0],), (RECORDS[0], RECORDS[3])], Careless) > math.exp(1.5) * 1.5
 
@@ -273,6 +280,7 @@ def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
 # Estimates ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stand_ins_lie_in_pruned_partitions_alone() -> None:
     tree, taxonomy = random_tree(3, asked("0.3"), 4_000)
     found = estimator(tree, taxonomy)
@@ -318,7 +326,7 @@ def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
     assert "columns" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     assert manifest(place / "people.duckdb")["facts"]["noise"] == "opendp"
@@ -397,6 +405,7 @@ def test_what_is_not_supported_is_refused_by_name(town: Path, query: str, words:
     refused(run("query", town / "people.duckdb", query), 2, *words)
 
 
+@pytest.mark.slow
 def test_evaluation(town: Path) -> None:
     release, path = town / "people.duckdb", town / "spec.toml"
     flags = ("--workload", "random", "--queries", 40, "--seed", 1, "--json")
@@ -511,7 +520,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@each("what", DAMAGE, few=4)
+@each("what", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(town: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = changed(town / "people.duckdb", tmp_path, change)

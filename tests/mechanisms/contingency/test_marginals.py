@@ -238,6 +238,7 @@ def test_counts_are_near_the_truth(census: Path, condition: str) -> None:
     assert row["low"] <= row["estimate"] <= row["high"]
 
 
+@pytest.mark.slow
 def test_groups_add_up_and_are_all_there(census: Path) -> None:
     sql = "SELECT job, sex, COUNT(*) FROM people WHERE age < 45 GROUP BY job, sex"
     rows_ = asked(census, sql)
@@ -251,6 +252,7 @@ def test_groups_add_up_and_are_all_there(census: Path) -> None:
     assert [row["band"] for row in bands] == [*range(15, 75, 5), None]
 
 
+@pytest.mark.slow
 def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(census: Path) -> None:
     (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 32")
     (below,), (above,) = (asked(census, f"SELECT COUNT(*) FROM people WHERE age < {end}") for end in (30, 35))
@@ -269,6 +271,7 @@ def test_least_squares_alone_are_the_baseline(census: Path) -> None:
     assert (row["std_error"], row["low"]) == (None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "words"),
     [
@@ -311,6 +314,7 @@ def test_synthetic_rows_give_about_the_estimates(census: Path, tmp_path: Path) -
     refused(run("synthesize", census / "people.duckdb", made), 2, "new file")
 
 
+@pytest.mark.slow
 def test_a_release_with_bins_is_evaluated(census: Path) -> None:
     """Single values of a wide bin are not asked for, ranges are."""
     release, path = census / "people.duckdb", census / "spec.toml"
@@ -349,7 +353,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@each("what", DAMAGE, few=4)
+@each("what", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(census: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = changed(census / "people.duckdb", tmp_path, change)
@@ -381,6 +385,7 @@ def test_a_wrong_specification_is_refused_in_one_line(
     refused(run("plan", spec(tmp_path, mechanism)), 2, *words)
 
 
+@pytest.mark.slow
 def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> None:
     write(tmp_path / "wages.parquet", "SELECT i % 3 AS shift, 20000 + 137 * (i % 500) AS wage FROM range(4000) t(i)")
     toml = succeeded("init", tmp_path / "wages.parquet", "--kind", "contingency").out
@@ -392,6 +397,7 @@ def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> Non
     assert succeeded("verify", tmp_path / "wages.duckdb", "--source", tmp_path / "wages.toml", "--json").json["ok"]
 
 
+@pytest.mark.slow
 @each("condition", ["rain <= 0", "rain BETWEEN 3.71 AND 3.72", "rain < 0.01 AND shift < 2"])
 def test_what_lies_between_the_values_that_stand_for_a_bin_is_not_said_to_be_none(
     tmp_path: Path, condition: str
@@ -413,6 +419,7 @@ def test_what_lies_between_the_values_that_stand_for_a_bin_is_not_said_to_be_non
 FEW = "SELECT i % 2 AS sex, i % 45 AS age, (i % 90) / 7.0 AS rate, 'v' || (i % 40) AS town FROM range({n}) t(i)"
 
 
+@pytest.mark.slow
 @each(
     ("n", "left_out"), [(20_000, set()), (200, {"town", "age"}), (1_500, set()), (100, {"town", "age", "rate"})], few=2
 )

@@ -342,6 +342,7 @@ def test_nested_is_closed_under_every_combination(batches: list[list[int]], k: i
         assert not table.axis.fine(table.ranks[waiting])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(**conditions, choice=st.randoms(use_true_random=False))
 def test_an_adversary_who_combines_groups_finds_only_fine_sets(
@@ -387,6 +388,7 @@ def test_a_batch_below_k_or_e_is_held_back() -> None:
         assert (table.releases[1][4:] == -1).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=6), min_size=2, max_size=3), st.integers(2, 3))
 def test_unrestrained_no_union_of_old_groups_and_fine_new_records_beats_nested(

@@ -206,7 +206,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.slow
-@each("damage", DAMAGE, few=4)
+@each("damage", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     changes, check = DAMAGE[damage]
     release = tmp_path / "ill.duckdb"
@@ -217,6 +217,7 @@ def test_damage_is_found(damage: str, firm: Path, tmp_path: Path) -> None:
     assert any(check in name for name in failed(run("verify", release, "--json")))
 
 
+@pytest.mark.slow
 def test_records_in_other_groups_are_found_against_the_source(firm: Path, tmp_path: Path) -> None:
     release = tmp_path / "ill.duckdb"
     release.write_bytes((firm / "ill.duckdb").read_bytes())
@@ -284,7 +285,7 @@ def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
         assert found["low"] == found["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", ["SUM", "AVG", "MIN", "MAX"], few=8)
 @each("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
 def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, kind: str, where: str) -> None:
@@ -314,6 +315,7 @@ def test_amounts_by_group_and_of_quasi_identifiers(firm: Path) -> None:
     assert answer(release, "SELECT SUM(salary) FROM ill WHERE age > 500")["estimate"] is None
 
 
+@pytest.mark.slow
 @each(
     ("sql", "words"),
     [
@@ -334,6 +336,7 @@ def test_what_is_not_supported_is_refused_by_name(firm: Path, sql: str, words: l
         succeeded("query", firm / "ill.duckdb", sql)
 
 
+@pytest.mark.slow
 def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
     spec = specification(
         firm, columns=COLUMNS, mechanism="threshold = 0.5", name="b.toml", release='name = "b"\nto = "b.duckdb"'
@@ -342,7 +345,7 @@ def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
     refused(run("query", firm / "b.duckdb", "SELECT SUM(salary) FROM b"), 2, "only quasi-identifiers")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_evaluate_covers(firm: Path) -> None:
     shown = succeeded(
         "evaluate", firm / "ill.duckdb", "--source", asked(firm), "--workload", "random", "--queries", 40, "--json"

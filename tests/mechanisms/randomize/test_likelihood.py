@@ -65,6 +65,7 @@ def test_true_draws_are_never_refused_and_a_large_table_is_conclusive() -> None:
     assert 0.8 < apart.std() < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["shuffled", "more retained", "less retained", "all retained"])
 def test_other_channels_are_found(change: str) -> None:
     times = {"more retained": 1.3, "less retained": 0.7, "all retained": 9.0}.get(change, 1.0)

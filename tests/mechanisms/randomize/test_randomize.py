@@ -722,7 +722,7 @@ def trial(problem: Problem, parts: Any, rng: np.random.Generator, share: float =
     return stated, observed(stated, home, seen, chosen), np.bincount(true[chosen], minlength=len(problem.counts))
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 @pytest.mark.parametrize(
     ("algorithm", "share"),
     [("up", 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("pp", 1.0), ("up", 0.3), ("pp", 0.3)))],

@@ -109,11 +109,13 @@ def test_verify(hospital: Path, release: str, with_source: bool) -> None:
     assert "verified" in succeeded("verify", hospital / release).out
 
 
+@pytest.mark.slow
 def test_verify_against_another_specification_names_the_difference(hospital: Path) -> None:
     found = failed(run("verify", hospital / "pp.duckdb", "--source", hospital / "up.toml", "--json"))
     assert found["parameters are those of the specification"] == ["algorithm: stated pp, asked for up"]
 
 
+@pytest.mark.slow
 def test_plan_writes_nothing_and_says_what_publish_does(place: Path) -> None:
     before = sorted(place.iterdir())
     planned = succeeded("plan", place / "pp.toml", "--json").json
@@ -177,6 +179,7 @@ def test_a_key_file_repeats_the_release_and_is_not_in_it(place: Path) -> None:
     assert manifest(place / "a.duckdb")["randomness"] == "key-file"
 
 
+@pytest.mark.slow
 def test_one_key_gives_other_choices_for_another_amplification(place: Path) -> None:
     """Same counts, same rho2, one sub-table, but fewer values protected: who is retained must not be the same draw."""
     table = "CREATE TABLE t AS SELECT CAST(i AS INTEGER) AS age, 'd' || (i * 7 % 10 // 4) AS d FROM range(4000) t(i)"
@@ -213,7 +216,7 @@ def test_a_release_is_replaced_only_if_asked(place: Path) -> None:
 # Sources and columns ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_table_and_a_query_of_a_database(place: Path) -> None:
     warehouse(place / "w.duckdb", f"CREATE TABLE people AS {SICK.format(n=2100)}")
     for number, source in enumerate(('table = "people"', 'query = "SELECT * FROM people WHERE zip < 9"')):
@@ -251,7 +254,7 @@ def test_two_sensitive_columns_are_one_value(place: Path) -> None:
     assert one["low"] <= true[1] <= one["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_null_is_a_value_of_either_role(place: Path) -> None:
     sql = f"""
 SELECT CASE WHEN zip <> 3 THEN age END AS age, sex, zip,
@@ -318,6 +321,7 @@ def test_columns_may_be_called_anything(tmp_path: Path, quasi: str, sensitive: s
     assert {row[quasi]: row["estimate"] for row in baseline} == pytest.approx(view)
 
 
+@pytest.mark.slow
 @each(
     ("role", "name"),
     [("qi", "sub_table"), ("qi", "WEIGHT"), ("sa", "Code"), ("sa", "protected"), ("sa", "sub_table")],
@@ -365,6 +369,7 @@ def test_requests_that_cant_be_met_say_what_would_work(
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_infeasibility_as_json(place: Path) -> None:
     done = run("publish", specification(place, mechanism=wanted(rho1="1/50")), "--json")
     assert done.code == 3
@@ -379,7 +384,7 @@ def test_one_sensitive_value_can_not_be_perturbed(place: Path) -> None:
     refused(run("publish", spec), 3, "at least 2 sensitive values")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize(
     "rho2", rest_slow(["0.333456789012345678", "0.6666666666666667", "0.300000001", "0.99999999999"])
 )
@@ -390,7 +395,7 @@ def test_bounds_of_many_digits_are_published(place: Path, algorithm: str, rho2: 
     succeeded("verify", place / "ill.duckdb", "--source", spec)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_few_records_and_two_values(place: Path) -> None:
     write(
         place / "few.parquet",
@@ -453,6 +458,7 @@ def test_what_only_asks_about_quasi_identifiers_is_exact(
         assert all(row["low"] == row["estimate"] == row["high"] for row in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", rest_slow(["up.duckdb", "pp.duckdb"]))
 def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConnection, release: str) -> None:
     found = answers(
@@ -483,7 +489,7 @@ def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConne
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("release", ["up.duckdb", "pp.duckdb"])
 def test_sums_and_averages_of_a_quasi_identifier(
     hospital: Path, truth: duckdb.DuckDBPyConnection, release: str
@@ -722,7 +728,7 @@ AGAINST: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.slow
-@each("damage", ALONE, few=5)
+@each("damage", ALONE, few=5, soak="damage")
 def test_verify_names_what_was_changed(hospital: Path, tmp_path: Path, damage: str) -> None:
     """From the release alone and against the source; a question is answered or refused, and never a traceback."""
     change, word = ALONE[damage]
@@ -738,7 +744,7 @@ def test_verify_names_what_was_changed(hospital: Path, tmp_path: Path, damage: s
 
 
 @pytest.mark.slow
-@each("damage", ALONE, few=6)
+@each("damage", ALONE, few=6, soak="damage")
 def test_a_changed_release_is_asked_without_a_traceback(hospital: Path, tmp_path: Path, damage: str) -> None:
     release = changed(hospital, tmp_path, ALONE[damage][0])
     for estimator in ("reconstructed", "baseline"):
@@ -757,7 +763,7 @@ def test_a_changed_release_is_asked_without_a_traceback(hospital: Path, tmp_path
 
 
 @pytest.mark.slow
-@each("damage", NONE_AT_ALL, few=6)
+@each("damage", NONE_AT_ALL, few=6, soak="damage")
 def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_path: Path, damage: str) -> None:
     release = changed(hospital, tmp_path, NONE_AT_ALL[damage])
     for command in (
@@ -769,7 +775,7 @@ def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_p
 
 
 @pytest.mark.slow
-@each("damage", AGAINST, few=2)
+@each("damage", AGAINST, few=2, soak="damage")
 def test_verify_against_the_source_names_what_was_changed(hospital: Path, tmp_path: Path, damage: str) -> None:
     change, word = AGAINST[damage]
     release = changed(hospital, tmp_path, change)

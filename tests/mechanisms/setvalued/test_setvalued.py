@@ -229,6 +229,7 @@ def laplace(epsilon: float, reach: int) -> NDArray[np.float64]:
 SOURCES: list[Callable[[], Any]] = [OpenDPNoise, lambda: SeededNoise(seed_key(3).stream("test"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_noise_is_discrete_laplace(source: Callable[[], Any], epsilon: Fraction) -> None:
@@ -239,6 +240,7 @@ def test_noise_is_discrete_laplace(source: Callable[[], Any], epsilon: Fraction)
     chi_square([*np.bincount(inside + 20, minlength=41).tolist(), len(drawn) - len(inside)], chances)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_tail_is_that_of_the_noise(source: Callable[[], Any]) -> None:
     epsilon, least = Fraction(1, 2), 4
@@ -389,12 +391,12 @@ def worst_over(tables: Sequence[tuple[frozenset[int], ...]], most: int, request:
     return worst
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
-        [None, [0], [2], [0, 1, 2]],
-        pytest.param([None, [], *map(list, SETS)], marks=pytest.mark.slow),
+        pytest.param([None], marks=pytest.mark.slow),
+        pytest.param([None, [0], [2], [0, 1, 2]], marks=pytest.mark.soak(part="outputs")),
+        pytest.param([None, [], *map(list, SETS)], marks=pytest.mark.soak(part="outputs")),
     ],
 )
 def test_no_output_is_more_likely_than_e_to_the_epsilon(first: list[list[int] | None]) -> None:
@@ -404,7 +406,7 @@ def test_no_output_is_more_likely_than_e_to_the_epsilon(first: list[list[int] | 
     assert math.exp(0.75) < worst <= math.exp(1.5) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 def test_nor_with_larger_sizes_and_thresholds_of_several_kinds() -> None:
     request = asked(3, fan_out=2, c1=2, c2="0.2")  # thresholds 1 and 2
     worst = worst_over([()], 2, request)
@@ -430,7 +432,7 @@ def test_the_enumeration_would_find_a_leak() -> None:
     assert worst_ratio(*laws) > math.exp(1.5) * 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     # 15 masks, 2 of them occupied; how often each set of masks passes, against the exact chance of counting all
     records = [frozenset([0]), frozenset([1, 3])]

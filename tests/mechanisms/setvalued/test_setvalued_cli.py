@@ -67,7 +67,7 @@ def test_no_exact_number_of_records_leaves(shop: Path) -> None:
     assert "6000" not in json.dumps(stated)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     first = rows(place / "shop.duckdb", "SELECT size FROM privsql_tree")
@@ -245,7 +245,7 @@ def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
     assert rows(tmp_path / "out.duckdb", "SELECT item FROM privsql_universe") == [("ale",), ("zest",)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
     path = place / "spec.toml"
     named = '[source]\nquery = "SELECT *, row_number() OVER () AS nr FROM source"\nid = "nr"\n'
@@ -318,6 +318,7 @@ def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
     assert nowhere["estimate"] == 0
 
 
+@pytest.mark.slow
 @each(
     ("query", "words"),
     [
@@ -393,6 +394,7 @@ def supports(folder: Path) -> dict[tuple[str, ...], int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", rest_slow(["reconstructed", "baseline"]))
 def test_frequent_item_sets(shop: Path, estimator: str) -> None:
     shown = succeeded("itemsets", shop / "shop.duckdb", "--top", 12, "--estimator", estimator, "--json").json
@@ -420,6 +422,7 @@ def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
     refused(run("itemsets", release, "--synthetic", made), 2, "new file")
 
 
+@pytest.mark.slow
 def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", "SELECT i % 5 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
     flags = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r.duckdb"]
@@ -427,7 +430,7 @@ def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     refused(run("itemsets", tmp_path / "r.duckdb"), 2, "no item sets", "bucketize")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_evaluation_by_length_and_top(shop: Path) -> None:
     flags = ["--source", shop / "spec.toml", "--queries", 40]
     shown = succeeded("evaluate", shop / "shop.duckdb", *flags, "--json").json
@@ -510,7 +513,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@each("what", DAMAGE, few=4)
+@each("what", DAMAGE, few=4, soak="damage")
 def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = changed(shop / "shop.duckdb", tmp_path, change)

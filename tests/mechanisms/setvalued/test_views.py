@@ -285,7 +285,7 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     assert choice.spent + sum(one.epsilon for one in tables) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
     """1,000 items, the last of three choices at 1/20: beyond ln(N/b)/e by chance b; 1,000 runs, false alarm 1e-6."""
     counts = [200 - k // 10 for k in range(1000)]
@@ -395,7 +395,7 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     return held
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 @each("epsilon", ["1/10", "1", "3"])
 def test_intervals_cover(epsilon: str) -> None:
     """Runs of their own, 400 each: 95 % of one count, 96.6 % of many; false alarm 1e-6."""

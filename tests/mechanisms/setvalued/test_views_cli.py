@@ -107,7 +107,7 @@ def test_a_plan_of_many_items(many: Path) -> None:
     assert (shown["records_budget"], shown["choice_budget"], shown["tables_budget"]) == ("0.02", "0.6", "1.38")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(
     ("items", "universe", "runs"),
     [
@@ -182,6 +182,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.slow
 @each("condition", CONDITIONS, few=4)
 def test_any_condition_is_answered_as_sql_has_it(few: Path, condition: str) -> None:
     """With a seed: every true answer within five standard errors, and between low and high for most."""
@@ -364,7 +365,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.slow
-@each("what", DAMAGE, few=2)
+@each("what", DAMAGE, few=2, soak="damage")
 def test_damage_is_found(few: Path, tmp_path: Path, what: str) -> None:
     words, change = DAMAGE[what]
     release = changed(few / "stall.duckdb", tmp_path, change)

@@ -1,0 +1,1 @@
+"""The long parts of the tests, which ``.ci/run`` leaves out."""

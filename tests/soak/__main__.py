@@ -1,0 +1,54 @@
+"""Runs one part: ``sh tests/soak.sh PART``, or ``python -m tests.soak PART`` in the test environment.
+
+A test belongs to a part by its mark ``soak(part="..")``. Whoever changes what a part guards runs it. Each takes at most
+20 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+PARTS = {  # what each guards
+    "audits": "epsilon: membership attacks on 20,000 runs of every differentially private program",
+    "cases": "all cases of the tests of which other runs try a few",
+    "coverage": "intervals hold the truth as often as they say, and draws have the chances that they should",
+    "damage": "verify and query find every kind of damage to a release, or stay whole",
+    "experiments": "every experiment of the papers runs on generated data",
+    "fuzz": "30,000 random queries are answered as DuckDB does, 1,200 hostile ones show nothing",
+    "kills": "publications that are killed, or run at once, leave the old release or a whole new one",
+    "long": "whole ways through several verbs, mechanisms and formats, each of some seconds",
+    "mutations": "verify finds 500 random changes, and a change of every leaf of a manifest",
+    "outputs": "epsilon: every output of small programs, and 20,000 runs against exact chances",
+    "properties": "all examples of the properties of which other runs try a part",
+    "services": "a Spark Connect server, Airflow, Dagster and dbt",
+    "spark": "every relation of tests/sql is made by Spark as by DuckDB",
+}
+SHARED = [  # where the properties are: tests with examples of which others try a part
+    "tests/test_exact.py",
+    *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
+    *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
+]
+SELECTED = {  # parts that are no mark's
+    "properties": ["-m", "soak(part='properties') or not soak", *SHARED],
+    "spark": ["tests/sql", "--engine", "spark"],
+}
+
+
+def main() -> int:
+    """Run the part that the command line names, and return pytest's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Run a long part of the tests.")
+    parser.add_argument("--list", action="store_true", help="list the parts")
+    parser.add_argument("part", nargs="?", choices=PARTS)
+    arguments, rest = parser.parse_known_args()
+    if arguments.list or arguments.part is None:
+        print("\n".join(f"{name:<13}{guards}" for name, guards in PARTS.items()))
+        return 0 if arguments.list else 2
+    part = arguments.part
+    chosen = SELECTED.get(part, ["-m", f"soak(part='{part}')"])
+    return int(pytest.main([*chosen, "--durations=10", *rest]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
