@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from privsql.answers.functions import short
 from privsql.errors import UsageError
+from privsql.model.estimate import are_equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +53,7 @@ class Figures:
     @property
     def is_exact(self) -> bool:
         """Whether it is the true answer."""
-        return self.std_error == 0 and self.low == self.high
+        return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def range(self) -> Range:

@@ -22,7 +22,7 @@ from privsql.answers.question import as_text
 from privsql.engine.names import fold
 from privsql.engine.sqlfiles import DIALECT, column, named, temp
 from privsql.errors import UsageError
-from privsql.model.estimate import FIGURES, number
+from privsql.model.estimate import FIGURES, are_equal, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +105,8 @@ class Presented:
         else:
             known = [(one.rests_on, one.if_any) for one in self._cells[k]]
         rests, if_any = (max(part, key=WEAKEST.index) for part in zip(*known, strict=True))
+        if rests == "exact" and any(self._empty_groups):
+            rests = "certain"  # 0 is true of a group that the source lacks, but the row is not in its answer
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)
 
     # Rows ---
@@ -122,8 +124,12 @@ class Presented:
     def may_be_empty(self) -> tuple[bool, ...]:
         """Of every row, whether there may be no record that it, or a figure of it, is of."""
         open_ones = [[one.may_be_null for one in cells] for cells in self._cells.values()]
-        groups = [by.may_be_empty(key) for by, key in (self._listed[rank] for rank in self._ranks)]
-        return tuple(any(row) for row in zip(groups, *open_ones, strict=True))
+        return tuple(any(row) for row in zip(self._empty_groups, *open_ones, strict=True))
+
+    @cached_property
+    def _empty_groups(self) -> list[bool]:
+        """Of every row, whether its group may have no record."""
+        return [by.may_be_empty(key) for by, key in (self._listed[rank] for rank in self._ranks)]
 
     @property
     def _ranks(self) -> list[int]:
@@ -237,7 +243,7 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
         by.among(output.aggregates),
     )
     null = arithmetic.may_be_null(output.expression, parts)
-    fixed = ends[1] is not None and ends[1] == ends[2] and not ends[0]
+    fixed = ends[1] is not None and are_equal(ends[1], ends[2]) and not ends[0]
     certain = all(one.certain for one in parts.values())
     if not fixed and not certain:
         return Cell((float(value), *ends), rests, rests, null)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
 ROUNDING = 1e-6  # records
+ROUNDED = 1e-12  # relative, of doubles that were divided
 DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
@@ -34,13 +35,20 @@ class Estimate:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing is left open but that there is anything to be measured."""
-        return self.std_error == 0 and self.low == self.high
+        """Return True where nothing is open but whether any record qualifies; bounds may differ by rounding."""
+        return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def is_of_some(self) -> bool:
         """Whether it is a count, or of at least one record, as far as its bounds are sure."""
         return self.least is None or self.least >= 1
+
+
+def are_equal(low: Number | None, high: Number | None) -> bool:
+    """Return True for two bounds that differ at most by what the division of doubles leaves."""
+    if low is None or high is None:
+        return low is high
+    return math.isclose(low, high, rel_tol=ROUNDED)
 
 
 def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:

@@ -37,6 +37,7 @@ from privsql.verbs.attack import Attacked
 from privsql.verbs.infer import _noise
 from support.commands import refused, rows, run, specification, succeeded
 from support.loops import each, rest_slow
+from support.tampering import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -329,6 +330,7 @@ def changed(folder: Path, to: Path, change: Callable[[duckdb.DuckDBPyConnection]
     shutil.copy(folder / "ill.duckdb", release)
     with duckdb.connect(str(release)) as db:
         change(db)
+    rewrite(release)
     return release
 
 

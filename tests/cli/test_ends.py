@@ -55,7 +55,6 @@ def process(*arguments: object, **streams: object) -> subprocess.CompletedProces
         (["query", "r", "SELECT 1", "--confidence"], ["--confidence"]),
         (["attack", "r", "--plot", "picture.jpg"], ["--plot picture.jpg", ".png"]),
         (["verify", "r", "s"], ["--against"]),
-        (["publish", "people.parquet"], ["--sensitive"]),
         (["--no-such"], ["--no-such"]),
     ],
 )
@@ -64,6 +63,10 @@ def test_a_usage_error_is_one_line_and_one_object(arguments: list[str], words: l
     done = run(*arguments, "--json")
     refused(done, 2, *words)
     assert done.json == {"error": done.err.strip().removeprefix("privsql: "), "exit_code": 2}
+
+
+def test_a_source_without_roles_names_the_flag_that_is_missing(ward: Path) -> None:
+    refused(run("publish", ward / "people.parquet"), 2, "--sensitive")
 
 
 def test_json_alone_is_an_error_in_json() -> None:

@@ -62,7 +62,7 @@ def writer(world: World, seed: str) -> Writer:
 
 
 @pytest.mark.parametrize("number", MANY)
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", worlds.TRUE)
 def test_the_engines_answers_where_nothing_is_hidden(
     true_world: Callable[[str], World], name: str, number: int
 ) -> None:

@@ -1,6 +1,7 @@
 """Releases to be asked, each beside an engine that holds its source.
 
-In worlds that are ``true`` nothing is hidden (threshold 1, retention next to 1, groups of one value, a large epsilon):
+In worlds that are ``true`` nothing is hidden (threshold 1, retention next to 1, groups of one value, a large epsilon; a
+contingency table always hides how many records have other values than those of its domains):
 their answers are the source's. The others are as they would be published.
 """
 
@@ -15,7 +16,7 @@ import duckdb
 
 import privsql as api
 from fuzz.queries import Column
-from support import firm, ledgers, shop, town
+from support import firm, ledgers, shop
 from support.commands import specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -128,14 +129,6 @@ def _alone(folder: Path) -> World:
     return opened("permute", "ill", FIRM, path, true=True)
 
 
-def _counted(folder: Path) -> World:
-    """A contingency table with hardly any noise."""
-    asked = town.ASKED.format(epsilon=100)
-    return opened(
-        "contingency", "people", TOWN, _published(folder, town.PEOPLE, town.COLUMNS, asked, "people"), true=True
-    )
-
-
 def _stocked(folder: Path) -> World:
     """Item sets with hardly any noise."""
     asked = shop.VIEWS.replace("epsilon = 2", "epsilon = 100")
@@ -145,7 +138,7 @@ def _stocked(folder: Path) -> World:
 
 
 TRUE: dict[str, Callable[[Path], World]] = {
-    "bucketize": _typed, "randomize": _retained, "permute": _alone, "contingency": _counted, "setvalued": _stocked
+    "bucketize": _typed, "randomize": _retained, "permute": _alone, "setvalued": _stocked
 }  # fmt: skip
 REAL: dict[str, tuple[str, str, tuple[Column, ...], str]] = {
     "bucketize": ("ward", "ill", WARD, "ill.duckdb"),

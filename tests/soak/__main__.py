@@ -27,6 +27,7 @@ PARTS = {  # what each guards
 }
 SHARED = [  # where the properties are: tests with examples of which others try a part
     "tests/test_exact.py",
+    "tests/adversarial/test_one_record.py",
     *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
     *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
 ]

@@ -45,6 +45,7 @@ def changed(release: Path, folder: Path, change: str | Callable[[duckdb.DuckDBPy
     made = Path(shutil.copy(release, folder))
     with duckdb.connect(str(made)) as db:
         change(db) if callable(change) else db.execute(change)
+    rewrite(made)
     return made
 
 
