@@ -13,22 +13,13 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.releases.opened import Release, inspect, query
-    from privsql.releases.opened import Release as open  # noqa: A004, N813
-    from privsql.source.reading import build, load
-    from privsql.source.spec import Spec, schema
-    from privsql.verbs.algorithms import algorithms
+    from privsql.source.spec import Spec, build, load, schema
     from privsql.verbs.attack import Attacked, attack
-    from privsql.verbs.compare import compare
-    from privsql.verbs.evaluate import Workload, evaluate
-    from privsql.verbs.infer import infer
-    from privsql.verbs.infer import infer as differential
-    from privsql.verbs.init import init
-    from privsql.verbs.itemsets import itemsets, synthesize
-    from privsql.verbs.ledger import cap, ledger, withdraw
-    from privsql.verbs.publish import plan, publish
-    from privsql.verbs.published import Published
-    from privsql.verbs.report import Report, report
-    from privsql.verbs.serve import serve
+    from privsql.verbs.attack import infer as differential
+    from privsql.verbs.compare import Workload, algorithms, compare, evaluate
+    from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
+    from privsql.verbs.publish import Published, plan, publish
+    from privsql.verbs.report import Report, report, serve
     from privsql.verbs.verify import Verified, verify
 
 __all__ = [
@@ -44,20 +35,12 @@ _HOMES = {
     "engine.progress": ("Options",),
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
     "releases.opened": ("Release", "inspect", "query"),
-    "source.reading": ("build", "load"),
-    "source.spec": ("Spec", "schema"),
-    "verbs.algorithms": ("algorithms",),
-    "verbs.attack": ("Attacked", "attack"),
-    "verbs.compare": ("compare",),
-    "verbs.evaluate": ("Workload", "evaluate"),
-    "verbs.infer": ("infer",),
-    "verbs.init": ("init",),
-    "verbs.itemsets": ("itemsets", "synthesize"),
-    "verbs.ledger": ("cap", "ledger", "withdraw"),
-    "verbs.publish": ("plan", "publish"),
-    "verbs.published": ("Published",),
-    "verbs.report": ("Report", "report"),
-    "verbs.serve": ("serve",),
+    "source.spec": ("Spec", "build", "load", "schema"),
+    "verbs.attack": ("Attacked", "attack", "infer"),
+    "verbs.compare": ("Workload", "algorithms", "compare", "evaluate"),
+    "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
+    "verbs.publish": ("Published", "plan", "publish"),
+    "verbs.report": ("Report", "report", "serve"),
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -20,7 +20,7 @@ import support.hospital
 import support.office
 import support.shop
 import support.town
-from privsql.answers.learnt import store
+from privsql.answers import learned_prior
 from support import effort, engines, ledgers, sqllogic
 from support import shelf as shelves
 
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist, config.option.tx = "no", []
     effort.configure(config)
     config.pluginmanager.register(ledgers.Ledgers())
-    os.environ[store.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
+    os.environ[learned_prior.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
 

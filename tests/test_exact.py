@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.exact import MAX_DENOMINATOR, Linear, fraction, linear, text
-from privsql.mechanisms.bucketize.groups.rules import Threshold
 from privsql.mechanisms.bucketize.model import Problem, staircases
-from privsql.mechanisms.bucketize.parameters import Bucketize
+from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
 from support.effort import share
 from support.loops import each
 

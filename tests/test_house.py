@@ -34,7 +34,7 @@ ROOMS = (
     "model",
     "engine",
 )
-GROUND = ("plot", "markup", "dpnoise", "noise", "calls", "exact", "system", "extras", "errors", "_version")
+GROUND = ("plot", "markup", "dp_random", "keyed_random", "calls", "exact", "system", "extras", "errors", "_version")
 KNOWN = {
     kind: {kind, type_.__name__} | {scene} - {""}
     for kind, type_, scene in (
@@ -125,8 +125,7 @@ def test_imports_point_down() -> None:
 
 def test_only_the_door_knows_an_engine() -> None:
     """Nothing outside the engine imports one, nor what it is made of: ``engine.open`` is the door."""
-    folders = tuple(f"engine.{path.name}." for path in (PACKAGE / "engine").iterdir() if path.is_dir())
-    inside = [module for module in MODULES if module.startswith(folders)]
+    inside = [module for module in MODULES if module.startswith(("engine.duck.", "engine.postgres", "engine.spark"))]
     wrong = [
         f"{module} -> {name}"
         for module in MODULES
@@ -165,17 +164,15 @@ def test_no_imports_in_circles() -> None:
 
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
-    law = ("fakes.chances", "fakes.lists")  # what fakes are drawn by is defined once
-    own = ("parameters", "thresholds", "beliefs", "groups.bounds", "certain", "tables", *law)
-    shared = {f"mechanisms.bucketize.{name}" for name in own}
+    shared = {f"mechanisms.bucketize.{name}" for name in ("parameters", "beliefs", "fake_chances")}
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
-    checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "fakes.checks", "groups.checks", "joint")}
+    checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "joint")}
     known = set().union(*map(inner, checks)) - checks
     assert {name for name in known if room(name) == "mechanisms"} <= {"mechanisms.contract", *shared}
 
 
 def test_a_count_query_needs_no_arrays() -> None:
-    assert not outer("answers.parse") & {"numpy", "pandas", "pyarrow", "scipy"}
+    assert not outer("answers.parser") & {"numpy", "pandas", "pyarrow", "scipy"}
 
 
 # Chance and SQL -------------------------------------------------------------------------------------------------------
@@ -197,16 +194,19 @@ def draws(module: str) -> Iterator[str]:
 
 def test_only_noise_draws() -> None:
     wrong = [
-        f"{module}: {shown}" for module in MODULES if module not in {"noise", "dpnoise"} for shown in draws(module)
+        f"{module}: {shown}"
+        for module in MODULES
+        if module not in {"keyed_random", "dp_random"}
+        for shown in draws(module)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_keys_and_noise_load_no_more_than_they_need() -> None:
     code = (
-        "import sys; import privsql.noise; heavy = {'numpy', 'opendp', 'pandas', 'randomgen', 'scipy'}; "
-        "print(*sorted(heavy & set(sys.modules))); import privsql.dpnoise; "
-        "privsql.dpnoise.noise_for(privsql.noise.system_key()); "
+        "import sys; import privsql.keyed_random; heavy = {'numpy', 'opendp', 'pandas', 'randomgen', 'scipy'}; "
+        "print(*sorted(heavy & set(sys.modules))); import privsql.dp_random; "
+        "privsql.dp_random.noise_for(privsql.keyed_random.system_key()); "
         "print(*sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -22,10 +22,9 @@ from privsql.answers.answer import Answer
 from privsql.calls import as_path, exactly, printed
 from privsql.cli.app import app
 from privsql.engine.progress import Running
-from privsql.model.checks import Result
-from privsql.source.flags import flags
-from privsql.source.keywords import Planning, Publishing
-from privsql.verbs.evaluate import Asked, Measured
+from privsql.model.manifest import Result
+from privsql.source.keywords import Planning, Publishing, list_flags
+from privsql.verbs.compare import Asked, Measured
 from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched
 from support.loops import each
@@ -95,8 +94,8 @@ def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
 
 def test_the_typed_keywords_are_those_of_the_models() -> None:
     own = {"key", "key_file", "seed", "replace", "allow_composition"}
-    assert TYPED["Planning"] == {*flags(), *TYPED["Running"], "mechanism", "qi"}
-    assert "options" in flags()  # of a CSV file: a table; of how a verb runs: ``Options``
+    assert TYPED["Planning"] == {*list_flags(), *TYPED["Running"], "mechanism", "qi"}
+    assert "options" in list_flags()  # of a CSV file: a table; of how a verb runs: ``Options``
     assert TYPED["Publishing"] == TYPED["Planning"] | own
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}
     assert TYPED["Asked"] == workload | TYPED["Running"]

@@ -16,7 +16,7 @@ import privsql.source.spec
 from support.loops import each
 from support.places import ROOT
 
-EXTRAS = {"privsql.engine.spark.": "pyspark", "privsql.engine.postgres.": "adbc_driver_postgresql"}
+EXTRAS = {"privsql.engine.spark": "pyspark", "privsql.engine.postgres": "adbc_driver_postgresql"}
 LACKING = tuple(package for package, extra in EXTRAS.items() if find_spec(extra) is None)
 FOUND = [
     module.name for module in pkgutil.walk_packages(privsql.__path__, "privsql.") if not module.name.startswith(LACKING)

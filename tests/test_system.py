@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql import dpnoise, extras, system
+from privsql import dp_random, extras, system
 from privsql.errors import EngineError
 from support.commands import PEOPLE, refused, run, write
 from support.places import ROOT
@@ -42,7 +42,7 @@ for name in ("setitimer", "pthread_sigmask", "alarm", "pause"):
     delattr(signal, name)
 import privsql
 for module in pkgutil.walk_packages(privsql.__path__, "privsql."):
-    if not module.name.startswith(("privsql.engine.spark.", "privsql.engine.postgres.")):  # extras
+    if not module.name.startswith(("privsql.engine.spark", "privsql.engine.postgres")):  # extras
         importlib.import_module(module.name)
 """
 VERBS = """
@@ -142,7 +142,7 @@ def without(_: str) -> str:
 
 
 def test_noise_without_opendp_names_the_extra(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dpnoise, "version", without)
+    monkeypatch.setattr(dp_random, "version", without)
     done = run("publish", shop / "spec.toml", "--to", shop / "another.duckdb", "--allow-composition")
     refused(done, 4, "pip install 'privsql[dp]'")
     assert not (shop / "another.duckdb").exists()
@@ -151,11 +151,11 @@ def test_noise_without_opendp_names_the_extra(shop: Path, monkeypatch: pytest.Mo
 def test_draws_without_opendp_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     with pytest.raises(EngineError, match=r"privsql\[dp\]"):
-        dpnoise.laplace(1.0, 1)
+        dp_random.laplace(1.0, 1)
 
 
 def test_what_was_released_is_verified_without_opendp(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dpnoise, "version", without)
+    monkeypatch.setattr(dp_random, "version", without)
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     assert run("verify", shop / "shop.duckdb").code == 0
 

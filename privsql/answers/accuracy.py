@@ -1,27 +1,368 @@
-"""How good a release's answers are: relative error and coverage of the intervals, by size of the true answer."""
+"""Measure how good the answers of a release are: workloads of queries, true answers, errors and coverage by size."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
 
 from privsql import markup, plot
-from privsql.answers.channel import quality
-from privsql.answers.reconstruct import LARGE
-from privsql.answers.scores import Put, Score
-from privsql.answers.workload import questions
-from privsql.engine.progress import counted
+from privsql.answers.channel import LARGE, quality
+from privsql.engine.progress import report_steps
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp
+from privsql.errors import UsageError
+from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from privsql.answers.answer import Answer
-    from privsql.answers.base import Answers
-    from privsql.answers.workload import Question, Workload
+    from privsql.answers.answer import Answer, Answers
     from privsql.engine.database import Ordered
     from privsql.engine.progress import Reporter
+    from privsql.engine.roles import Roles
+    from privsql.model.manifest import Number
     from privsql.model.records import Records
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+# True answers beside the estimates of one estimator: errors, coverage, by size of the true answer.
+
+BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
+SANITY = 0.001  # share of the records below which a true answer counts as that
+SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of the records, from .. up to
+
+
+class Put(NamedTuple):
+    """What was asked: SQL, the group of its answer, and the class of the question where there are classes."""
+
+    question: str = ""
+    group: tuple[Any, ...] = ()
+    of: str = ""
+
+    @property
+    def texts(self) -> list[str | None]:
+        """The group as texts; None is NULL."""
+        return [None if value is None else str(value) for value in self.group]
+
+
+UNNAMED = Put()
+
+
+@dataclass
+class Score:
+    """True answers, estimates and bounds of one estimator, one entry per query and group; ``put``: what was asked."""
+
+    truth: list[float] = field(default_factory=list)
+    estimate: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    put: list[Put] = field(default_factory=list)
+
+    def add(
+        self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: Put = UNNAMED
+    ) -> None:
+        """One answer: estimate, low, high; None where there is no such bound."""
+        estimate, low, high = figures
+        self.put.append(put)
+        self.truth.append(truth)
+        self.estimate.append(0.0 if estimate is None else float(estimate))
+        self.low.append(np.nan if low is None else float(low))
+        self.high.append(np.nan if high is None else float(high))
+
+    def extend(self, other: Score) -> None:
+        """All answers of another one."""
+        for one in fields(self):
+            getattr(self, one.name).extend(getattr(other, one.name))
+
+    def figures(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
+        """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
+        none, or none with bounds.
+
+        error: |estimate - truth| / max(truth, SANITY * records); half-width: mean of (high - low)/2, in records.
+        """
+        truth, estimate, least, most = map(np.array, (self.truth, self.estimate, self.low, self.high))
+        inside = (truth >= low) & (truth < high)
+        bounded = inside & ~np.isnan(least) & ~np.isnan(most)
+        errors = np.abs(estimate - truth) / np.maximum(truth, max(SANITY * records, np.finfo(float).tiny))
+        covered = (least <= truth + 1e-9) & (truth <= most + 1e-9)
+        return {
+            "queries": int(inside.sum()),
+            "mean_error": float(errors[inside].mean()) if inside.any() else None,
+            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
+            "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
+        }
+
+    def points(self) -> list[tuple[Put, float, dict[str, float | None]]]:
+        """What was asked, what is true, and the answer: estimate, low, high; None where there is no such bound."""
+        known = ((None if np.isnan(end) else end for end in ends) for ends in zip(self.low, self.high, strict=True))
+        figures = zip(self.estimate, known, strict=True)
+        answers = ({"estimate": estimate, "low": low, "high": high} for estimate, (low, high) in figures)
+        return list(zip(self.put, self.truth, answers, strict=True))
+
+    def by_share(self, records: float) -> list[dict[str, Any]]:
+        """The same by share of the records that the true answer has; bands without an answer are left out."""
+        found = [
+            {
+                "low": low,
+                "high": None if np.isinf(high) else high,
+                **self.figures(records, low * records, high * records),
+            }
+            for low, high in pairwise(SHARES)
+        ]
+        return [band for band in found if band["queries"]]
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of ``--json``; true answers of 0 are left out of relative errors."""
+        every = self._band(-np.inf, np.inf)
+        bands = [self._band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
+        shown = [
+            {**band, "high": None if band["high"] == np.inf else band["high"]} for band in bands if band["queries"]
+        ]
+        return {**every, "bands": shown}
+
+    def _band(self, low: float, high: float) -> dict[str, Any]:
+        truth, estimate = np.array(self.truth), np.array(self.estimate)
+        inside = (truth >= low) & (truth < high)
+        covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
+        known = inside & (truth != 0)
+        bounded = inside & ~np.isnan(self.low) & ~np.isnan(self.high)
+        errors = np.abs(estimate[known] - truth[known]) / np.abs(truth[known])
+        return {
+            "queries": int(inside.sum()),
+            "mean_relative_error": float(errors.mean()) if len(errors) else None,
+            "median_relative_error": float(np.median(errors)) if len(errors) else None,
+            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
+        }
+
+
+# Workload -------------------------------------------------------------------------------------------------------------
+# Workloads to measure a release by: queries as SQL text, answered by the release and by the source alike.
+
+LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
+QUERIES, OF_EACH = 1200, 300
+KINDS = ("equality", "random", "ranges")
+CELLS = 40  # of the tables by as many columns, for every query
+TRIES = 200  # conditions drawn for one that selects enough
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, and the groups of its answer that count (None: all that either side has)."""
+
+    sql: str
+    groups: tuple[tuple[Any, ...], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``.
+
+    Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
+    ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
+    at most how many of each; None: as many as a first look takes. ``cells``: how many the tables by so many columns may
+    have together; None: ``CELLS`` for each query. ``true_answers``: only questions whose true answer lies between the
+    two count, both included, of those that are drawn; None: no such end. ``estimators``: those that are asked;
+    None: all.
+    """
+
+    kind: str = "equality"
+    queries: int | None = None
+    attributes: int = 3
+    selectivity: float = 0.05
+    seed: int = 1
+    file: Path | None = None
+    ways: int = 2
+    cells: int | None = None
+    true_answers: tuple[float | None, float | None] | None = None
+    estimators: tuple[str, ...] | None = None
+
+    def wants(self, truth: float) -> bool:
+        """Whether a question with that true answer counts."""
+        low, high = self.true_answers or (None, None)
+        return (low is None or low <= truth) and (high is None or truth <= high)
+
+    @property
+    def number(self) -> int:
+        """How many queries there are to be."""
+        return QUERIES if self.queries is None else self.queries
+
+    @property
+    def each(self) -> int:
+        """How many there are to be of each class, where there are classes."""
+        return OF_EACH if self.queries is None else self.queries
+
+    @property
+    def affordable(self) -> int:
+        """How many cells tables may have together."""
+        return CELLS * self.each if self.cells is None else self.cells
+
+    @property
+    def noise(self) -> np.random.Generator:
+        """What draws its queries."""
+        return seed_key(self.seed).stream("workload", self.kind)
+
+
+def questions(db: Ordered, roles: Roles, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+    """The queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
+
+    Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
+    """
+    if asked.file is not None:
+        given = from_file(asked.file)
+        return given, len(given)
+    if not roles.quasi_identifiers and asked.kind != "random":
+        raise UsageError(f"workload {asked.kind!r} needs quasi-identifiers; take --workload random, or a file")
+    if asked.kind == "random":
+        shape = (asked.number, asked.attributes, asked.selectivity)
+        return random(db, roles, name, shape, asked.noise), asked.number
+    if asked.kind == "ranges":
+        if len(roles.sensitive) != 1:
+            raise UsageError("workload 'ranges' needs one sensitive column")
+        return ranges(db, roles, name, asked.number, asked.noise), asked.number
+    if asked.kind != "equality":
+        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
+    conditions = max(1, asked.number // 4)
+    return equality(db, roles, name, conditions, asked.noise), conditions
+
+
+def equality(db: Ordered, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+    """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
+
+    After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
+    ``db`` holds the source as ``records`` and ``domain``.
+    """
+    values = db.rows(fill("core/values", {"domain": temp("domain"), "columns": roles.sa()}))
+    shown = [column(f.name) for f in roles.sensitive]
+    for own in _conditions(db, roles, conditions, noise):
+        groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
+        yield Question(count_query(name, own, shown), groups)
+
+
+def ranges(db: Ordered, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+    """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
+
+    ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
+    """
+    key, field = column(roles.sa_keys[0]), roles.sensitive[0]
+    rows = db.rows(fill("core/values", {"domain": temp("domain"), "columns": [key, column("records")]}))
+    ends = np.cumsum([row[-1] for row in rows])
+    for own in _conditions(db, roles, queries, noise):
+        share = noise.uniform(0.01, 0.5)
+        first = noise.uniform(0, 1 - share)
+        low, high = (rows[int(np.searchsorted(ends, part * ends[-1]))][0] for part in (first, first + share))
+        least, most = (equals(column(field.name), end, field.type) for end in (low, high))
+        between = exp.Between(this=column(field.name), low=least.expression, high=most.expression)
+        yield Question(count_query(name, exp.and_(own, between), []))
+
+
+def _conditions(db: Ordered, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+    """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
+    records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
+    for row in sampled(db, roles.qi("r"), records, number * TRIES, noise):
+        chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
+        inner = exp.and_(*(equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
+        selected = int(db.rows(fill("core/matching", {"table": temp("records"), "filter": inner}))[0][0])
+        if selected <= LEAST_SHARE * records:
+            continue
+        yield exp.and_(
+            *(equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
+        )
+        number -= 1
+        if not number:
+            return
+    raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take --workload random")
+
+
+def random(
+    db: Ordered, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+) -> Iterator[Question]:
+    """Predicates of a given expected selectivity s (Anatomy, section 6).
+
+    ``shape``: queries, qd quasi-identifiers in each, s. These and the sensitive columns are each restricted to
+    ceil(|A| s^(1/(qd+1))) random values.
+    """
+    queries, attributes, selectivity = shape
+    domains = {
+        f.name: [row[0] for row in db.rows(fill("core/values", {"domain": _distinct(key), "columns": [column(key)]}))]
+        for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
+    }
+    qd = min(attributes, len(roles.quasi_identifiers))
+    part = selectivity ** (1 / (qd + len(roles.sensitive)))
+    for _ in range(queries):
+        chosen = [roles.quasi_identifiers[i] for i in noise.choice(len(roles.quasi_identifiers), qd, replace=False)]
+        conditions = []
+        for each_field in (*chosen, *roles.sensitive):
+            domain = domains[each_field.name]
+            kept = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
+            conditions.append(among(column(each_field.name), [domain[i] for i in kept], each_field.type))
+        yield Question(count_query(name, exp.and_(*conditions), []))
+
+
+def from_file(path: Path) -> list[Question]:
+    """The queries of a file of SQL, separated by semicolons."""
+    try:
+        statements = sqlglot.parse(path.read_text(encoding="utf-8"), dialect=DIALECT)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except sqlglot.errors.SqlglotError as error:
+        raise UsageError(f"{path}: {str(error).splitlines()[0]}") from error
+    return [Question(statement.sql(dialect=DIALECT)) for statement in statements if statement is not None]
+
+
+def sampled(
+    db: Ordered, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
+) -> Iterator[Sequence[Any]]:
+    """Columns (of ``r``) of random ones of so many ``records``, with replacement."""
+    size = 1000
+    for _ in range(0, number, size):
+        drawn = noise.integers(0, records, size)
+        db.put("drawn", pa.table({"rank": np.arange(size), "pos": drawn}))
+        holes: Holes = {
+            "records": temp("records"),
+            "drawn": temp("drawn"),
+            "columns": columns,
+            "position": db.position("r"),
+        }
+        rows = db.rows(fill("core/drawn", holes))
+        db.drop("drawn")
+        yield from rows
+
+
+def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr]) -> str:
+    """Text of a count query over the release ``name``."""
+    query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name))
+    query = query if condition is None else query.where(condition)
+    return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
+
+
+def _distinct(key: str) -> exp.Subquery:
+    return exp.select(column(key)).distinct().from_(temp("records")).subquery("values")
+
+
+def among(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
+    """``left`` being one of some values, which are flat however many they are; NULL may be one."""
+    known = [equals(left, value, kind).expression for value in values if value is not None]
+    parts: list[exp.Expr] = [exp.In(this=left.copy(), expressions=known)] if known else []
+    return exp.or_(*parts, *(equals(left.copy(), None, kind) for value in values if value is None))
+
+
+def equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
+    """``left = value`` with the value as a constant of its type; IS NULL for NULL."""
+    if value is None:
+        return exp.Is(this=left, expression=exp.null())
+    literal = exp.Literal.string("true" if value is True else "false" if value is False else str(value))
+    return exp.EQ(this=left, expression=exp.cast(literal, exp.DataType.build(kind, dialect=DIALECT)))
+
+
+# Accuracy -------------------------------------------------------------------------------------------------------------
+# How good a release's answers are: relative error and coverage of the intervals, by size of the true answer.
 
 Truth = dict[tuple[Any, ...], float]
 
@@ -148,7 +489,7 @@ def score(questions: Iterable[Question], number: int, given: Measuring) -> dict[
     """
     scores = {name: Score() for name in sorted(given.estimators)}
     given.report.step("Answering the workload")
-    for question in counted(given.report, questions, number):
+    for question in report_steps(given.report, questions, number):
         true = given.truth(question.sql)
         if question.groups is None or any(given.workload.wants(true.get(group, 0.0)) for group in question.groups):
             for estimator, found in scores.items():

@@ -1,27 +1,140 @@
-"""Aggregate functions of a query: what each asks, and over which records.
-
-COUNT(x), COUNT_IF and FILTER are counts under one more condition. Sums and means of CASE WHEN c THEN k ELSE 0 END, and
-of a condition as a number, are counts as well: where c is about sensitive columns, a count is what can be answered.
-"""
+"""Take the aggregate functions of a SELECT apart into the count questions behind them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.asked import Asked
-from privsql.answers.conditions import sides_of
-from privsql.answers.functions import AGGREGATES, COMPARISONS, CONNECTIVES, check, text
-from privsql.answers.orders import plain
-from privsql.answers.question import Measure
+from privsql.answers.names import sides_of, split
+from privsql.answers.question import (
+    AGGREGATES,
+    COMPARISONS,
+    CONNECTIVES,
+    CountQuery,
+    Group,
+    Lookup,
+    Measure,
+    check_kinds,
+    plain,
+    text,
+)
 from privsql.engine.sqlfiles import every, is_null
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from privsql.answers.question import Kind, Side
+
+# SELECTs taken apart --------------------------------------------------------------------------------------------------
+# A SELECT taken apart: the questions behind its aggregate functions, and what is made of their answers.
+#
+# Inside, the groups are called g_0, g_1, .. and what the aggregate functions give a_0, a_1, ..; outputs, HAVING and
+# ORDER BY are expressions over these.
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The records that a SELECT is about and their groups; ``sides`` of all columns, by name."""
+
+    groups: tuple[Group, ...] = ()
+    where: exp.Expr | None = None
+    lookups: tuple[Lookup, ...] = ()
+    sides: Mapping[str, Side] = field(default_factory=dict)
+
+    def question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
+        """What is asked of the records that also meet the condition ``among``; by default their number."""
+        conditions = [part.copy() for part in (self.where, among) if part is not None]
+        root = exp.and_(*conditions) if len(conditions) > 1 else conditions[0] if conditions else None
+        asked = CountQuery(self.groups, *split(root, self.sides), measure or Measure(), self.lookups)
+        return asked if asked.is_exact else asked.told_apart()
+
+    def by(self, chosen: Sequence[int]) -> Scope:
+        """The same records by some of the groups."""
+        return replace(self, groups=tuple(self.groups[i] for i in chosen))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An aggregate function, over the records that meet ``among`` too; ``written``: as the query has it."""
+
+    measure: Measure
+    among: exp.Expr | None
+    written: str
+
+    def of(self, scope: Scope) -> CountQuery:
+        """The question that it puts."""
+        return scope.question(self.measure, self.among)
+
+    @property
+    def function(self) -> exp.Expr:
+        """As SQL has it."""
+        if self.among is None:
+            return self.measure.function
+        return exp.Filter(this=self.measure.function, expression=exp.Where(this=self.among))
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the answer: its alias, empty for none, and its expression over groups and aggregates."""
+
+    alias: str
+    expression: exp.Expr
+    written: str
+
+    @cached_property
+    def aggregates(self) -> tuple[int, ...]:
+        """Numbers of the aggregate functions in it."""
+        return used(self.expression)
+
+    @cached_property
+    def single(self) -> int | None:
+        """The number of the aggregate function that it is, if it is one and nothing else."""
+        plain = self.expression.unnest()
+        return self.aggregates[0] if isinstance(plain, exp.Column) and self.aggregates else None
+
+
+def used(expression: exp.Expr) -> tuple[int, ...]:
+    """Numbers of the aggregates that an expression over an answer is about."""
+    names = (item.name for item in expression.find_all(exp.Column))
+    return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A SELECT taken apart. ``sets``: the groups of each grouping set, by their numbers; one set of all without any."""
+
+    scope: Scope
+    sets: tuple[tuple[int, ...], ...]
+    asked: tuple[Asked, ...]
+    outputs: tuple[Output, ...]
+    having: exp.Expr | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+
+    @property
+    def questions(self) -> list[CountQuery]:
+        """What each aggregate function asks, by all groups."""
+        return [one.of(self.scope) for one in self.asked]
+
+    def checked(self) -> Statement:
+        """Itself; ``UsageError`` for a condition that can't be split."""
+        conditions = [self.scope.where, *(one.among for one in self.asked)]
+        for part in dict.fromkeys(part for part in conditions if part is not None):
+            split(part.copy(), self.scope.sides)
+        return self
+
+
+# Aggregates -----------------------------------------------------------------------------------------------------------
+# Aggregate functions of a query: what each asks, and over which records.
+#
+# COUNT(x), COUNT_IF and FILTER are counts under one more condition. Sums and means of CASE WHEN c THEN k ELSE 0 END,
+# and of a condition as a number, are counts as well: where c is about sensitive columns, a count is what can be
+# answered.
 
 KINDS: dict[type[exp.Expr], Kind] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"
@@ -48,7 +161,7 @@ class Aggregates:
         among = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
-            check("FILTER", among)
+            check_kinds("FILTER", among)
         self._plain(node)
 
         def asked(measure: Measure, *more: exp.Expr) -> exp.Expr:
@@ -78,7 +191,7 @@ class Aggregates:
         inner = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this]
         for item in inner:
             if not isinstance(item, exp.Star):
-                check(text(node), item)
+                check_kinds(text(node), item)
 
     def _number(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
         key = (measure.kind, measure.of, among)

@@ -1,26 +1,50 @@
-"""An answer: rows whose figures say what they rest on. Tables, JSON, CSV and Python show the same columns."""
+"""Answers: rows whose figures say what they rest on, and the base class of open releases that give them.
+
+Tables, JSON, CSV and Python show the same columns. Questions that cut through a bin are refused here.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlglot import exp
 
 from privsql import markup
-from privsql.engine.sqlfiles import render
+from privsql.answers import parser
+from privsql.answers.aggregates import is_number
+from privsql.answers.question import text
+from privsql.engine.sqlfiles import DIALECT, column, fill, render, table
 from privsql.errors import EngineError, UsageError
+from privsql.model.parameters import MONTHS, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
     import polars as pl
     import pyarrow as pa
-    from sqlglot import exp
 
-    from privsql.model.estimate import RestsOn
+    from privsql.answers.aggregates import Statement
+    from privsql.answers.channel import Channel
+    from privsql.answers.names import Lookups
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Field, Roles
+    from privsql.engine.sqlfiles import Holes
+    from privsql.model.manifest import Estimate, Manifest, RestsOn
+    from privsql.model.parameters import Bins
+
+# Answer ---------------------------------------------------------------------------------------------------------------
+# An answer: rows whose figures say what they rest on. Tables, JSON, CSV and Python show the same columns.
 
 
 @dataclass(frozen=True)
@@ -245,3 +269,346 @@ def _plain(value: object, *, is_figure: bool) -> object:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if value is None or (isinstance(value, bool | int | float | str) and finite) else str(value)
+
+
+# Cuts through bins ----------------------------------------------------------------------------------------------------
+# Questions that cut through a bin: a release tells of whole bins only, so they are refused and never answered.
+#
+# A value of a column in bins stands for its whole bin. A condition is answered where every bin meets it as a whole or
+# not at all: a comparison with constants at which bins begin (between values of the column: ``age <= 44`` is ``age <
+# 45``), equality with a published value, which means its bin, and ``IS NULL``. Of a column of groups it is equality
+# with groups.
+
+EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
+FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
+LAST = (exp.LTE, exp.GT)  # whose constant is the last one
+CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
+MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
+    exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
+}  # fmt: skip
+NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
+SIGNED = re.compile(f"-?{NUMBER.pattern}")
+TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
+
+
+def refuse_cuts(
+    asked: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
+) -> Statement:
+    """The statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
+    if not bins and not groups:
+        return asked
+    kinds = {field.name: field.type for field in columns}
+    _refuse_keys(asked, bins)
+    for one in asked.asked:
+        measured = one.measure.of
+        for item in measured.find_all(exp.Column) if measured is not None else ():
+            if item.name in bins or item.name in groups:
+                raise _refused(item.name, one.written, bins.get(item.name))
+    for root, alone in _parts(asked):
+        for item in root.find_all(exp.Column):
+            node = _around(item, root)
+            if (alone and node.unnest() is item) or _is_null(node):
+                continue
+            if item.name in bins and not _whole(item, node, bins[item.name], kinds[item.name]):
+                raise _refused(item.name, text(node), bins[item.name])
+            if item.name in groups and not _of_groups(item, node, groups[item.name]):
+                known = ", ".join(groups[item.name])
+                raise UsageError(f"{text(node)}: column {item.name!r} holds groups of values: {known}")
+    return asked
+
+
+def _refuse_keys(asked: Statement, bins: Mapping[str, Bins]) -> None:
+    """``UsageError`` for a lookup by a column in bins: no row of it stands for a bin."""
+    for lookup in asked.scope.lookups:
+        own = next((own for _, own in lookup.keys if own in bins), None)
+        if own is not None:
+            raise UsageError(f"JOIN {lookup.alias}: column {own!r} is in {bins[own]}, which no row of it stands for")
+
+
+def _refused(name: str, written: str, bins: Bins | None) -> UsageError:
+    what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
+    return UsageError(f"{written}: column {name!r} is {what}, or group by it")
+
+
+def _parts(asked: Statement) -> Iterator[tuple[exp.Expr, bool]]:
+    """Conditions, groups, and what is made of groups in the answer; whether a column may stand there alone."""
+    groups = {f"g_{i}": group.own for i, group in enumerate(asked.scope.groups)}
+
+    def written_out(node: exp.Expr) -> exp.Expr:
+        return groups[node.name].copy() if isinstance(node, exp.Column) and node.name in groups else node
+
+    yield from ((part, False) for part in (asked.scope.where, *(one.among for one in asked.asked)) if part is not None)
+    made = [*(one.expression for one in asked.outputs), *(one.this for one in asked.order)]
+    yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *made))
+    if asked.having is not None:
+        yield asked.having.copy().transform(written_out), False
+
+
+def _around(item: exp.Expr, root: exp.Expr) -> exp.Expr:
+    """What a column is directly part of; itself, if it is all that there is."""
+    node = item
+    while node is not root and isinstance(node.parent, exp.Paren):
+        node = node.parent
+    return node if node is root or node.parent is None else node.parent
+
+
+def _is_null(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+
+
+def _whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
+    """Whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
+    if isinstance(node, tuple(CALENDAR)):
+        return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
+    if isinstance(node, exp.Between):
+        ends = constant(node.args["low"], kind), constant(node.args["high"], kind)
+        own = node.this.unnest() is item
+        return own and _begins(bins, ends[0], kind, last=False) and _begins(bins, ends[1], kind, last=True)
+    if isinstance(node, exp.In):
+        own = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
+        return own and all(_is_label(bins, constant(one, kind)) for one in node.expressions)
+    if not isinstance(node, (*EQUALITY, *FIRST, *LAST)):
+        return False
+    turned = node.expression.unnest() is item
+    value = constant(node.this if turned else node.expression, kind)
+    if isinstance(node, EQUALITY):
+        return _is_label(bins, value)
+    return _begins(bins, value, kind, last=TURNED.get(type(node), type(node)) in LAST if turned else type(node) in LAST)
+
+
+def _is_label(bins: Bins, value: Decimal | date | None) -> bool:
+    return value is not None and bins.begins(value)
+
+
+def _begins(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
+    """Whether a bin begins at a value, or (``last``) right behind it, among the values that the column can have."""
+    if value is None:
+        return False
+    if isinstance(value, Decimal):
+        step = Fraction(1, 10 ** spread(kind)[2])
+        steps = Fraction(value) / step
+        first = (math.floor(steps) + 1 if last else math.ceil(steps)) * step
+        return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins(first)
+    later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
+    try:
+        return bins.begins(value + later if last else value)
+    except OverflowError:
+        return False
+
+
+def constant(node: exp.Expr, kind: str) -> Decimal | date | None:
+    """A constant as a value of the column; None for what is none, or no value of that type."""
+    node = node.unnest()
+    if kind in ("DATE", "TIMESTAMP"):
+        written = kind
+        if isinstance(node, exp.Cast) and node.to.this in MOMENTS:
+            written, node = MOMENTS[node.to.this], node.this
+        if written != kind and kind == "DATE":
+            return None
+        return _moment(node.name, written, kind) if isinstance(node, exp.Literal) and node.is_string else None
+    if isinstance(node, exp.Cast) and node.to == exp.DataType.build(kind, dialect=DIALECT):
+        return Decimal(node.this.name) if SIGNED.fullmatch(node.this.name) else None  # a value as it is published
+    negative = isinstance(node, exp.Neg)
+    node = node.this.unnest() if negative else node
+    if not isinstance(node, exp.Literal) or node.is_string or not NUMBER.fullmatch(node.name):
+        return None  # what the engine would round, or read as a double
+    return Decimal(f"-{node.name}" if negative else node.name)
+
+
+def _moment(text: str, written: str, kind: str) -> date | None:
+    """What a text that was written as one type is as a value of another: a day as a moment is its midnight."""
+    try:
+        found = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if kind == "TIMESTAMP" and not isinstance(found, datetime):
+        return datetime(found.year, found.month, found.day)  # noqa: DTZ001 (of a column without a time zone)
+    return None if getattr(found, "tzinfo", None) else found
+
+
+def _of_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
+    """Whether a column of groups is compared with groups for equality."""
+    if isinstance(node, exp.In):
+        return not node.args.get("query") and all(_is_group(one, groups) for one in node.expressions)
+    if not isinstance(node, EQUALITY):
+        return False
+    return _is_group(node.expression if node.this.unnest() is item else node.this, groups)
+
+
+def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
+    node = node.unnest()
+    node = node.this if isinstance(node, exp.Cast) and node.to.this == exp.DType.TEXT else node
+    return isinstance(node, exp.Literal) and node.is_string and node.name in groups
+
+
+# Open releases --------------------------------------------------------------------------------------------------------
+# An open release as one that reads an analyst's SQL and answers it: what mechanisms fill in.
+
+OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
+
+
+class Answers(ABC):
+    """An open release; what it knows of itself is read once."""
+
+    estimators: ClassVar[tuple[str, ...]] = (OURS, THEIRS)
+    certain: ClassVar[frozenset[str]]
+    """The estimators whose low and high bound the true count with certainty."""
+    records: ClassVar[str]
+    """The published table whose rows are records, or stand for some."""
+    values: ClassVar[str] = "privsql_values"
+    """The table of all that the sensitive columns can be."""
+    measures: ClassVar[frozenset[str]]
+    """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
+
+    def __init__(self, db: Relations, manifest: Manifest) -> None:
+        self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that made the release."""
+        return self._manifest.algorithm
+
+    @property
+    def in_bins(self) -> frozenset[str]:
+        """The columns whose single values the release does not tell."""
+        return frozenset()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Texts of the items that a record can hold; none of them where records hold no items."""
+        return ()
+
+    def shown(self, name: str, most: int) -> list[str | None]:
+        """Texts of the values that a column has in the release, in the order of its type; that of NULL is None.
+
+        A column whose values are in bins has those at which a bin begins.
+        """
+        of_records = any(field.name == name for field in self._roles.quasi_identifiers)
+        place = table(self.records if of_records else self.values)
+        holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
+        return [row[0] for row in self._db.rows(fill("query/shown", holes))]
+
+    def read(self, sql: str, lookups: Lookups) -> Statement:
+        """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
+        asked, stated = (
+            parser.parse_query(sql, self._roles, self._manifest.name, lookups, self.measures),
+            self._manifest,
+        )
+        return refuse_cuts(asked, stated.bins, stated.groups, stated.quasi_identifiers)
+
+    @property
+    @abstractmethod
+    def channel(self) -> Channel | None:
+        """The channel through which the release is seen (``answers.channel``); None if there is none."""
+
+    @abstractmethod
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words; ``UsageError`` if unsupported."""
+
+    @abstractmethod
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+
+    def holds(self, query: CountQuery) -> bool:
+        """Whether the release holds the true answer."""
+        return query.is_exact and bool(self._roles.quasi_identifiers)
+
+    def seen_by(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
+        """The columns by which questions under these conditions have to be seen alike, so that their errors compare.
+
+        None of them where errors of all questions do.
+        """
+        return ()
+
+    def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
+        """What the figures of an answer rest on."""
+        if self.holds(query):
+            return "exact"
+        return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
+
+    def known(self, estimator: str) -> None:
+        """``UsageError`` for an estimator that there is not."""
+        if estimator not in self.estimators:
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
+
+    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
+        """The most frequent item sets with their numbers of records; ``UsageError`` where records hold no items."""
+        raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
+
+    def synthetic(self) -> pa.Table:
+        """Records that give about the release's estimates; ``UsageError`` where none can be made."""
+        made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
+        raise UsageError(f"no synthetic records are made of this release; it is made by {made_by}")
+
+
+# Hints ----------------------------------------------------------------------------------------------------------------
+# Values that a question names and that do not occur in a release, with the one that was probably meant.
+
+MOST = 10_000  # values of a column that are looked through
+COMPARED = 2_000  # of those that are compared letter by letter
+OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
+
+
+def find_unknown(asked: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
+    """Return a sentence for each value that a column or item is compared with and that the release does not have."""
+    roots = [asked.scope.where, *(one.among for one in asked.asked)]
+    pairs = [pair for root in dict.fromkeys(roots) if root is not None for pair in _compared(root)]
+    return tuple(filter(None, (_hint(name, value, answers, roles) for name, value in dict.fromkeys(pairs))))
+
+
+def _compared(root: exp.Expr) -> Iterator[tuple[str, exp.Literal]]:
+    """Yield the columns that are compared for equality with constants, and those; items under an empty name."""
+    for node in root.find_all(*EQUALITY, exp.In, *OF_ITEMS):
+        if isinstance(node, OF_ITEMS):
+            yield from (("", one) for one in node.find_all(exp.Literal) if one.is_string)
+            continue
+        sides = [node.this, *node.expressions] if isinstance(node, exp.In) else [node.this, node.expression]
+        plain = [side.unnest() for side in sides]
+        names = [side.name for side in plain if isinstance(side, exp.Column)]
+        if len(names) == 1:
+            yield from ((names[0], side) for side in plain if isinstance(side, exp.Literal))
+
+
+def _hint(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:
+    """Say that a column, or item, has no such value; empty where it has, or that is not known."""
+    if not name:
+        return "" if value.name in answers.labels else _say(value, answers.labels)
+    fields = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+    kind, sensitive = fields.get(name, ""), any(field.name == name for field in roles.sensitive)
+    counts = is_number(kind) and kind != "BOOLEAN"
+    if name in answers.in_bins or not (kind.startswith(("VARCHAR", "ENUM")) or (counts and sensitive)):
+        return ""
+    listed = [one for one in answers.shown(name, MOST + 1) if one is not None]
+    if not listed or len(listed) > MOST:
+        return ""
+    if counts:
+        known = {_number(one) for one in listed}
+        return "" if value.is_string or _number(value.name) in known | {None} else _say(value, (), name)
+    return _say(value, listed, name) if value.is_string and value.name not in listed else ""
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+def _say(value: exp.Literal, listed: Sequence[str], name: str = "") -> str:
+    where = f"{name} has no such value" if name else "no such item"
+    meant = closest(value.name, listed)
+    quoted = "" if meant is None else "; did you mean '" + meant.replace("'", "''") + "'?"
+    return f"{where}: {value.sql()}{quoted}"
+
+
+def closest(value: str, listed: Sequence[str]) -> str | None:
+    """Return the listed text that is most like a value; None where none is alike.
+
+    >>> closest("sales", ["Craft-repair", "Sales"]), closest("Craft repair", ["Craft-repair"]), closest("x", ["Sales"])
+    ('Sales', 'Craft-repair', None)
+    """
+    folded = {one.strip().casefold(): one for one in reversed(listed)}
+    alike = [value.strip().casefold()]
+    if alike[0] not in folded and len(folded) <= COMPARED:
+        alike = difflib.get_close_matches(alike[0], folded, n=1)
+    return folded.get(alike[0]) if alike else None

@@ -1,34 +1,39 @@
-"""A release as a known linear channel: what is seen of a set of records, given its counts. It knows no SQL.
-
-A question selects a set Q of records. Unknown: n (m,), how many of them have each sensitive value; known: their total.
-Seen: e (k,) with E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
-
-    Cov[e] = weight (S - M^T diag(o) M),   S = sum_i o_i E[w w^T | i]   (k, k),
-
-where w is what one record of value i adds to e, o_i the records of value i in the whole release, N their sum, and
-``weight`` stands for |Q|/N (1 - |Q|/N) (drawing without replacement) or |Q|/N (independent draws).
-
-Prior: n has mean mu = total * f and covariance P = diag(p), f = o / N, with
-
-    p_i = (c scale)^2 f_i^1.5 F + second f_i,   F = sum f^2 / sum f^1.5.
-
-``second`` f_i is sampling noise, c the strength of association between the question and the sensitive value; values
-that are rare deviate more in proportion, hence 1.5.
-
-A = M^T P M + Cov[e] = second (B + rho C) with B = M^T diag(f) M + (weight N / second) (S/N - M^T diag(f) M),
-C = M^T diag(f^1.5 F) M and rho = (c scale)^2 / second. One generalized eigenproblem C v = lambda B v therefore serves
-all c and all sets with the same weight N / second. A full covariance K may stand in the place of diag(f^1.5 F).
-"""
+"""A release as a linear channel, counts reconstructed through it, and the error to expect of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Channel --------------------------------------------------------------------------------------------------------------
+# A release as a known linear channel: what is seen of a set of records, given its counts. It knows no SQL.
+#
+# A question selects a set Q of records. Unknown: n (m,), how many of them have each sensitive value; known: their
+# total. Seen: e (k,) with E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
+#
+#     Cov[e] = weight (S - M^T diag(o) M),   S = sum_i o_i E[w w^T | i]   (k, k),
+#
+# where w is what one record of value i adds to e, o_i the records of value i in the whole release, N their sum, and
+# ``weight`` stands for |Q|/N (1 - |Q|/N) (drawing without replacement) or |Q|/N (independent draws).
+#
+# Prior: n has mean mu = total * f and covariance P = diag(p), f = o / N, with
+#
+#     p_i = (c scale)^2 f_i^1.5 F + second f_i,   F = sum f^2 / sum f^1.5.
+#
+# ``second`` f_i is sampling noise, c the strength of association between the question and the sensitive value; values
+# that are rare deviate more in proportion, hence 1.5.
+#
+# A = M^T P M + Cov[e] = second (B + rho C) with B = M^T diag(f) M + (weight N / second) (S/N - M^T diag(f) M), C = M^T
+# diag(f^1.5 F) M and rho = (c scale)^2 / second. One generalized eigenproblem C v = lambda B v therefore serves all c
+# and all sets with the same weight N / second. A full covariance K may stand in the place of diag(f^1.5 F).
 
 Floats = NDArray[np.float64]
 Matrix = Any  # Floats, or a sparse array where there are very many values, of which few meet
@@ -197,3 +202,249 @@ def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dic
     gains = (channel.mean @ vectors) * prior[:, None]
     told = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]
     return {**singular(channel), "left": float(1 - told / prior.sum())}
+
+
+# Expected errors ------------------------------------------------------------------------------------------------------
+# The error that is to be expected of answers, from a release's channel alone.
+
+
+def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
+    """E|estimate - n|/n of a question that selects ``share`` of the records and finds n = ``count`` of some value.
+
+    With mean mu_i = T f_i, prior variance P_i and posterior variance k_i P_i of the count of value i, an estimate given
+    n is normal with mean n - k_i (n - mu_i) and variance (1 - k_i) k_i P_i. The mean over the values, weighted by how
+    likely each is to have n; None where none is (beyond three standard deviations).
+    """
+    records = float(channel.records.sum())
+    total, drive = share * records, (strength * share * records) ** 2
+    eigenvalues, vectors = channel.default.basis(1 - share)
+    prior = drive * channel.spread + total * channel.shares
+    told = (((channel.mean @ vectors) * prior[:, None]) ** 2 / (1 + drive / total * eigenvalues)).sum(axis=1) / total
+    left = (1 - told / prior).clip(0, 1)
+    away = count - total * channel.shares
+    logs = -(away**2 / prior + np.log(prior)) / 2
+    if (np.abs(away) / np.sqrt(prior)).min() > 3:
+        return None
+    weights = np.exp(logs - logs.max())
+    spread = np.sqrt(np.maximum((1 - left) * left * prior, TINY))
+    short = left * away / spread
+    errors = spread * (np.sqrt(2 / np.pi) * np.exp(-(short**2) / 2) + short * scipy.special.erf(short / np.sqrt(2)))
+    return float((weights @ errors) / weights.sum() / count)
+
+
+# Reconstruct ----------------------------------------------------------------------------------------------------------
+# Reconstruction through a channel: the algebra that all mechanisms share. Notation as in ``privsql.answers.channel``.
+#
+# Nobody tunes the strength c: each c of a grid is weighted by the likelihood of the very e that was seen (empirical
+# Bayes), and mean and covariance are those of the mixture. The posterior given c has
+#
+#     mean = mu + P M A^-1 (e - M^T mu),     covariance = P - P M A^-1 M^T P.
+#
+# The entries of e sum to the total without noise, so the mean sums to the total and the covariance knows it. A
+# direction in which the release holds no information has no gain and keeps its prior width.
+
+STRENGTHS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
+LEVEL = 1.02  # many sets share an eigenproblem where their noise agrees within this factor; it is rounded up
+LARGE = 1000  # values beyond which nothing of m^3 operations is done
+FEW = 32  # functionals that a large channel solves for one by one
+CHUNK = 2**22  # numbers that one batch of arrays may hold
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """``values`` (G, m): the mean; ``std_error`` (G, f): of the functionals asked for."""
+
+    values: Floats
+    std_error: Floats
+
+
+@dataclass(frozen=True)
+class Prior:
+    """How the sets that questions select differ: a form, and how often a strength c (s,) is met, ``weights`` (s,)."""
+
+    form: Form
+    strengths: Floats
+    weights: Floats
+
+    @staticmethod
+    def default(channel: Channel) -> Prior:
+        """Where nothing is known of the release: values deviate independently, every strength of the grid alike."""
+        return Prior(channel.default, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
+
+
+def reconstruct(channel: Channel, seen: Observation, functionals: Floats, prior: Prior | None = None) -> Posterior:
+    """Posterior of n for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
+    prior = prior or Prior.default(channel)
+    sets, m = seen.observed.shape[0], len(channel.records)
+    values, errors = np.zeros((sets, m)), np.zeros((sets, functionals.shape[-1]))
+    single = m > LARGE and _are_single(functionals)
+    for members in _batches(channel, seen, functionals.shape[-1]):
+        part, asked = seen.rows(members), functionals if functionals.ndim == 2 else functionals[members]
+        found = _large(channel, part, asked, single=single) if m > LARGE else _small(prior, part, asked)
+        values[members], errors[members] = found
+    return Posterior(values, errors)
+
+
+def _levels(channel: Channel, seen: Observation) -> Floats:
+    """Noise levels weight N / second of the sets (G,), rounded up to a few where there are many."""
+    level = np.round(seen.weight * channel.records.sum() / np.maximum(seen.second, TINY), 9)  # equal ones stay equal
+    if len(np.unique(level)) <= 8:
+        return np.asarray(level)
+    steps = np.floor(-np.log(np.clip(level, 1e-6, None)) / np.log(LEVEL))
+    return np.asarray(np.where(level > 0, LEVEL**-steps, 0.0))
+
+
+def _batches(channel: Channel, seen: Observation, functionals: int) -> Iterator[NDArray[np.intp]]:
+    """Sets that are solved together: of one level, and no more than memory wants."""
+    m = len(channel.records)
+    step = 1 if m > LARGE else max(1, CHUNK // (m * (functionals + len(STRENGTHS))))
+    levels = _levels(channel, seen)
+    for level in np.unique(levels):
+        members = np.flatnonzero(levels == level)
+        for start in range(0, len(members), step):
+            yield members[start : start + step]
+
+
+def likelihoods(form: Form, seen: Observation, strengths: Floats) -> Floats:
+    """Log-likelihood of every strength for every set (c, G), up to a constant of the set."""
+    found = np.zeros((len(strengths), len(seen.total)))
+    for members in _batches(form.channel, seen, 1):
+        found[:, members] = _likely(_Rotated.of(form, seen.rows(members)), strengths)
+    return found
+
+
+@dataclass(frozen=True)
+class _Rotated:
+    """Sets of one level in the basis in which everything is diagonal: what was seen beyond the prior's mean (G, k)."""
+
+    form: Form
+    eigenvalues: Floats
+    vectors: Floats
+    data: Floats
+    scale: Floats
+    second: Floats
+
+    @staticmethod
+    def of(form: Form, seen: Observation) -> _Rotated:
+        channel = form.channel
+        level = float((_levels(channel, seen)).max(initial=0.0))
+        eigenvalues, vectors = form.basis(level)
+        data = (seen.observed - (seen.total[:, None] * channel.shares) @ channel.mean) @ vectors
+        return _Rotated(form, eigenvalues, vectors, data, seen.scale, np.maximum(seen.second, TINY**0.5))
+
+    def drive(self, strength: float) -> Floats:
+        """(c scale)^2 (G, 1)."""
+        return np.asarray(((strength * self.scale) ** 2)[:, None])
+
+    def damped(self, strength: float) -> Floats:
+        """1 / (1 + rho lambda) (G, k)."""
+        return np.asarray(1 / (1 + self.drive(strength) / self.second[:, None] * self.eigenvalues))
+
+
+def _likely(seen: _Rotated, strengths: Floats) -> Floats:
+    """(c, G); the total is known, so that its direction is no evidence."""
+    logs = []
+    for strength in strengths:
+        damped = seen.damped(strength)
+        fit = (np.log(damped) - seen.data**2 * damped / seen.second[:, None]).sum(axis=1)
+        whole = seen.drive(strength)[:, 0] * seen.form.whole + seen.second
+        logs.append((fit + np.log(np.maximum(whole, TINY))) / 2)
+    return np.array(logs)
+
+
+def _small(prior: Prior, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
+    """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
+
+    Everything but the sums over strengths is done once: means and variances are polynomials in the strength's square
+    with sums over the directions told for coefficients.
+    """
+    form, channel = prior.form, prior.form.channel
+    rotated = _Rotated.of(form, seen)
+    second = rotated.second[:, None]
+    through = channel.mean @ rotated.vectors  # (m, k)
+    driven, sampled = form.times(through), channel.shares[:, None] * through
+    wide, narrow = driven.T @ functionals, sampled.T @ functionals  # (k, f), or (G, k, f)
+    square_wide, square_narrow = _squares(form, functionals), (functionals**2).swapaxes(-1, -2) @ channel.shares
+    centres, variances, told = [], [], []
+    for strength in prior.strengths:
+        drive, damped = rotated.drive(strength), rotated.damped(strength) / second
+        told.append(rotated.data * damped)
+        centres.append(drive * _summed(told[-1], wide) + second * _summed(told[-1], narrow))
+        known = drive**2 * _summed(damped, wide**2) + second**2 * _summed(damped, narrow**2)
+        known += 2 * drive * second * _summed(damped, wide * narrow)
+        variances.append(drive * square_wide + second * square_narrow - known)
+    logs = _likely(rotated, prior.strengths) + np.log(np.maximum(prior.weights, TINY))[:, None]
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    drives = np.array([rotated.drive(strength)[:, 0] for strength in prior.strengths])
+    pulled = np.einsum("cg,cgk->gk", weights * drives, told) @ driven.T
+    mean = seen.total[:, None] * channel.shares + pulled + second * (np.einsum("cg,cgk->gk", weights, told) @ sampled.T)
+    centre = np.einsum("cg,cgf->gf", weights, centres)
+    apart = (np.array(centres) - centre) ** 2
+    return mean, np.sqrt(np.einsum("cg,cgf->gf", weights, np.array(variances).clip(0) + apart))
+
+
+def _summed(sets: Floats, directions: Floats) -> Floats:
+    """Sums over directions (G, k) times (k, f) or (G, k, f)."""
+    return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
+
+
+def _squares(form: Form, functionals: Floats) -> Floats:
+    """x^T K x, (f,) or (G, f)."""
+    if form.covariance.ndim == 1:
+        return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
+    return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
+
+
+def _are_single(functionals: Floats) -> bool:
+    """Whether they are the values one by one, an identity matrix."""
+    m = functionals.shape[-1]
+    square = functionals.shape == (m, m) and bool((functionals.diagonal() == 1).all())
+    return square and np.count_nonzero(functionals) == m
+
+
+def _large(channel: Channel, seen: Observation, functionals: Floats, *, single: bool) -> tuple[Floats, Floats]:
+    """One set; one strength, by matching the spread of e - M^T mu; conjugate gradients instead of factors.
+
+    ``single``: the functionals are the values one by one, so that no product with them is needed.
+
+    With many functionals their errors are bounded from above by what the column of e that tells most of each tells.
+    """
+    weight, second, records = float(seen.weight[0]), float(seen.second[0]), channel.records
+    mean = seen.total[0] * channel.shares
+    residual = seen.observed[0] - mean @ channel.mean
+    squares = channel.squares
+    noise = weight * (channel.moment.diagonal() - records @ squares)
+    scale = 1 / np.maximum(channel.seen, TINY)
+    unexplained = ((residual**2 - second * (channel.shares @ squares) - noise) * scale).sum()
+    drive = float(unexplained / ((channel.spread @ squares) * scale).sum())
+    drive = float(np.clip(drive, *(seen.scale[0] * STRENGTHS[[0, -1]]) ** 2))
+    prior = drive * channel.spread + second * channel.shares
+    diagonal = prior @ squares + noise
+    ridge = JITTER * float(diagonal.mean()) + TINY**0.5
+    diagonal += ridge
+
+    def apply(vector: Floats) -> Floats:
+        inner = channel.mean @ vector
+        back = channel.mean.T @ ((prior - weight * records) * inner)
+        return np.asarray(back + weight * (channel.moment @ vector) + ridge * vector)
+
+    size = (len(residual), len(residual))
+    operator = scipy.sparse.linalg.LinearOperator(size, matvec=apply, dtype=np.float64)
+    precondition = scipy.sparse.linalg.LinearOperator(size, matvec=lambda vector: vector / diagonal, dtype=np.float64)
+
+    def solved(right: Floats) -> Floats:
+        return np.asarray(scipy.sparse.linalg.cg(operator, right, rtol=1e-8, maxiter=500, M=precondition)[0])
+
+    weights = functionals if functionals.ndim == 2 else functionals[0]
+    mean = mean + prior * (channel.mean @ solved(residual))
+    if single:
+        gains: Matrix = channel.mean.T * prior
+        seen_gains, variance = gains.toarray() if scipy.sparse.issparse(channel.mean) else gains, prior
+    else:
+        seen_gains, variance = channel.mean.T @ (prior[:, None] * weights), prior @ weights**2
+    if weights.shape[1] <= FEW:
+        variance = variance - np.array([column @ solved(column) for column in seen_gains.T])
+    else:
+        variance = variance - (seen_gains**2 / diagonal[:, None]).max(axis=0)
+    return mean[None], np.sqrt(variance.clip(0))[None]

@@ -1,32 +1,338 @@
-"""The names of a query as DuckDB understands them: columns, aliases and positions.
-
-A column comes before an alias, except where ORDER BY names an alias alone, and in HAVING where the query does not group
-by the column; ASCII letters are the same in either case. What does not exist, or could be several columns, is refused
-by the name that was written.
-"""
+"""Parse SQL into one SELECT, split its conditions by side of the release, and resolve its names as DuckDB does."""
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from privsql.answers.conditions import conjuncts
-from privsql.answers.functions import AGGREGATES, keep_text, text
-from privsql.answers.orders import in_order
-from privsql.answers.sources import Source, lookup, release
-from privsql.answers.statement import aggregates, grouped, position
-from privsql.engine.names import fold
-from privsql.engine.sqlfiles import column
+from privsql.answers.question import AGGREGATES, CONNECTIVES, Lookup, check_kinds, forget, in_order, keep_text, text
+from privsql.engine.files import fold
+from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from privsql.answers.question import Lookup, Side
-    from privsql.answers.sources import Lookups
+    from privsql.answers.question import Side
     from privsql.engine.roles import Roles
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+# A condition split into parts on one side of a release alone.
+
+Filters = dict["Side", list[exp.Expr]]
+Terms = dict["Side", list[tuple[str, exp.Expr]]]
+
+
+def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that ``root`` joins by AND."""
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, exp.And):
+            rest += [node.expression, node.this]
+        elif isinstance(node, exp.Paren):
+            rest.append(node.this)
+        else:
+            yield node
+
+
+def split(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
+    """Filters, terms and predicate of a condition, as ``CountQuery`` has them; ``sides``: of each column, by name."""
+    filters: Filters = {"qi": [], "sa": []}
+    terms: Terms = {"qi": [], "sa": []}
+    rest = []
+    about = _about(root, sides) if root is not None else {}
+    for part in conjuncts(root) if root is not None else ():
+        if len(about[id(part)]) == 2:
+            rest.append(_over_terms(part, about, terms))
+        else:
+            filters[_one(about[id(part)])].append(part)
+    return filters, terms, exp.and_(*rest) if rest else None
+
+
+def _about(root: exp.Expr, sides: Mapping[str, Side]) -> dict[int, set[Side]]:
+    """The sides that each part of a condition is about, by the part's identity."""
+    found: dict[int, set[Side]] = {}
+    for node in reversed(list(root.walk(bfs=True))):
+        own: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
+        found[id(node)] = own.union(*(found[id(child)] for child in node.iter_expressions()))
+    return found
+
+
+def _over_terms(part: exp.Expr, about: dict[int, set[Side]], terms: Terms) -> exp.Expr:
+    """The part with its largest one-sided parts replaced by named terms, in place."""
+    if len(about[id(part)]) < 2:
+        side = _one(about[id(part)])
+        name = f"{side[0]}_{len(terms[side])}"
+        terms[side].append((name, part.copy()))
+        return column(name)
+    if not isinstance(part, CONNECTIVES):
+        raise UsageError(f"{text(part)}: comparing a quasi-identifier with a sensitive column is not supported")
+    for key in ("this", "expression"):
+        if part.args.get(key) is not None:
+            part.set(key, _over_terms(part.args[key], about, terms))
+    return part
+
+
+def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
+    """The sides that an expression is about; none for a constant."""
+    return {sides[item.name] for item in root.find_all(exp.Column)}
+
+
+def _one(sides: set[Side]) -> Side:
+    """The side of a condition on one side; constants count as quasi-identifiers."""
+    return next(iter(sides), "qi")
+
+
+# Statement ------------------------------------------------------------------------------------------------------------
+# An analyst's SQL as one SELECT, and what may stand in its clauses. What its names mean is not looked at here.
+
+CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
+WRITTEN = {
+    "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
+    "sample": "USING SAMPLE", "laterals": "LATERAL", "pivots": "PIVOT", "into": "INTO",
+}  # fmt: skip
+SETS = (exp.GroupingSets, exp.Rollup, exp.Cube)
+STUMBLES = (AttributeError, LookupError, TypeError, ValueError)  # what the parser ends in on some texts: SHOW alone
+DEEPEST = 200  # expressions inside each other: Python's stack ends near 300 when they are written as SQL
+CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without going deeper
+
+
+@contextmanager
+def reading(sql: str) -> Iterator[None]:
+    """``UsageError`` for what is no text, or too much of it."""
+    if not isinstance(sql, str):
+        raise UsageError(f"the query must be text, not {type(sql).__name__}")
+    try:
+        sql.encode()
+        yield
+    except UnicodeEncodeError as error:
+        raise UsageError("the query is not valid Unicode text") from error
+    except RecursionError as error:
+        raise UsageError("the query is nested too deeply") from error
+
+
+def parsed(sql: str) -> exp.Select:
+    """The one SELECT that the text is; ``UsageError`` for anything else."""
+    try:
+        with _quiet():
+            statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
+    except SqlglotError as error:
+        raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
+    except STUMBLES as error:
+        raise UsageError("the query can't be parsed") from error
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+        kinds = [type(statement).__name__.upper() for statement in statements] or ["nothing"]
+        raise UsageError(
+            f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
+        )
+    _check_depth(statements[0])
+    forget(statements[0])  # where in the text its parts stand
+    return statements[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the parser's own warnings: what it can't read is refused here."""
+    logger = logging.getLogger("sqlglot")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _check_depth(root: exp.Expr) -> None:
+    rest = [(root, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if depth > DEEPEST:
+            raise UsageError("the query is nested too deeply")
+        chain = type(node) if isinstance(node, CHAINS) else None
+        rest += [(child, depth + (type(child) is not chain)) for child in node.iter_expressions()]
+
+
+def refuse_others(node: exp.Expr, known: set[str]) -> None:
+    """``UsageError`` for a clause that is not known."""
+    for clause, value in node.args.items():
+        if value and clause not in known:
+            raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported")
+
+
+def from_last(select: exp.Select) -> exp.Select:
+    """FROM t JOIN .. SELECT .. as SELECT .. FROM t JOIN .., where the joins are the query's and not the table's."""
+    clause = select.args.get("from_")
+    if clause and isinstance(clause.this, exp.Table) and clause.this.args.get("joins"):
+        select.set("joins", [*clause.this.args["joins"], *(select.args.get("joins") or [])])
+        clause.this.set("joins", None)
+    return select
+
+
+# The clauses of a count query ---
+
+
+def check(select: exp.Select) -> None:
+    """``UsageError`` for what is not supported in a clause."""
+    limits(select)
+    for item in select.expressions:
+        check_kinds("SELECT", item.unalias(), aggregates=True)
+    if not any(list(aggregates(item)) for item in select.expressions):
+        raise UsageError("select COUNT(*), or SUM or AVG, not columns alone")
+    for name, several in (("where", False), ("having", True)):
+        clause = select.args.get(name)
+        if clause:
+            check_kinds(name.upper(), clause.this, aggregates=several)
+    for item in group_items(select):
+        check_kinds("GROUP BY", item)
+    order = select.args.get("order")
+    for item in order.expressions if order else ():
+        if item.args.get("with_fill"):
+            raise UsageError("ORDER BY .. WITH FILL is not supported")
+        if not isinstance(item.this, exp.Var):  # ORDER BY ALL
+            check_kinds("ORDER BY", item.this, aggregates=True)
+
+
+def group_items(select: exp.Select) -> Iterator[exp.Expr]:
+    """What stands in GROUP BY, inside GROUPING SETS, ROLLUP and CUBE, too; ``UsageError`` for other forms of it."""
+    clause = select.args.get("group")
+    for key, value in clause.args.items() if clause else ():
+        if value and key not in ("expressions", "all"):
+            raise UsageError(f"GROUP BY {key.replace('_', ' ').upper()} is not supported")
+    rest = list(clause.expressions)[::-1] if clause else []
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (*SETS, exp.Tuple, exp.Paren)):
+            rest += list(item.iter_expressions())[::-1]
+        else:
+            yield item
+
+
+def aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
+    """The outermost aggregate functions in an expression, each with its FILTER."""
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, (exp.Filter, *AGGREGATES)):
+            yield node
+        else:
+            rest += list(node.iter_expressions())[::-1]
+
+
+def grouped(select: exp.Select) -> set[str]:
+    """The names that stand in GROUP BY, in small letters."""
+    return {fold(item.name) for item in group_items(select) if isinstance(item, exp.Column)}
+
+
+def position(item: exp.Expr, number: int) -> int | None:
+    """The place of the output that a position names, from 0; None for what is no position."""
+    if not isinstance(item, exp.Literal) or item.is_string:
+        return None
+    place = whole_number(item)
+    if place is None or not 1 <= place <= number:
+        raise UsageError(f"position {item.this} is not in the select list")
+    return place - 1
+
+
+def limits(select: exp.Select) -> dict[str, int | None]:
+    """The numbers of LIMIT and OFFSET, in small letters."""
+    found = {}
+    for name in ("limit", "offset"):
+        clause = select.args.get(name)
+        found[name] = whole_number(clause.expression) if clause else None
+        if clause and (found[name] is None or any(value for key, value in clause.args.items() if key != "expression")):
+            raise UsageError(f"{name.upper()} must be a whole number")
+    return found
+
+
+def whole_number(item: exp.Expr) -> int | None:
+    """The value of a literal that is a whole number of at most 18 digits."""
+    digits = item.this if isinstance(item, exp.Literal) and not item.is_string else ""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
+def is_count(item: exp.Expr) -> bool:
+    """Whether it is COUNT(*)."""
+    plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
+    return plain and not any(item.this.args.values())
+
+
+# Sources --------------------------------------------------------------------------------------------------------------
+# The tables of a query: the release, and lookups that are joined to it.
+
+
+class Lookups(Protocol):
+    """The tables that may be joined to the release."""
+
+    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """Where the table lies that a query calls by ``names``, and its columns; ``UsageError`` if there is none."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of the query: its alias, its columns by folded name, and what it is besides if it is a lookup."""
+
+    alias: str
+    columns: dict[str, str]
+    lookup: Lookup | None = None
+
+    def inside(self, name: str) -> str:
+        """What a column is called beside those of the other tables."""
+        own = self.columns[name]
+        return own if self.lookup is None else self.lookup.inside(own)
+
+
+def release(select: exp.Select, name: str) -> str:
+    """The alias of the release in the query."""
+    clause = select.args.get("from_")
+    relation = clause.this if clause else None
+    if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
+        raise UsageError(f"the query must read FROM {name}")
+    refuse_others(relation, {"this", "alias"})
+    if relation.alias_column_names:
+        raise UsageError("renaming columns in FROM is not supported")
+    if fold(relation.name) != fold(name):
+        raise UsageError(f"there is no table {relation.name!r} here; the query must read FROM {name}")
+    return relation.alias_or_name
+
+
+def lookup(join: exp.Join, lookups: Lookups | None) -> Source:
+    """The lookup of an inner join on equal columns."""
+    target, plain = join.this, join.side in ("", "LEFT") and not join.method and join.kind in ("", "INNER", "OUTER")
+    if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier) or not plain:
+        raise UsageError(f"{text(join)} is not supported; join attached tables with JOIN .. ON or LEFT JOIN .. ON")
+    refuse_others(join, {"this", "on", "using", "kind", "side"})
+    if target.alias_column_names or any(
+        v for key, v in target.args.items() if key not in ("this", "alias", "db", "catalog")
+    ):
+        raise UsageError(f"{text(target)} is not supported in JOIN")
+    on, using = join.args.get("on"), join.args.get("using")
+    if on is None and not using:
+        raise UsageError(f"JOIN {target.alias_or_name}: ON or USING with quasi-identifiers is needed")
+    for part in conjuncts(on) if on is not None else ():
+        if not (isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())):
+            raise UsageError(f"JOIN ON {text(part)} is not supported; use equality of columns")
+    names, alias = tuple(part.name for part in target.parts), target.alias_or_name
+    if lookups is None:
+        raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
+    table, columns = lookups.find(names)
+    return Source(
+        alias, {fold(own): own for own in columns}, Lookup(table, names, alias, (), columns, kept=join.side == "LEFT")
+    )
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+# The names of a query as DuckDB understands them: columns, aliases and positions.
+#
+# A column comes before an alias, except where ORDER BY names an alias alone, and in HAVING where the query does not
+# group by the column; ASCII letters are the same in either case. What does not exist, or could be several columns, is
+# refused by the name that was written.
 
 MOST = 2_000  # nodes that aliases may add to an expression
 

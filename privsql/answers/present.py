@@ -1,7 +1,4 @@
-"""The rows of an answer: expressions over groups and aggregate functions, HAVING, ORDER BY and LIMIT.
-
-The engine evaluates, filters and sorts, so that values are and compare as they do in the data.
-"""
+"""Build the rows of an answer: expressions, HAVING, ORDER BY and LIMIT, within the limits of one question."""
 
 from __future__ import annotations
 
@@ -15,22 +12,78 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.answers import arithmetic
+from privsql.answers import evaluate_select
 from privsql.answers.aggregates import is_number
 from privsql.answers.answer import WEAKEST, Figure
 from privsql.answers.question import as_text
-from privsql.engine.names import fold
-from privsql.engine.sqlfiles import DIALECT, column, named, temp
+from privsql.engine.files import fold
+from privsql.engine.sqlfiles import DIALECT, column, fill, named, table, temp
 from privsql.errors import UsageError
-from privsql.model.estimate import FIGURES, are_equal, number
+from privsql.model.manifest import FIGURES, are_equal, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from threading import Event
 
-    from privsql.answers.asked import Output
-    from privsql.answers.evaluation import Asking, GroupedBy
+    from privsql.answers.aggregates import Output
+    from privsql.answers.evaluate_select import Asking, GroupedBy
+    from privsql.answers.question import Group
     from privsql.engine.roles import Field
-    from privsql.model.estimate import RestsOn
+    from privsql.model.manifest import RestsOn
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+# How much one question may take: time of the engine's, and rows of its answer.
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``seconds`` that the engine may take for a question, and ``rows`` that its groups could give.
+
+    Where a row has several aggregate functions each counts as a row: it is a question of its own.
+    ``stop`` ends a question at once: nobody waits for it any more.
+    """
+
+    seconds: float
+    rows: int
+    stop: Event | None = None
+
+    def refuse(self, asking: Asking) -> None:
+        """``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
+        found = sum(_groups(asking, chosen) for chosen in asking.statement.sets)
+        figures = max(1, len(asking.statement.asked))
+        if found * figures > self.rows:
+            each = f" of {figures} figures" if figures > 1 else ""
+            raise UsageError(
+                f"the answer could have {found:,} rows{each}, more than {self.rows:,}; group by fewer columns, or by "
+                "ranges"
+            )
+
+
+def _groups(asking: Asking, chosen: Sequence[int]) -> int:
+    """A number that is not exceeded by that of the groups: those of the records, times the sensitive values."""
+    groups = asking.statement.scope.by(chosen).groups
+    found = _different(asking, [one for one in groups if one.side == "qi"])
+    for one in groups:
+        if one.side == "sa":
+            found *= _different(asking, [one])
+    return found
+
+
+def _different(asking: Asking, groups: Sequence[Group]) -> int:
+    """How many groups some expressions of one side make."""
+    if not groups:
+        return 1
+    of_records = groups[0].side == "qi"
+    place = table(asking.answers.records if of_records else asking.answers.values)
+    records = asking.statement.scope.question().records(place) if of_records else place
+    keys: list[exp.Expr] = [exp.paren(one.own.copy()) for one in groups]
+    return int(asking.db.rows(fill("query/groups", {"records": records, "keys": keys}))[0][0])
+
+
+# Present --------------------------------------------------------------------------------------------------------------
+# The rows of an answer: expressions over groups and aggregate functions, HAVING, ORDER BY and LIMIT.
+#
+# The engine evaluates, filters and sorts, so that values are and compare as they do in the data.
 
 READERS: dict[str, Callable[[str], Any]] = {
     "DATE": dt.date.fromisoformat,
@@ -70,7 +123,7 @@ class Presented:
         """``UsageError`` for arithmetic of estimates that has no known error."""
         estimated = [i for i in output.aggregates if not self._asking.answers.holds(self._asking.asked[i])]
         if estimated and output.single is None:
-            arithmetic.check(output.expression, output.written)
+            evaluate_select.check_arithmetic(output.expression, output.written)
 
     # Columns ---
 
@@ -222,7 +275,7 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
     """Arithmetic of aggregate functions in a group, which is ``value`` there."""
     columns = [by.columns[i] for i in output.aggregates]
     rests = max((one.rests_on for one in columns), key=WEAKEST.index)
-    unknown = arithmetic.reason(output.expression) is not None
+    unknown = evaluate_select.find_unknown_error(output.expression) is not None
     if rests == "certain" and unknown:
         rests = "point"
     if value is None:
@@ -235,14 +288,14 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
         return Cell((value, None, None, None), rests, rests)
     few = len(output.aggregates) <= MOST_VARYING
     parts = {i: by.figures(i, key) for i in output.aggregates}
-    ends = arithmetic.figures(
+    ends = evaluate_select.combine_figures(
         output.expression,
         float(value),
         parts,
         lambda j, k: by.correlation(j, k, key) if few else None,
         by.among(output.aggregates),
     )
-    null = arithmetic.may_be_null(output.expression, parts)
+    null = evaluate_select.may_be_null(output.expression, parts)
     fixed = ends[1] is not None and are_equal(ends[1], ends[2]) and not ends[0]
     certain = all(one.certain for one in parts.values())
     if not fixed and not certain:
@@ -251,7 +304,7 @@ def _arithmetic(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any)
         sure_of = {i: by.fewest(by.asking.statement.asked[i]).get(key, 0) for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
-    if arithmetic.may_be_null(output.expression, parts):
+    if evaluate_select.may_be_null(output.expression, parts):
         return Cell((float(value), None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
     return Cell((float(value), 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
 

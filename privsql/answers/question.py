@@ -1,4 +1,4 @@
-"""A count query taken apart: what is asked, and how each side of the release contributes."""
+"""The parts of a count query: conditions by side of the release, groups, aggregates, permitted functions."""
 
 from __future__ import annotations
 
@@ -7,19 +7,183 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from privsql.answers.orders import plain
-from privsql.engine.sqlfiles import column, every, fill, named, table
-from privsql.model.estimate import Estimate, exactly, number
+from privsql.engine.sqlfiles import DIALECT, column, every, fill, named, table
+from privsql.errors import UsageError
+from privsql.model.manifest import Estimate, exactly, number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from privsql.engine.database import Relations
+
+# Functions ------------------------------------------------------------------------------------------------------------
+# What may stand in an expression of an analyst's: pure functions of one row, whose work grows with their arguments.
+#
+# None of them reads a file, a setting, the time or a random number, and none can make a text longer than what it is
+# given and the query itself (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
+AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf)
+
+_PLAIN = (
+    *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
+    exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam,
+    exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.Var, exp.Interval,
+)  # fmt: skip
+_NUMBERS = (
+    exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Abs, exp.Ceil, exp.Floor, exp.Round,
+    exp.Trunc, exp.Sign, exp.Sqrt, exp.Ln, exp.Exp, exp.IsNan,
+)  # fmt: skip
+_TEXTS = (
+    exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Substring, exp.Left, exp.Right, exp.StartsWith, exp.EndsWith,
+    exp.Contains, exp.StrPosition, exp.SplitPart, exp.Concat, exp.DPipe, exp.RegexpLike, exp.RegexpFullMatch,
+    exp.RegexpExtract, exp.SimilarTo, exp.Glob,
+)  # fmt: skip
+_TIMES = (
+    exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfWeek, exp.DayOfWeekIso,
+    exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.TimestampTrunc, exp.Extract, exp.DateDiff,
+    exp.DateAdd, exp.TimeToStr, exp.Monthname, exp.Dayname, exp.LastDay,
+)  # fmt: skip
+SCALAR = frozenset((*_PLAIN, *_NUMBERS, *_TEXTS, *_TIMES))
+NAMED = frozenset(
+    [
+        "date_part",
+        "datepart",
+        "isfinite",
+        "isinf",
+        "weekday",
+        "strip_accents",
+        "prefix",
+        "suffix",
+        "even",
+        "decade",
+        "century",
+    ]
+)
+ASKED = frozenset((*SCALAR, *AGGREGATES, exp.Star, exp.Distinct, exp.Filter, exp.Where))
+TYPES = frozenset(
+    getattr(exp.DataType.Type, name)
+    for name in [
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "INT128",
+        "UTINYINT",
+        "USMALLINT",
+        "UINT",
+        "UBIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL",
+        "TEXT",
+        "VARCHAR",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMPNTZ",
+    ]
+)
+EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year, date_trunc and the like work"
+
+
+def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
+    """``UsageError`` for what may not stand in an expression of ``clause``."""
+    known = ASKED if aggregates else SCALAR
+    for node in root.walk():
+        if isinstance(node, AGGREGATES) and not aggregates:
+            raise UsageError(f"{clause}: {short(node)} is not supported; use HAVING")
+        if type(node) is exp.Anonymous and node.name.lower() in NAMED and isinstance(node.this, str):
+            continue
+        if type(node) not in known:
+            raise UsageError(f"{clause}: {short(node, type(node).__name__)} is not supported; {EXAMPLES}")
+        _check_details(clause, node)
+
+
+def _check_details(clause: str, node: exp.Expr) -> None:
+    if isinstance(node, exp.Cast | exp.TryCast):
+        plain = node.to.this in TYPES and not node.to.args.get("nested") and _is_plain(node)
+        if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
+            raise UsageError(f"{clause}: {short(node)}: columns can be cast to numbers, texts and points in time")
+    elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
+        raise UsageError(f"{clause}: {short(node)} is not supported")
+
+
+def _is_plain(node: exp.Expr) -> bool:
+    return not any(value for key, value in node.args.items() if key not in ("this", "to", "safe"))
+
+
+WRITTEN = "written"
+ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its own type (``answers.orders``)
+
+
+def keep_text(item: exp.Expr) -> None:
+    """Let ``text`` give an expression as it is written now, whatever its names become."""
+    item.meta[WRITTEN] = item.sql(dialect=DIALECT)
+
+
+def forget(root: exp.Expr) -> None:
+    """Let a tree hold what ``text`` needs and nothing else beside itself: the rest is most of what a copy costs."""
+    for node in root.walk():
+        kept = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
+        node._meta = kept or None  # noqa: SLF001 (there is no public way to forget it)
+
+
+def text(item: exp.Expr) -> str:
+    """An expression as SQL, as it was written."""
+    return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
+
+
+def short(item: exp.Expr, else_: str | None = None) -> str:
+    """An expression as SQL; where that is long, its beginning, or ``else_``."""
+    written = text(item)
+    return written if len(written) < 60 else else_ or f"{written[:57]}..."
+
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+# Columns whose type has an order of its own (ENUM): the release publishes them as text, and says how values lie.
+#
+# They are sorted, grouped and compared with each other in that order, as in the source. With constants the engine
+# compares them as text, there and here.
+
+ENUM = exp.DataType.Type.ENUM
+PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
+
+
+def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
+    """The query with columns that have an order as values of such a type, wherever that matters."""
+    for item in list(tree.find_all(exp.Column)) if orders else ():
+        if item.name in orders and not _as_text(item):
+            labels = [exp.Literal.string(one) for one in orders[item.name]]
+            made = exp.cast(item.copy(), exp.DataType(this=ENUM, expressions=labels))
+            made.meta.update({ORDERED: True, WRITTEN: text(item)})
+            item.replace(made)
+    return tree
+
+
+def plain(expression: exp.Expr | None) -> exp.Expr | None:
+    """The column behind its order; any other expression as it is."""
+    ordered = isinstance(expression, exp.Cast) and expression.to.this == ENUM
+    return expression.this if ordered and isinstance(expression, exp.Cast) else expression
+
+
+def _as_text(item: exp.Column) -> bool:
+    """Whether it is a record's own that is compared with constants."""
+    node = item.find_ancestor(*PREDICATES)
+    if node is None or item.find_ancestor(exp.Where) is None:
+        return False
+    return all(other.name == item.name for other in node.find_all(exp.Column))
+
+
+# Question -------------------------------------------------------------------------------------------------------------
+# A count query taken apart: what is asked, and how each side of the release contributes.
 
 Side = Literal["qi", "sa"]
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct"]
 COUNTS = ("count", "distinct")  # are 0 of nothing
-AGGREGATES: dict[str, type[exp.AggFunc]] = {
+AGGREGATE_NODES: dict[str, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
 }  # fmt: skip
 EXACT = "the release holds the exact answer"
@@ -80,7 +244,7 @@ class Measure:
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
             return exp.Count(this=exp.Distinct(expressions=[self.of]))
-        return AGGREGATES[self.kind](this=self.of)
+        return AGGREGATE_NODES[self.kind](this=self.of)
 
     @property
     def nothing(self) -> tuple[float | None, float | None, float | None, float | None]:

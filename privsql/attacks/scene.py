@@ -1,26 +1,281 @@
-"""What every adversary sees of a release, as arrays: records, their quasi-identifiers as numbers, values and bounds."""
+"""The view that adversaries have of a release, as arrays, and the findings that they report."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.attacks.tally import Tally, Truth
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, same, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
-    from privsql.attacks.block import Block, Floats, Ints
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.model.manifest import Manifest
+
+# Blocks of records ----------------------------------------------------------------------------------------------------
+# Records that are attacked together, and the arithmetic of beliefs about them, in arrays.
+#
+# A block has b groups of r records and t slots each. Slots are places in the sensitive table: for a bucket, its listed
+# values, each as often as it is counted, sigma of them fake; for a perturbed sub-table, its domain, where a value can
+# be had by any number of records.
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STEPS, AFTER = 30, 5  # of the scaling at most, before and after the correction by minors
+EXACT = 1e-4  # sums of slots that are near enough to 1
+LEAST = 1e-30  # no slot is impossible by rounding
+NEARLY = 1 - 1e-9  # nor certain
+
+
+@dataclass(frozen=True)
+class Block:
+    """``rows`` (b, r): positions of the records; ``codes`` (b, t): values of the slots; ``prior`` (b, r or 1, t): the
+    probability of each slot for a record before anything is learnt.
+
+    ``exclusive``: each slot belongs to one record, or, for ``spare`` of each group's slots, to none.
+    """
+
+    rows: Ints
+    codes: Ints
+    prior: Floats
+    exclusive: bool = False
+    spare: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(b, r, t)."""
+        return (*self.rows.shape, self.codes.shape[1])
+
+    @cached_property
+    def times(self) -> Ints:
+        """How many slots of the group have the same value (b, t)."""
+        if not self.exclusive:
+            return np.ones(self.codes.shape, dtype=np.int64)
+        return np.asarray((self.codes[:, :, None] == self.codes[:, None, :]).sum(axis=2))
+
+    def believe(self, likelihood: Floats) -> Floats:
+        """Posterior of the slots (b, r, t) from the likelihoods of their values (b, r, t), at any scale per record.
+
+        Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
+        likelihoods, approximately (``assigned``); fakes are further records to which all slots are alike.
+        """
+        weights = np.maximum(self.prior * likelihood, LEAST)
+        weights /= weights.sum(axis=2, keepdims=True)
+        if not self.exclusive:
+            return np.asarray(weights)
+        records, copies = weights.shape[1], np.ones(weights.shape[1])
+        if self.spare:
+            weights = np.concatenate((weights, np.full_like(weights[:, :1], 1 / weights.shape[2])), axis=1)
+            copies = np.append(copies, self.spare)
+        return assigned(weights, copies)[:, :records]
+
+    def of_values(self, slots: Floats) -> Floats:
+        """Posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
+        return np.asarray(slots * self.times[:, None, :])
+
+
+def assigned(weights: Floats, copies: Floats) -> Floats:
+    """Probability that a row has a column (b, r, t), over all assignments by the products of their weights (b, r, t).
+
+    ``copies`` (r,): how many rows each row stands for; they sum to t. P_rs = A_rs perm(A without r, s)/perm(A), where A
+    is ``weights`` scaled to row and column sums of 1 (Sinkhorn and Knopp 1967), which leaves P as it is. The permanent
+    of a minor is taken for that of the matrix with the minor's row sums 1 - A_is, column sums 1 - A_rj and total
+    t - 2 + A_rs in which rows and columns are independent:
+
+        P_rs ~ A_rs prod_{i != r} (1 - A_is) prod_{j != s} (1 - A_rj) / (t - 2 + A_rs)^(t - 1).
+
+    Exact for t = 2; the scaled matrix itself would be far less certain.
+    """
+    scaled = _scaled(weights, copies, STEPS)
+    size = scaled.shape[2]
+    missing = np.log1p(-np.minimum(scaled, NEARLY))
+    total = np.log(np.maximum(size - 2 + scaled, LEAST))
+    minors = (missing * copies[:, None]).sum(axis=1, keepdims=True) + missing.sum(axis=2, keepdims=True)
+    minors -= 2 * missing + (size - 1) * total
+    found = scaled * np.exp(minors - minors.max(axis=2, keepdims=True))
+    return _scaled(found / found.sum(axis=2, keepdims=True), copies, AFTER)
+
+
+def _scaled(weights: Floats, copies: Floats, steps: int) -> Floats:
+    """Rows that sum to 1, scaled in turns until the columns do, too."""
+    for _ in range(steps):
+        taken = (weights * copies[:, None]).sum(axis=1, keepdims=True)
+        if np.abs(taken - 1).max(initial=0) < EXACT:
+            break
+        weights = weights / taken
+        weights /= weights.sum(axis=2, keepdims=True)
+    return weights
+
+
+# Findings -------------------------------------------------------------------------------------------------------------
+# What an adversary found: the one row that each attack fills in the table of ``privsql attack``.
+
+PROMISED = "promised: the mechanism resists this adversary"
+OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says how far this adversary gets"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One adversary against one release.
+
+    ``knows``: what it knows besides the algorithm, in plain words; ``promised``: whether the mechanism promises to
+    resist it; ``attacked``: how many ``unit`` (records, buckets, columns) were attacked.
+
+    ``mean``, ``highest``: mean and maximum over the attacked of the posterior of the best guess; ``above``: share of
+    them for which the posterior of some value exceeds that value's promised bound, ``twice``: exceeds twice the bound
+    (a bound that buckets use up entirely is exceeded by whatever is learnt, however little); ``baseline``: probability
+    that who guesses from the overall frequencies f alone is right, max f; ``gain`` = mean / baseline.
+
+    With the source, expected over the records that share their quasi-identifiers: ``right``: share of best guesses
+    that are right; ``true_mean``: mean posterior of the true value; ``true_above``: share of records for which the
+    posterior of the true value exceeds its bound.
+
+    ``leaks``: a fault of the release was found that is no matter of probabilities. ``applies``: False where the
+    adversary has nothing to attack in a release of this kind. ``curve``: certainty by known records, theory beside
+    measurement; ``values``: the same by sensitive value, where it depends on that.
+    """
+
+    adversary: str
+    knows: str
+    promised: bool
+    attacked: int = 0
+    unit: str = "records"
+    mean: float | None = None
+    highest: float | None = None
+    above: float | None = None
+    twice: float | None = None
+    baseline: float | None = None
+    right: float | None = None
+    true_mean: float | None = None
+    true_above: float | None = None
+    leaks: bool = False
+    applies: bool = True
+    notes: tuple[str, ...] = ()
+    curve: tuple[dict[str, float], ...] = field(default=())
+    values: tuple[dict[str, Any], ...] = field(default=())
+
+    @property
+    def gain(self) -> float | None:
+        """How many times likelier the best guess is right than one from the overall frequencies."""
+        return self.mean / self.baseline if self.mean is not None and self.baseline else None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether a promise is broken: only an adversary that the mechanism promises to resist can show that."""
+        return self.promised and (self.leaks or bool(self.above))
+
+    @property
+    def standing(self) -> str:
+        """Where the adversary stands to the promise, in words."""
+        return PROMISED if self.promised else OUTSIDE
+
+    @property
+    def kept(self) -> str:
+        """What became of the promise, in a word or two."""
+        if not self.applies:
+            return "not applicable"
+        if not self.promised:
+            return "not promised" if not self.leaks else "not promised; found"
+        return "BROKEN" if self.exceeded else "kept"
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of ``--json``."""
+        own = {part.name: getattr(self, part.name) for part in fields(self)}
+        own |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
+        return own | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
+
+
+# Tally ----------------------------------------------------------------------------------------------------------------
+# From beliefs about records, a block at a time, to the figures of a finding.
+
+ROUNDING = 1e-9  # relative: beliefs in doubles that are at a bound do not exceed it
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How many of the source's records with the same quasi-identifiers have each value.
+
+    ``keys`` (n,): the number of a record's quasi-identifiers; ``cells``: sorted key * ``values`` + code of the
+    combinations that occur, ``records`` how often, ``totals`` (values,) over all combinations. A released record can be
+    matched with the source through its quasi-identifiers alone: where several records share them, it may be each of
+    these, with the probability that the publisher's random choice put that one here; every figure of the truth is the
+    expectation over that. A fake value that another of them has may be taken for this one's, which shifts the figures a
+    little.
+    """
+
+    keys: Ints
+    cells: Ints
+    records: Ints
+    totals: Ints
+
+    @property
+    def values(self) -> int:
+        """Number of sensitive values, m."""
+        return len(self.totals)
+
+    def of(self, block: Block) -> Floats:
+        """Probability that a slot's value is the record's true one (b, r, t); a value's slots share it."""
+        wanted = self.keys[block.rows][:, :, None] * self.values + block.codes[:, None, :]
+        at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
+        found = np.where(self.cells[at] == wanted, self.records[at], 0) if len(self.cells) else np.zeros(wanted.shape)
+        shared = found * block.prior / np.maximum(self.totals, 1)[block.codes][:, None, :]
+        total = shared.sum(axis=2, keepdims=True)
+        return np.asarray(np.divide(shared, total, out=np.zeros_like(shared), where=total > 0))
+
+
+class Tally:
+    """Sums over records of what was believed of them."""
+
+    def __init__(self, bounds: Floats, truth: Truth | None = None) -> None:
+        """``bounds`` (m,): the promised bound of every value, 1 where there is none."""
+        self._bounds, self._truth = bounds * (1 + ROUNDING), truth
+        self.records, self.matched = 0, 0.0
+        self._sums = dict.fromkeys(("mean", "above", "twice", "right", "true_mean", "true_above"), 0.0)
+        self._highest = 0.0
+
+    def add(self, block: Block, slots: Floats) -> None:
+        """Count a block with its posterior (b, r, t)."""
+        believed = block.of_values(slots)
+        bounds = self._bounds[block.codes][:, None, :]
+        over = believed > bounds
+        best = believed.max(axis=2)
+        self.records += best.size
+        self._sums["mean"] += float(best.sum())
+        self._sums["above"] += float(over.any(axis=2).sum())
+        self._sums["twice"] += float((believed > 2 * bounds).any(axis=2).sum())
+        self._highest = max(self._highest, float(best.max(initial=0)))
+        if self._truth is not None:
+            self._compare(block, believed, over, self._truth.of(block))
+
+    def _compare(self, block: Block, believed: Floats, over: Any, true: Floats) -> None:
+        first = believed.argmax(axis=2)
+        guess = np.take_along_axis(np.broadcast_to(block.codes[:, None, :], believed.shape), first[:, :, None], axis=2)
+        self.matched += float(true.sum())
+        self._sums["right"] += float(true[block.codes[:, None, :] == guess].sum())
+        self._sums["true_mean"] += float((true * believed).sum())
+        self._sums["true_above"] += float(true[over].sum())
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of a finding."""
+        found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
+        found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
+        if self._truth is not None:
+            found |= {name: self._sums[name] / max(1.0, self.matched) for name in ("right", "true_mean", "true_above")}
+        return found
+
+
+# Scene ----------------------------------------------------------------------------------------------------------------
+# What every adversary sees of a release, as arrays: records, their quasi-identifiers as numbers, values and bounds.
 
 CHUNK = 2**21  # numbers that a block's arrays may hold
 

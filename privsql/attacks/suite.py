@@ -1,24 +1,273 @@
-"""Who is run against a release: a mechanism's adversaries, and what they learn of the release, learnt once.
-
-An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
-"""
+"""Run a mechanism's adversaries against a release, among them learning and differential inference."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from privsql.attacks import choice
-from privsql.attacks.association import Column, learned
-from privsql.attacks.scene import ReleaseView, Scene
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.answers.channel import Observation, reconstruct
+from privsql.answers.estimate import within
+from privsql.attacks.scene import Finding, ReleaseView, Scene
+from privsql.engine.roles import BITS, injective_text
+from privsql.engine.sqlfiles import Holes, column, fill, same, temp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.attacks.finding import Finding
+    from privsql.answers.channel import Channel
+    from privsql.attacks.scene import Block, Floats, Ints, Tally
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
+
+# Association ----------------------------------------------------------------------------------------------------------
+# What a release teaches about quasi-identifiers and sensitive values: the knowledge of the learning adversaries.
+#
+# For every value v of a quasi-identifier, the counts n(v, x) of its records per sensitive value are reconstructed
+# through the release's channel, as for an honest question. p(x | v)/f_x is the likelihood of x that one column gives; a
+# naive Bayes model multiplies the columns.
+
+# A value v of a quasi-identifier and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
+RARE = 0.1
+SURE = 2.0
+PSEUDO = 5.0  # records with the overall frequencies that are added to those of every value of a quasi-identifier
+
+
+@dataclass(frozen=True)
+class Column:
+    """``level`` (n,); ``counts``, ``errors`` (V, m): n(v, x) and its standard error; ``totals`` (V,)."""
+
+    level: Ints
+    counts: Floats
+    errors: Floats
+    totals: Floats
+
+
+def learn_association(scene: Scene, *, errors: bool = True) -> list[Column]:
+    """Every quasi-identifier's association with the sensitive values; ``errors``: with standard errors."""
+    return [_column(scene, scene.channel, level, errors=errors) for level in scene.levels]
+
+
+def _column(scene: Scene, channel: Channel, level: Ints, *, errors: bool) -> Column:
+    seen = scene.seen(level)
+    totals, m = seen.sum(axis=1), len(channel.records)
+    share = totals / channel.records.sum()
+    weight = share if scene.independent else share * (1 - share)
+    asked = np.eye(m) if errors else np.zeros((m, 1))
+    found = reconstruct(channel, Observation(seen, totals, totals, totals, weight.clip(0)), asked)
+    caps = np.minimum(channel.records, totals[:, None])
+    counts = within(found.values, totals, caps, channel.spread + channel.shares)
+    return Column(level, counts, found.std_error, totals)
+
+
+def ratios(columns: list[Column], shares: Floats) -> list[Floats]:
+    """Logarithm of p(x | v)/f_x for every column (V, m), with ``PSEUDO`` records of the overall frequencies added."""
+    floor = np.maximum(shares, 1e-12)
+    return [np.log((c.counts + PSEUDO * floor) / ((c.totals[:, None] + PSEUDO) * floor)) for c in columns]
+
+
+def likelihood(columns: list[Column], logs: list[Floats], block: Block) -> Floats:
+    """Naive Bayes: the product of the columns' ratios for every record and slot (b, r, t), scaled per record."""
+    total = np.zeros(block.shape)
+    for one, ratio in zip(columns, logs, strict=True):
+        total += ratio[one.level[block.rows][:, :, None], block.codes[:, None, :]]
+    return np.asarray(np.exp(total - total.max(axis=2, keepdims=True)))
+
+
+# Differential inference -----------------------------------------------------------------------------------------------
+# Differential inference: what two noisy counts still tell.
+#
+# x records meet a condition, y of them a sensitive one too. Each count is answered with Laplace noise of scale b =
+# 1/epsilon: X = x + xi_1, Y = y + xi_2. Theorem 2 of Wang et al.: for |xi_1| < x, to the second order,
+#
+#     E[Y/X] ~ (y/x) (1 + 2 b^2/x^2),    Var[Y/X] ~ (2 b^2/x^2) (1 + (y/x)^2).
+#
+# So the larger the query, the closer the noisy answers bring an adversary to y/x, whatever epsilon: the noise protects
+# whether somebody is in the table, not what is true of the people in it.
+
+NEAR = 0.05  # distance from y/x within which a noisy ratio gives it away
+SURE_SHARE = 0.9  # share of draws that must be so near
+SIZES = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000)
+LEAST = 1.0  # noisy sizes below are thrown away, by the adversary as by the simulation: they can't be divided by
+
+
+def expected(x: float, y: float, scale: float) -> float:
+    """(y/x)(1 + 2 b^2/x^2).
+
+    >>> round(expected(100, 100, 10), 6), round(expected(1000, 1000, 10), 6)
+    (1.02, 1.0002)
+    """
+    return y / x * (1 + 2 * scale**2 / x**2)
+
+
+def variance(x: float, y: float, scale: float) -> float:
+    """(2 b^2/x^2)(1 + (y/x)^2).
+
+    >>> round(variance(100, 100, 10), 6)
+    0.04
+    """
+    return 2 * scale**2 / x**2 * (1 + (y / x) ** 2)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One size of query: ``mean``, ``deviation`` of Y/X in theory and simulated; ``near``: share of draws within
+    ``NEAR`` of y/x; ``dropped``: share with a noisy size below ``LEAST``; ``asked``: whether it is the query asked.
+    """
+
+    x: float
+    y: float
+    mean: float
+    deviation: float
+    simulated_mean: float
+    simulated_deviation: float
+    near: float
+    dropped: float
+    asked: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """y/x."""
+        return self.y / self.x
+
+    @property
+    def discloses(self) -> bool:
+        """Whether the noisy answers still give the ratio away."""
+        return self.near >= SURE_SHARE
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of ``--json``."""
+        return {**self.__dict__, "ratio": self.ratio, "discloses": self.discloses}
+
+
+def infer_counts(x: int, y: int, scale: float, noise: tuple[Floats, Floats]) -> list[Inference]:
+    """The query that was asked, and queries of other sizes with the same ratio, by size.
+
+    ``noise``: draws of the Laplace noise of X and of Y, the same for every size.
+    """
+    sizes = {float(size): False for size in SIZES} | {float(x): True}
+    return [_simulated(size, y / x * size, scale, noise, asked=asked) for size, asked in sorted(sizes.items())]
+
+
+def _simulated(x: float, y: float, scale: float, noise: tuple[Floats, Floats], *, asked: bool) -> Inference:
+    noisy = x + noise[0]
+    usable = noisy >= LEAST
+    ratios = (y + noise[1][usable]) / noisy[usable]
+    return Inference(
+        x,
+        y,
+        expected(x, y, scale),
+        float(np.sqrt(variance(x, y, scale))),
+        float(ratios.mean()),
+        float(ratios.std()),
+        float((np.abs(ratios - y / x) <= NEAR).sum() / len(noisy)),
+        float(1 - usable.mean()),
+        asked,
+    )
+
+
+# Choice ---------------------------------------------------------------------------------------------------------------
+# Choice of records: who knows how one record of each person was chosen weighs the values that the person may have.
+#
+# If the record with the smallest hash of K is taken and anybody can compute the hash h (of 0..1) of a person's record
+# with value x, then the probability that x is the published value is proportional to (1 - h)^(K - 1) times what is
+# published of x. With a secret key no hash can be computed: every record is as likely as the others, and nothing is
+# learnt.
+
+CHOICE = "choice of records"
+CHOICE_KNOWS = "the person's name in the source and number of records, and how one of them is chosen, but for the key"
+MOST = 20_000  # about as many records are attacked
+DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
+
+
+def attack_by_choice(scene: Scene) -> list[Finding]:
+    """The best guesses for persons with several records who are alone with their quasi-identifiers."""
+    scene.db.put("pairs", _pairs(scene))
+    roles = scene.roles
+    published = [*_texts(scene, "a", roles.qi_keys), *_texts(scene, "v", roles.sa_keys)]
+    person = injective_text(column("person", "c"), "VARCHAR")
+    holes: Holes = {
+        "pairs": temp("pairs"),
+        "rows": temp("a_rows"),
+        "values": temp("a_values"),
+        "chosen": temp("chosen_people"),
+        "people": temp("people"),
+        "same_qi": same("a", "c", roles.qi_keys),
+        "same_value": same("c", "v", roles.sa_keys),
+        "hash": scene.db.hashed([exp.Literal.string(""), person, *published, exp.Literal.string("1")]),
+    }
+    found = scene.db.arrow(fill("attack/chosen", holes))
+    scene.db.drop("pairs")
+    pos, times = (found[name].to_numpy().astype(np.int64) for name in ("pos", "times"))
+    prior = found["prior"].to_numpy().astype(np.float64)
+    hashes = found["hash"].to_numpy().astype(np.float64) / 2.0**BITS
+    return [finding(pos, prior, weighed(pos, prior, hashes, times), found["is_true"].to_numpy(zero_copy_only=False))]
+
+
+def weighed(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
+    """Return the posterior of every value of every person (by ``pos``) where the smallest hash was taken."""
+    weights = prior * (1 - hashes) ** (times - 1)
+    _, person = np.unique(pos, return_inverse=True)
+    return np.asarray(weights / np.bincount(person, weights)[person])
+
+
+def finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
+    """Return how often the likeliest value is right, beside how often it would be if nothing were learnt."""
+    order = np.lexsort((posterior, pos))
+    best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
+    attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
+    spread = float((prior[best] * (1 - prior[best])).sum()) ** 0.5
+    leaks = attacked > 0 and right - chance > DEVIATIONS * max(spread, 1.0)
+    notes = (f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",) if attacked else ()
+    if not attacked:
+        return Finding(CHOICE, CHOICE_KNOWS, promised=True, unit="persons", applies=False)
+    return Finding(
+        CHOICE,
+        CHOICE_KNOWS,
+        promised=True,
+        attacked=attacked,
+        unit="persons",
+        mean=chance / attacked,
+        highest=float(prior[best].max()),
+        right=right / attacked,
+        leaks=leaks,
+        notes=notes,
+    )
+
+
+def _texts(scene: Scene, table: str, keys: tuple[str, ...]) -> list[exp.Expr]:
+    fields = scene.roles.quasi_identifiers if table == "a" else scene.roles.sensitive
+    return [injective_text(column(key, table), field.type) for key, field in zip(keys, fields, strict=True)]
+
+
+def _pairs(scene: Scene) -> pa.Table:
+    """Return (pos, code, prior) of the values of records that are alone with their quasi-identifiers."""
+    alone = np.bincount(scene.keys)[scene.keys] == 1
+    attacked = np.flatnonzero(alone)
+    wanted = np.zeros(len(alone), dtype=bool)
+    wanted[attacked[:: max(1, len(attacked) // MOST)]] = True
+    parts = []
+    for block in scene.blocks():
+        prior = block.of_values(np.broadcast_to(block.prior, block.shape))
+        b, r, t = prior.shape
+        rows, codes = (np.broadcast_to(x, (b, r, t)).ravel() for x in (block.rows[:, :, None], block.codes[:, None, :]))
+        chosen = wanted[rows]
+        parts.append(np.stack([rows[chosen], codes[chosen], prior.ravel()[chosen]]))
+    found = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
+    _, first = np.unique(found[:2], axis=1, return_index=True)  # a value that is listed twice is one
+    found = found[:, first]
+    columns = {name: found[i].astype(np.int64) for i, name in enumerate(("pos", "code"))}
+    return pa.table({**columns, "prior": found[2]})
+
+
+# Suite ----------------------------------------------------------------------------------------------------------------
+# Who is run against a release: a mechanism's adversaries, and what they learn of the release, learnt once.
+#
+# An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
 
 S = TypeVar("S", bound=Scene)
 Seen = TypeVar("Seen", bound=Scene, covariant=True)  # noqa: PLC0105
@@ -40,7 +289,7 @@ class Learnt(Generic[Seen]):
     @cached_property
     def columns(self) -> list[Column]:
         """Associations of the quasi-identifiers with the sensitive values."""
-        return learned(self.scene)
+        return learn_association(self.scene)
 
 
 @dataclass(frozen=True)
@@ -82,7 +331,161 @@ class Suite(Generic[S]):
         learnt = Learnt(view, self.scene or self._nothing)
         found = [found for one in self.adversaries for found in one.attack(learnt)]
         reduced = view.manifest.persons is not None and view.manifest.persons.rule == "one"
-        return found + (choice.attack(learnt.scene) if view.source and reduced and self.scene is not None else [])
+        return found + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
 
     def _nothing(self, view: ReleaseView) -> S:
         raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")
+
+
+# Learning -------------------------------------------------------------------------------------------------------------
+# Learning from the release alone: the deFinetti attack (Kifer 2009; Cormode 2011 for the naive Bayes form).
+#
+# The adversary reconstructs how every quasi-identifier goes with the sensitive values (``privsql.attacks.suite``),
+# multiplies the columns as if they were independent given the value (naive Bayes), and weighs what each bucket or
+# perturbed value allows for a record by that. In a bucket every listed value belongs to one record only.
+#
+# Columns that say the same thing twice would make it too sure of itself. It notices: its beliefs about single records,
+# added up, must give the counts that it reconstructed. So it takes the product to the power (0, 1] at which they come
+# nearest to them.
+#
+# ``iterated`` goes on with the beliefs so gained in place of the reconstruction, until they no longer move: the attack
+# as it was first described. It can be the weaker one, because what naive Bayes gets wrong feeds back.
+#
+# What is measured without the source are beliefs. With the source, ``right`` says how often the best guess is true, and
+# ``true_above`` for how many records the true value is held for more certain than was promised.
+
+LEARNING = "learning (deFinetti)"
+ITERATED = "learning, iterated"
+LEARNING_KNOWS = "everybody's quasi-identifiers; learns from the release alone which kind of people have which value"
+ITERATED_KNOWS = "the same; lets what it believes of single people correct what it learnt, again and again"
+STRENGTHS = (0.55, 0.7, 0.85, 1.0)
+TYPICAL = 0.7  # what fits bucketized census tables; taken where there is no time to fit
+ROUNDS = 8
+STILL = 0.01  # share of the learnt counts that move in a round below which beliefs stand still
+
+
+def attack_by_learning(scene: Scene, columns: list[Column]) -> list[Finding]:
+    """Posterior of every record under the reconstructed associations."""
+    tally, strength = scene.tally(), fitting(scene, columns)
+    learn_beliefs(scene, columns, strength, tally)
+    notes = (f"the columns together to the power of {strength:g}",)
+    return [Finding(LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+
+
+def fitting(scene: Scene, columns: list[Column]) -> float:
+    """The power of ``STRENGTHS`` at which beliefs add up to the reconstructed counts most nearly."""
+    return min(STRENGTHS, key=lambda strength: _moved(columns, learn_beliefs(scene, columns, strength)))
+
+
+def iterated(scene: Scene, columns: list[Column]) -> list[Finding]:
+    """Posterior of every record at the fixed point, or after ``ROUNDS``; of the plain product, as first described."""
+    rounds, moved = 0, 1.0
+    while rounds < ROUNDS and moved >= STILL:
+        updated = learn_beliefs(scene, columns)
+        moved, columns, rounds = _moved(columns, updated), updated, rounds + 1
+    tally = scene.tally()
+    learn_beliefs(scene, columns, tally=tally)
+    still = f", {moved:.1%} of the counts still moving" if moved >= STILL else ""
+    notes = (f"{rounds} rounds{still}",)
+    return [Finding(ITERATED, ITERATED_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+
+
+def learn_beliefs(
+    scene: Scene, columns: list[Column], strength: float = 1.0, tally: Tally | None = None
+) -> list[Column]:
+    """One round: the posteriors under ``columns``, counted into ``tally``, or else the counts that they add up to."""
+    logs = [strength * ratio for ratio in ratios(columns, scene.shares)]
+    counts = [np.zeros(one.counts.size) for one in columns]
+    for block in scene.blocks():
+        slots = block.believe(likelihood(columns, logs, block))
+        if tally is not None:
+            tally.add(block, slots)
+        else:
+            _gather(block, slots, columns, counts)
+    if tally is not None:
+        return columns
+    shaped = (total.reshape(one.counts.shape) for one, total in zip(columns, counts, strict=True))
+    return [replace(one, counts=total) for one, total in zip(columns, shaped, strict=True)]
+
+
+def _gather(block: Block, slots: Floats, columns: list[Column], counts: list[Floats]) -> None:
+    """Add the posteriors to the counts of (level, value) of every column."""
+    m = columns[0].counts.shape[1]
+    for i, one in enumerate(columns):
+        cell = one.level[block.rows][:, :, None] * m + block.codes[:, None, :]
+        counts[i] += np.bincount(cell.ravel(), slots.ravel(), minlength=one.counts.size)
+
+
+def _moved(before: list[Column], after: list[Column]) -> float:
+    """Mean over the columns of the share of records whose counts moved."""
+    changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
+    return float(np.mean(changes))
+
+
+LEARNING_ADVERSARY: Adversary[Scene] = Adversary(
+    LEARNING, LEARNING_KNOWS, promised=False, attack=lambda learnt: attack_by_learning(learnt.scene, learnt.columns)
+)
+AGAIN: Adversary[Scene] = Adversary(
+    ITERATED, ITERATED_KNOWS, promised=False, attack=lambda learnt: iterated(learnt.scene, learnt.columns)
+)
+
+
+# A quick estimate of the risk -----------------------------------------------------------------------------------------
+# A quick estimate of the learning attack for the publisher, with what would lower it.
+
+SAMPLE = 50_000  # records that are attacked at most
+MANY = 500  # sensitive values beyond which learning from a release is no quick thing
+WARN = 0.05  # share of records, believed beyond twice their bound, from which on the publisher is warned
+
+
+@dataclass(frozen=True)
+class Risk:
+    """``above``, ``twice``: shares of records for which learning from the release alone leads to a belief above the
+    bound, and above twice the bound; ``mean``: mean belief in the best guess; ``attacked``: records it was tried on.
+    """
+
+    above: float
+    twice: float
+    mean: float
+    attacked: int
+    advice: tuple[str, ...] = ()
+
+    def exceeds(self, share: float = WARN) -> bool:
+        """Whether to warn. Any learning exceeds a bound that buckets use up, so what counts is twice the bound."""
+        return self.twice > share
+
+    def warning(self) -> str:
+        """What to tell the publisher, in one line."""
+        figures = f"{self.twice:.0%} of the records beyond twice their bound ({self.above:.0%} beyond it)"
+        return (
+            f"who learns from the release how quasi-identifiers and sensitive values go together gets {figures}; "
+            f"that is outside the promise. It is lowered by {'; or '.join(self.advice)}"
+        )
+
+    def as_facts(self) -> dict[str, Any]:
+        """For a manifest: shares of four digits."""
+        return {"above": round(self.above, 4), "twice": round(self.twice, 4), "attacked": self.attacked}
+
+
+def quick_learning_risk(
+    view: ReleaseView, set_up: Callable[[ReleaseView], Scene] | None, advice: tuple[str, ...]
+) -> Risk | None:
+    """Estimate the deFinetti attack on a release.
+
+    One round of ``attacks.learning`` on the view's sample: for buckets, those in the first ones of each size where
+    their numbers are drawn, else in every k-th one; for perturbed records, every k-th. What is learnt from fewer
+    records is learnt less well, so the whole release shows a little more. None where there is no scene
+    to learn from, and where there are more than ``MANY`` sensitive values.
+    """
+    if set_up is None:
+        return None
+    scene = set_up(view)
+    if len(scene.channel.records) > MANY:
+        scene.close()
+        return None
+    tally = scene.tally()
+    columns = learn_association(scene, errors=False)
+    learn_beliefs(scene, columns, TYPICAL, tally)
+    scene.close()
+    found = tally.figures()
+    return Risk(found["above"], found["twice"], found["mean"], found["attacked"], advice)

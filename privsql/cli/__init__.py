@@ -4,6 +4,6 @@
 """
 
 # ruff: isort: off
-from privsql.cli import app, publish, ask, serve, measure, keep, pages
+from privsql.cli import app, commands
 
-__all__ = ["app", "ask", "keep", "measure", "pages", "publish", "serve"]
+__all__ = ["app", "commands"]

@@ -1,4 +1,4 @@
-"""What a person sees: tables for results. Nothing is computed here."""
+"""Print results for people: tables of releases, answers, evaluations and attacks. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
+from privsql import plot
 from privsql.mechanisms.registry import of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from privsql.answers.answer import Answer
-    from privsql.model.checks import Promised
-    from privsql.model.manifest import Manifest
-    from privsql.pages.facts import Report
-    from privsql.verbs.ledger import Listed
-    from privsql.verbs.published import Published
+    from privsql.mechanisms.contract import Alternatives
+    from privsql.model.manifest import Manifest, Promised
+    from privsql.pages.rendering import Report
+    from privsql.verbs.attack import Attacked, Inferred
+    from privsql.verbs.compare import Candidate, Compared, Evaluated
+    from privsql.verbs.init import Listed
+    from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
+
+# Releases and answers -------------------------------------------------------------------------------------------------
+# What a person sees: tables for results. Nothing is computed here.
 
 FIRST = 8  # bounds that a person is shown
 WIDE = 140  # columns of a table that is written to a file
@@ -194,7 +201,7 @@ def ledger(found: Listed) -> None:
 
 def budget(found: Listed) -> None:
     """What a source has spent, and may."""
-    from privsql.verbs.published import capped  # noqa: PLC0415 (who asks for help does not wait for it)
+    from privsql.verbs.publish import capped  # noqa: PLC0415 (who asks for help does not wait for it)
 
     shown = found.as_json()
     say(f"epsilon: {shown['spent']} spent, {capped(shown['cap'])}")
@@ -202,7 +209,7 @@ def budget(found: Listed) -> None:
 
 def inspected(manifest: Manifest) -> None:
     """A manifest."""
-    from privsql.releases.lines import lines  # noqa: PLC0415
+    from privsql.releases.statements import lines  # noqa: PLC0415
 
     out().print(pairs(lines(manifest)))
 
@@ -216,3 +223,212 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,.1f}" if isinstance(value, float) else visible(value)
+
+
+# Evaluations ----------------------------------------------------------------------------------------------------------
+# What a person sees of an evaluation: error and coverage by size of the answer and by class of question.
+
+FIGURES = ("asked", "mean error", "coverage", "half-width")
+ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
+
+
+def print_evaluation(found: Evaluated) -> None:
+    """Error and coverage of both estimators, by band; where questions have classes, by these."""
+    if any(found.extras.values()):
+        for name, extra in found.extras.items():
+            _by_class(name, extra)
+        say(f"{ERROR}; coverage is that of the {found.confidence:.0%} intervals")
+        return
+    made = table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
+    for name, score in found.scores.items():
+        summary = score.summary()
+        for band in (*summary["bands"], summary):
+            shown = "all" if band is summary else plot.band_label(band)
+            errors = (
+                "-" if band[key] is None else f"{band[key]:.3f}"
+                for key in ("mean_relative_error", "median_relative_error")
+            )
+            add(made, name, shown, f"{band['queries']:,}", *errors, covered(band))
+        made.add_section()
+    out().print(made)
+    say(f"coverage is that of the {found.confidence:.0%} intervals; baseline's bounds are certain")
+
+
+def _by_class(estimator: str, extra: Mapping[str, Any]) -> None:
+    """One estimator: questions by class, the same by share of the records, tables, and what is most frequent."""
+    made = table(estimator, right=FIGURES)
+    for section in (_questions(extra), _shares(extra), _tables(extra)):
+        for label, figures in section:
+            asked = figures.get("queries", figures.get("cells"))
+            error = figures.get("mean_error", figures.get("mean_relative_error"))
+            shown = "-" if error is None else f"{error:.3f}"
+            add(made, label, f"{asked:,}", shown, covered(figures), _width(figures))
+        made.add_section()
+    out().print(made)
+    for one in (one for one in extra.get("tables", []) if one["tables"]):
+        of = f"{one['tables']} of {one['of']}" if one["tables"] < one["of"] else f"all {one['of']}"
+        say(
+            f"total variation of {of} tables by {one['ways']}: "
+            f"mean {one['total_variation']:.3f}, largest {one['largest']:.3f}"
+        )
+    if "top_items" in extra:
+        precision = ", ".join(f"top {number}: {one['precision']:.0%}" for number, one in extra["top_items"].items())
+        tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
+        if precision:
+            say(f"most frequent items found: {precision}")
+        say(f"frequent item sets, utility: {tops}")
+
+
+def _questions(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for one in extra.get("questions", []):
+        yield one["class"], one
+    for one in extra.get("classes", []):
+        yield f"up to {one['length_share']:.0%} of the longest", one
+
+
+def _shares(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for one in extra.get("shares", []):
+        low, high = (f"{100 * (end or 0):g} %" for end in (one["low"], one["high"]))
+        yield f"{low} or more" if one["high"] is None else f"{low} to {high} of the records", one
+
+
+def _tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for one in extra.get("tables", []):
+        yield f"cells of tables by {one['ways']}", one
+
+
+def _width(figures: Mapping[str, Any]) -> str:
+    """Mean half-width of the intervals."""
+    return "-" if figures["half_width"] is None else f"{figures['half_width']:,.0f}"
+
+
+def covered(summary: Mapping[str, Any]) -> str:
+    """How often the truth lies within the bounds; where no answer has any, nothing."""
+    return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
+
+
+# Measures -------------------------------------------------------------------------------------------------------------
+# What a person sees of measurements: errors, comparisons, adversaries. Nothing is computed here.
+
+INFERRED = """\
+Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
+theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x far above b
+disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a person is in the
+table, not what holds of people like that person"""
+LEGEND = """\
+mean, highest: probability of the adversary's best guess, over what is attacked; above bound: share for which the
+probability of some value exceeds its promised bound; gain: mean over the chance of guessing the commonest value
+kept, BROKEN: the mechanism promises to resist this adversary; not promised: nothing guarantees resistance to it, and
+the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
+
+
+def print_algorithms(found: Alternatives) -> None:
+    """All algorithms of a mechanism, the best of each figure in bold."""
+    kept = [row for row in found.rows if row.refused is None]
+    made = table("", right=[row.algorithm for row in kept])
+    for measure in found.measures:
+        best, shown = found.best(measure), [row.figures.get(measure.key) for row in kept]
+        if any(figure is not None for figure in shown):
+            made.add_row(
+                measure.title, *(_measured_figure(figure, measure.form, bold=figure == best) for figure in shown)
+            )
+    wide().print(made)
+    for row in found.rows:
+        if row.refused is not None:
+            say(f"{row.algorithm}: {row.refused}")
+    say(found.advice)
+
+
+def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
+    from rich.text import Text  # noqa: PLC0415 (as all of it, when there is something to print)
+
+    text = "-" if figure is None else format(figure, form)
+    return Text(text, style="bold" if bold and figure is not None else "")
+
+
+def print_comparison(found: Compared) -> None:
+    """One table of several releases: what they promise, and error by size of the true answer."""
+    labels = _labels(found)
+    figures = (*labels, "covered", "published", "retained", "seconds")
+    made = table("spec", "posterior", "estimator", right=figures, lines=True)
+    for one in found:
+        facts = one.published.facts
+        summaries = [score.summary() for score in one.evaluated.scores.values()]
+        errors = (_lines(_error(summary, label) for summary in summaries) for label in labels)
+        add(
+            made,
+            f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
+            one.promise.replace(" if ", "\nif "),
+            _lines(one.evaluated.scores),
+            *errors,
+            _lines(covered(summary) for summary in summaries),
+            "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
+            f"{facts['retention']:.1%}" if "retention" in facts else "-",
+            f"{one.published.seconds:.1f}",
+        )
+    if found:
+        wide().print(made)
+    for refused in found.refused:
+        say(f"{refused.name}: {refused.reason}")
+    if found:
+        say("mean relative error by size of the true answer; covered: true answers within the bounds")
+
+
+def _error(summary: dict[str, Any], label: str) -> str:
+    """Mean relative error of a band, or of all."""
+    bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
+    error = bands.get(label, {}).get("mean_relative_error")
+    return "-" if error is None else f"{error:.3f}"
+
+
+def _labels(found: Sequence[Candidate]) -> list[str]:
+    """The bands of true answers that have an error, in order, and all of them."""
+    scores = [score for one in found for score in one.evaluated.scores.values()]
+    bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
+    return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
+
+
+def print_attack(found: Attacked) -> None:
+    """One row per adversary: those that the mechanism promises to resist, those outside the promise, the others."""
+    figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if found.source else ()))
+    made = table("adversary", "what it knows", right=figured, lines=True)
+    made.columns[1].ratio = 1
+    made.add_column("promise")
+    for one in found.findings:
+        figures = [_share(figure) for figure in (one.mean, one.highest, one.above)]
+        gain = "-" if one.gain is None else f"{one.gain:.1f}x"
+        right = [_share(one.right)] if found.source else []
+        number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
+        knows = _lines((one.knows, *(f"({note})" for note in one.notes)))
+        add(made, one.adversary, knows, number, *figures, gain, *right, one.kept)
+    wide().print(made)
+    say(LEGEND)
+    say(found.verdict)
+
+
+def _share(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.1%}"
+
+
+def print_inference(found: Inferred) -> None:
+    """Theorem 2 beside its simulation, by size of the query."""
+    theory = ("mean, theory", "simulated", "sd, theory", "simulated")
+    made = table(right=("x", "y", "y/x", *theory, "within 0.05", "disclosed"))
+    for row in found.rows:
+        sizes = (f"{row.x:,.0f}{' *' if row.asked else ''}", f"{row.y:,.0f}", f"{row.ratio:.3f}")
+        means = (
+            f"{row.mean:.4f}",
+            f"{row.simulated_mean:.4f}",
+            f"{row.deviation:.4f}",
+            f"{row.simulated_deviation:.4f}",
+        )
+        add(made, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
+    wide().print(made)
+    asked = f"x: {found.condition};  y: of these {found.sensitive};  * asked, the others have the same y/x"
+    say(asked)
+    text = INFERRED.format(scale=1 / found.epsilon, epsilon=found.epsilon, draws=found.draws)
+    say(text)
+
+
+def _lines(cells: Iterable[str]) -> str:
+    return "\n".join(cells)

@@ -10,13 +10,10 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from privsql.engine.duck.connection import Connection, translated
-from privsql.engine.duck.container import log_of
-from privsql.engine.duck.far import FarWorkshop
-from privsql.engine.duck.locked import session
-from privsql.engine.duck.sqlite import SQLiteFile, is_sqlite
-from privsql.engine.duck.warehouse import DuckWorkshop
-from privsql.engine.files import disguised
-from privsql.engine.folders import temporary
+from privsql.engine.duck.container import log_of, session
+from privsql.engine.duck.files import SQLiteFile, is_sqlite
+from privsql.engine.duck.warehouse import DuckWorkshop, FarWorkshop
+from privsql.engine.files import disguised, temporary
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.extras import SPARK
@@ -80,7 +77,7 @@ def spark(
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
     try:
-        from privsql.engine.spark.warehouse import opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine.spark import opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
         raise SPARK.missing() from error
     with opened(spill, options, session or options.session, remote) as made:
@@ -112,7 +109,7 @@ def released(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[
     Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
     """
     try:
-        from privsql.engine.spark.release import released as opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine.spark import released as opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
         raise SPARK.missing() from error
     with opened(session, tables) as made:

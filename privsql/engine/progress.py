@@ -148,7 +148,7 @@ class Bar:
             progress.start()
 
 
-def counted(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
+def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
     """Each of ``number`` items; the step of whoever works on them is as far as there are items that are finished."""
     report.update(0)
     for done, item in enumerate(items):

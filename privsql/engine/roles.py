@@ -1,8 +1,4 @@
-"""The columns of a table by role, and the internal names under which SQL sees them.
-
-Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no name of the publisher's can collide with
-``bid`` or ``count``, need quoting, or meet a keyword. Own names return only in what is published.
-"""
+"""The columns of a table by role, their internal names, and texts of values that are equal on every engine."""
 
 from __future__ import annotations
 
@@ -12,11 +8,18 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine.names import beside
+from privsql.engine.files import beside
 from privsql.engine.sqlfiles import DIALECT, column, identifier, named
+from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+# Roles ----------------------------------------------------------------------------------------------------------------
+# The columns of a table by role, and the internal names under which SQL sees them.
+#
+# Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no name of the publisher's can collide with
+# ``bid`` or ``count``, need quoting, or meet a keyword. Own names return only in what is published.
 
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
@@ -219,3 +222,47 @@ def comparable(value: exp.Expr, kind: str) -> exp.Expr:
 def _without(text: exp.Expr, pattern: str, kept: str) -> exp.Expr:
     given = [text, exp.Literal.string(pattern), exp.Literal.string(kept)]
     return exp.Anonymous(this="regexp_replace", expressions=given)
+
+
+# Texts ----------------------------------------------------------------------------------------------------------------
+# Texts of values that are the same on every engine, so that a hash of them is.
+
+BETWEEN = "\x1f"  # between texts that stand side by side
+DIGITS, BITS = 15, 60  # of a hash, in hexadecimal and in bits: what fits into an integer of 64 bits
+NULL = "-"  # which is the text of no number, date or truth value; a text is preceded by its length
+ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+def injective(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> list[exp.Expr]:
+    """Texts of the columns of ``table``, by their names inside; records that differ have different lists of them.
+
+    ``everywhere``: the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
+    """
+    for each_field in fields.values():
+        if everywhere and each_field.type in FLOATS:
+            raise UsageError(
+                f"column {each_field.name!r} is {each_field.type}, whose text is not the same on every engine; order = "
+                "'portable' needs it cast to DECIMAL in source.query"
+            )
+    return [injective_text(column(name, table), each_field.type) for name, each_field in fields.items()]
+
+
+def beside_each_other(texts: Sequence[exp.Expr]) -> exp.Expr:
+    """One text of several, none of which is NULL."""
+    return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
+
+
+def first(text: exp.Expr, characters: int) -> exp.Expr:
+    """The beginning of a text."""
+    return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
+
+
+def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
+    """Text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
+    written: exp.Expr = exp.cast(value, "VARCHAR")
+    if kind == ZONED:  # sessions are in UTC
+        written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")
+    if kind == "VARCHAR":
+        length = exp.cast(exp.Length(this=value.copy()), "VARCHAR")
+        written = exp.DPipe(this=exp.DPipe(this=length, expression=exp.Literal.string(":")), expression=value.copy())
+    return exp.Coalesce(this=written, expressions=[exp.Literal.string(NULL)])

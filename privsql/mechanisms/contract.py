@@ -1,14 +1,10 @@
-"""What a mechanism is: one package beside this module, one folder of ``sql/``, one line of ``registry``.
-
-Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
-``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
-package is loaded, never as a silent "nothing to do".
-"""
+"""The contract of a mechanism: every member that it must provide, and how several algorithms become one mechanism."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,16 +18,76 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.accuracy import Evaluated, Measuring
-    from privsql.answers.base import Answers
-    from privsql.attacks.suite import Suite
+    from privsql.answers.answer import Answers
+    from privsql.attacks.scene import Finding
+    from privsql.attacks.suite import Adversary, Learnt, Suite
     from privsql.engine.database import Relations
-    from privsql.mechanisms.alternatives import Alternatives
-    from privsql.model.checks import Check, Promised
-    from privsql.model.manifest import Manifest
+    from privsql.keyed_random import Key
+    from privsql.model.manifest import Check, Manifest, Promised, Structure, Words
+    from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
-    from privsql.model.told import Structure, Words
-    from privsql.model.universe import Universe
-    from privsql.noise import Key
+
+# Algorithms beside each other -----------------------------------------------------------------------------------------
+# The algorithms of a mechanism beside each other, for one specification: what each would cost, and tell.
+
+Figure = float | int | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure by its ``key``, its ``title`` for a person, how it is written, and whether the ``lowest`` is best."""
+
+    key: str
+    title: str
+    form: str = ".3f"
+    lowest: bool = True
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One algorithm: its figures by key, or why it refuses."""
+
+    algorithm: str
+    figures: dict[str, Figure]
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """All algorithms of a mechanism, what is measured of them, and one line of advice."""
+
+    measures: Sequence[Measure]
+    rows: Sequence[Alternative]
+    advice: str
+
+    def best(self, measure: Measure) -> float | None:
+        """The best figure that any algorithm has; None where they do not differ."""
+        found = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
+        if len(found) < 2:
+            return None
+        return min(found) if measure.lowest else max(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        rows = [{"algorithm": row.algorithm, "refused": row.refused, **row.figures} for row in self.rows]
+        return {"algorithms": rows, "advice": self.advice}
+
+
+def refuse_comparison(why: str) -> Callable[..., NoReturn]:
+    """Of a mechanism whose algorithms are not to be compared: ``UsageError``, which says why."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise UsageError(f"--algorithms: {why}")
+
+    return refuse
+
+
+# The contract ---------------------------------------------------------------------------------------------------------
+# What a mechanism is: one package beside this module, one folder of ``sql/``, one line of ``registry``.
+#
+# Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
+# ``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
+# package is loaded, never as a silent "nothing to do".
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
@@ -224,3 +280,71 @@ def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what
         return parameters.model_validate(manifest.parameters)
     except (ValidationError, RecursionError, ArithmeticError) as error:
         raise UsageError(f"its manifest states no valid {what}") from error
+
+
+# Several algorithms as one mechanism ----------------------------------------------------------------------------------
+# One mechanism of several algorithms that share no more than what is asked of them, as one ``Mechanism``.
+#
+# Each variant is a whole ``Mechanism`` over the same parameters. What is called with these, or with a manifest, goes to
+# the variant whose algorithm they name; what holds of all is said of all.
+
+# Members that are called, and which of their arguments names the algorithm.
+BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0, "words": 0}
+BY_MANIFEST = {
+    "read": 0, "tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
+    "structure": 1,
+}  # fmt: skip
+BY_FACTS = ("warnings", "figures")
+
+
+def joined(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
+    """The mechanism of all ``variants``, by algorithm; the first one is the default, which is what is proposed."""
+    first = next(iter(variants.values()))
+    if any(one.parameters is not first.parameters for one in variants.values()):
+        raise TypeError(f"the algorithms of {first.kind!r} are not asked for by the same parameters")
+
+    def variant(algorithm: object) -> Mechanism[Any]:
+        if algorithm not in variants:
+            raise UsageError(f"algorithm {algorithm!r} is not one of {', '.join(variants)}")
+        return variants[str(algorithm)]
+
+    def by_argument(name: str, place: int) -> Callable[..., Any]:
+        return lambda *given: getattr(variant(given[place].algorithm), name)(*given)
+
+    def by_facts(name: str) -> Callable[..., Any]:
+        return lambda facts: getattr(variant(facts["algorithm"]), name)(facts)
+
+    called: dict[str, Any] = {name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST).items()}
+    told: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
+    return replace(
+        first,
+        sql=_all(one.sql for one in variants.values()),
+        relations=_all(one.relations for one in variants.values()),
+        advice=_all(one.advice for one in variants.values()),
+        adversaries=_suite(variants),
+        evaluate=lambda given: variant(given.answers.algorithm).evaluate(given),
+        **called,
+        **told,
+    )
+
+
+def _all(parts: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def _suite(variants: Mapping[str, Mechanism[Any]]) -> Suite[Any]:
+    """Adversaries by name: each looks at a release as the variant that made it has it."""
+    named: dict[str, dict[str, Adversary[Any]]] = {}
+    for algorithm, one in variants.items():
+        for adversary in one.adversaries.adversaries:
+            named.setdefault(adversary.name, {})[algorithm] = adversary
+
+    def of_release(by: Mapping[str, Adversary[Any]]) -> Callable[[Learnt[Any]], list[Finding]]:
+        def attack(learnt: Learnt[Any]) -> list[Finding]:
+            own = by.get(learnt.view.manifest.algorithm)
+            return [] if own is None else own.attack(learnt)
+
+        return attack
+
+    found = tuple(replace(next(iter(by.values())), attack=of_release(by)) for by in named.values())
+    return replace(next(iter(variants.values())).adversaries, adversaries=found)

@@ -1,1 +1,1 @@
-"""Model."""
+"""Values that rooms hand to each other: parameters, records, manifests, checks, estimates."""

@@ -1,24 +1,126 @@
-"""The manifest: what a release says of itself."""
+"""The manifest of a release, the checks that recompute it, estimates, and explanations for readers."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlglot import exp
 
 from privsql.engine.roles import Field as Column
 from privsql.engine.roles import Roles
-from privsql.errors import EngineError
-from privsql.model.bins import Bins, fits
-from privsql.model.parameters import NullPolicy, Version
+from privsql.engine.sqlfiles import Holes, column, fill, named
+from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.keyed_random import Origin
+from privsql.model.parameters import Bins, NullPolicy, Version, fits
 from privsql.model.records import Persons
-from privsql.noise import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from privsql.engine.database import Relations
+
+# Estimates ------------------------------------------------------------------------------------------------------------
+# One row of an answer, whatever mechanism it comes from.
+
+RestsOn = Literal["exact", "certain", "interval", "point"]
+"""The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
+ROUNDING = 1e-6  # records
+ROUNDED = 1e-12  # relative, of doubles that were divided
+DIGITS = 15  # of a decimal that a double holds
+Number = int | float | Decimal
+FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The group's values and the estimate; ``std_error`` is None where it is not known.
+
+    ``low`` and ``high`` bound the true answer: with certainty where the baseline formula is used, else with the
+    confidence that was asked for. All four are None where SQL would answer NULL. ``least``: the fewest records that a
+    sum, a mean or the like is of, as sure as its bounds are; None for a count, whose ``low`` it is.
+    """
+
+    group: tuple[Any, ...]
+    estimate: Number | None
+    std_error: float | None
+    low: Number | None
+    high: Number | None
+    least: Number | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return True where nothing is open but whether any record qualifies; bounds may differ by rounding."""
+        return self.std_error == 0 and are_equal(self.low, self.high)
+
+    @property
+    def is_of_some(self) -> bool:
+        """Whether it is a count, or of at least one record, as far as its bounds are sure."""
+        return self.least is None or self.least >= 1
+
+
+def are_equal(low: Number | None, high: Number | None) -> bool:
+    """Return True for two bounds that differ at most by what the division of doubles leaves."""
+    if low is None or high is None:
+        return low is high
+    return math.isclose(low, high, rel_tol=ROUNDED)
+
+
+def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
+    """An estimate that is the true answer."""
+    return Estimate(group, value, None if value is None else 0.0, value, value)
+
+
+def counted(one: Estimate) -> Estimate:
+    """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
+    if one.estimate is None or not one.is_fixed:
+        return one
+    value = float(one.estimate)
+    return exactly(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
+
+
+def number(value: Any) -> Number:
+    """A number of the engine's as it is: whole ones as such, however large, and decimals with all their digits.
+
+    >>> number(2**80 + 1), number(Decimal("12.50")), number(True)
+    (1208925819614629174706177, Decimal('12.50'), 1.0)
+    """
+    return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else float(value)
+
+
+def decimal_scale(kind: str) -> int | None:
+    """Return the digits behind the point of a DECIMAL whose values doubles hold; None for any other type.
+
+    >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
+    (2, None, None)
+    """
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return int(found[2]) if found and int(found[1]) <= DIGITS else None
+
+
+def rounded(value: Number, scale: int) -> Decimal:
+    """A number as the decimal with so many digits behind the point that is next to it.
+
+    >>> rounded(12.5, 2), rounded(0.1 + 0.2, 2)
+    (Decimal('12.50'), Decimal('0.30'))
+    """
+    return Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale))
+
+
+def same_nan(value: Any) -> Any:
+    """The value, with every NaN the same object: groups are told apart by equality, and SQL has one NaN."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
+
+
+# Manifest -------------------------------------------------------------------------------------------------------------
+# The manifest: what a release says of itself.
 
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
@@ -123,3 +225,234 @@ def _finite(digits: str) -> float:
 
 
 _NUMBERS: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite, "parse_constant": _finite}
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+# A check is a query that returns the offending rows; no rows means that it holds.
+
+MOST_OFFENDING_ROWS = 1000  # offending rows that are counted
+SHOWN = 10  # offending rows that are shown
+WIDTH = 400  # characters of each
+# What arithmetic comes to on tables that hold something else than they should.
+BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check: a query for offending rows, or a function that lists what is wrong.
+
+    ``compared``: what was compared, in words, once it has run.
+    """
+
+    name: str
+    query: exp.Query | Callable[[], list[str]]
+    compared: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; ``violations`` is counted up to ``MOST_OFFENDING_ROWS``."""
+
+    name: str
+    violations: int
+    offending: tuple[str, ...] = field(default=())
+    compared: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the check holds."""
+        return self.violations == 0
+
+    def as_json(self) -> dict[str, Any]:
+        """name, ok, violations, a few offending rows if there are any, and what was compared where that is said."""
+        shown: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
+        shown |= {"compared": self.compared} if self.compared else {}
+        return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
+
+
+@dataclass(frozen=True)
+class Promised:
+    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
+
+    ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
+    found are probabilities.
+    """
+
+    value: str
+    bound: str
+    found: str
+    records: int | None = None
+    belief: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """value, bound, found, and records where they are stated."""
+        stated = {} if self.records is None else {"records": self.records}
+        return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
+
+
+def run(db: Relations | None, checks: Iterable[Check]) -> list[Result]:
+    """Run checks in order. A check whose query can't run on what was found has failed."""
+    return [_run(db, check) for check in checks]
+
+
+def _run(db: Relations | None, check: Check) -> Result:
+    if db is None or not isinstance(check.query, exp.Expr):
+        try:
+            wrong = check.query() if callable(check.query) else ["no database"]
+        except PrivsqlError as error:
+            wrong = [f"can't be evaluated: {error}"]
+        except BROKEN as error:
+            wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
+        else:
+            return replace(_result(check, wrong), compared=check.compared() if check.compared else "")
+        return _result(check, wrong)
+    columns = [projection.alias_or_name for projection in check.query.selects]
+    try:
+        rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST_OFFENDING_ROWS))
+    except (UsageError, EngineError) as error:
+        return _result(check, [f"can't be evaluated: {error}"])
+    shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
+    return replace(_result(check, shown), violations=len(rows))
+
+
+def _result(check: Check, wrong: Sequence[str]) -> Result:
+    shown = [line if len(line) <= WIDTH else f"{line[:WIDTH]}.." for line in wrong[:SHOWN]]
+    return Result(check.name, len(wrong), tuple(shown))
+
+
+def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
+    """The long checks of a mechanism of which nothing takes longer than what publishing checks."""
+    return []
+
+
+def differ_from_spec(stated: BaseModel, asked: BaseModel) -> list[str]:
+    """Parameters of a release that are not those of the specification."""
+    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in type(stated).model_fields}
+    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
+
+
+# Queries that several mechanisms check with ---
+
+
+def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
+    """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too.
+
+    NULL is the largest. The first column that differs tells, which is three times as fast as rows as values; a CASE of
+    many columns is no deeper than that of one.
+    """
+    numbers = range(len(columns))
+    keys = [(column(f"c_{k}"), column(f"p_{k}")) for k in numbers]
+    differing = []
+    for own, before in keys:
+        smaller = exp.or_(before.is_(exp.null()), exp.LT(this=own, expression=before))
+        behind = exp.and_(exp.not_(own.is_(exp.null())), smaller)
+        differing.append(exp.If(this=exp.NullSafeNEQ(this=own, expression=before), true=behind))
+    lagged = [exp.Window(this=exp.Lag(this=column(name))) for name in columns]
+    holes: Holes = {
+        "table": relation,
+        "columns": [named(column(name), f"c_{k}") for k, name in zip(numbers, columns, strict=True)],
+        "previous": [named(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
+        "stored": [],
+        "keys": [one for pair in keys for one in pair],
+        "behind": exp.Case(ifs=differing, default=exp.Boolean(this=strict)),
+    }
+    return fill("verify/rows_in_order", holes)
+
+
+def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
+    """How often each combination of columns occurs, each row standing for ``weight``."""
+    one = exp.Literal.number(1)
+    return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
+
+
+def exceed(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that the second tally holds more often than the first."""
+    return fill("verify/multiset_exceeds", {"columns": columns, "first": first, "second": second})
+
+
+def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+    """Combinations that two tallies do not hold equally often."""
+    return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
+
+
+def values_true(st: exp.Table | exp.Subquery, values: exp.Table, roles: Roles) -> exp.Query:
+    """Listed values whose rank or records are not those of ST."""
+    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa()})
+
+
+# Explanations ---------------------------------------------------------------------------------------------------------
+# What a reader who knows nothing of a mechanism is told of a release: sentences, and what it is made of.
+
+LEARNT = (
+    "Against people who learn from the whole release how its columns go with the sensitive value, and apply that to "
+    "one person: a kind of person in whom a value is frequent is believed to have it, as from any statistics."
+)
+SEVERAL = "Against people who combine several releases about the same persons."
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a release promises, and what it does not: whole sentences."""
+
+    promised: tuple[str, ...]
+    not_promised: tuple[str, ...]
+
+    def as_json(self) -> dict[str, list[str]]:
+        """promised, not_promised."""
+        return {"promised": list(self.promised), "not_promised": list(self.not_promised)}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A part of what a release is made of, such as its buckets by size.
+
+    ``rows``: texts and numbers under ``head``, the first of each its name; ``drawn``: the column of numbers that a
+    picture shows, None where that tells nothing; ``more``: rows that were left out.
+    """
+
+    title: str
+    said: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    drawn: int | None = None
+    more: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """title, said, rows by the names of the head, and how many are left out."""
+        rows = [dict(zip(self.head, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "said": self.said, "rows": rows, "more": self.more}
+
+
+MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
+
+
+def structure(
+    title: str, said: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
+) -> Structure:
+    """A part with as many rows as a reader can use."""
+    return Structure(
+        title, said, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
+    )
+
+
+def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
+    """Numbers counted in at most so many ranges of about one length on a logarithmic scale, (range, how many).
+
+    >>> by_range([1, 2, 2, 3])
+    [('1', 1), ('2', 2), ('3', 1)]
+    >>> by_range([1, 9, 10, 11, 1000], 3)
+    [('1 to 9', 2), ('10 to 99', 2), ('100 to 1,000', 1)]
+    """
+    different = sorted(set(numbers))
+    if len(different) <= parts:
+        return [(f"{one:,}", numbers.count(one)) for one in different]
+    low, high = different[0], different[-1]
+    base = max(low, 1)
+    ends = sorted({low, high + 1, *(round(base * (high / base) ** (k / parts)) for k in range(1, parts))})
+    found = []
+    for first, last in pairwise(ends):
+        inside = sum(first <= one < last for one in numbers)
+        name = f"{first:,} to {last - 1:,}" if last - 1 > first else f"{first:,}"
+        if inside:
+            found.append((name, inside))
+    return found

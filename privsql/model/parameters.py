@@ -1,13 +1,143 @@
-"""What parameters of mechanisms have in common, and exact numbers as their fields: read and kept as fractions."""
+"""Exact numbers as fields of parameters, bins of columns, and universes of values."""
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Annotated, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_serializer,
+    model_validator,
+)
 
 from privsql.exact import fraction, text
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
+# Bins -----------------------------------------------------------------------------------------------------------------
+# Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.
+#
+# A released value stands for its bin: it is the bin's first value, in the column's own type. ``origin + k width`` for
+# whole k, or the largest of ``edges`` that is not above the value, or the first moment of a month, quarter or year.
+
+DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
+EDGES = 1000
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
+
+
+class Bins(BaseModel):
+    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; or of a calendar."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width: Number | None = Field(default=None, gt=0, description="The width of every bin.")
+    origin: Number = Field(default=Decimal(0), description="Where a bin begins.")
+    edges: tuple[Number, ...] = Field(
+        default=(), max_length=EDGES, description="Where bins begin, rising; the last one has no end."
+    )
+    unit: Literal["month", "quarter", "year"] | None = Field(default=None, description="Of dates and timestamps.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """A number is a width, a text a unit."""
+        if isinstance(given, str) and given in MONTHS:
+            return {"unit": given}
+        if isinstance(given, bool | dict | Bins):
+            return given
+        if isinstance(given, str) and not _is_decimal(given):
+            raise ValueError(f"{given!r} is no width; give a decimal, edges, or one of {', '.join(MONTHS)}")
+        return {"width": given}
+
+    @model_validator(mode="after")
+    def _one(self) -> Bins:
+        if sum((self.width is not None, bool(self.edges), self.unit is not None)) != 1:
+            raise ValueError("give a width, edges, or one of month, quarter, year")
+        if self.origin and self.width is None:
+            raise ValueError("origin goes with a width")
+        if any(low >= high for low, high in pairwise(self.edges)):
+            raise ValueError("edges must rise")
+        return self
+
+    @field_serializer("width", "origin", "edges", when_used="json")
+    def _as_text(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [format(one, "f") for one in value]
+        return None if value is None else format(value, "f")
+
+    @property
+    def numbers(self) -> tuple[Decimal, ...]:
+        """All that it states: the column's type has to hold these."""
+        return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
+
+    def begins(self, value: Fraction | Decimal | date | datetime) -> bool:
+        """Whether a bin begins at a value."""
+        if not isinstance(value, Fraction | Decimal):
+            midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
+            first = value.day == 1 and midnight and getattr(value, "microsecond", 0) == 0
+            return first and (value.month - 1) % MONTHS[self.unit or "month"] == 0
+        if self.edges:
+            return value in self.edges
+        return self.width is not None and (Fraction(value) - Fraction(self.origin)) % Fraction(self.width) == 0
+
+    def __str__(self) -> str:
+        if self.unit is not None:
+            return f"{self.unit}s"
+        if self.edges:
+            return f"bins that begin at {', '.join(format(one, 'f') for one in self.edges)}"
+        return f"bins of {self.width:f}" + (f" from {self.origin:f}" if self.origin else "")
+
+
+def _is_decimal(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def spread(kind: str) -> tuple[Fraction, Fraction, int]:
+    """The least and the greatest number of a type, and its digits behind the point; ``ValueError`` for other types.
+
+    >>> spread("TINYINT"), spread("DECIMAL(4,2)")[1]
+    ((Fraction(-128, 1), Fraction(127, 1), 0), Fraction(9999, 100))
+    """
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    if found is not None and int(found[1]) <= DIGITS:
+        most = Fraction(10 ** int(found[1]) - 1, 10 ** int(found[2]))
+        return -most, most, int(found[2])
+    bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}.get(kind.removeprefix("U"))
+    if bits is None:
+        raise ValueError(f"{kind} holds no exact numbers")
+    if kind.startswith("U"):
+        return Fraction(0), Fraction(2**bits - 1), 0
+    return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1), 0
+
+
+def fits(bins: Bins, kind: str) -> bool:
+    """Whether a column of a type can have these bins: all that they state are values of it."""
+    if bins.unit is not None:
+        return kind in ("DATE", "TIMESTAMP")
+    try:
+        least, most, scale = spread(kind)
+    except ValueError:
+        return False
+    numbers = [Fraction(one) for one in bins.numbers]
+    return all(least <= one <= most and (one * 10**scale).denominator == 1 for one in numbers)
+
+
+# Exact numbers --------------------------------------------------------------------------------------------------------
+# What parameters of mechanisms have in common, and exact numbers as their fields: read and kept as fractions.
 
 VERSION = r"^[0-9]{1,9}(\.[0-9]{1,9}){1,3}([-+.]?(a|b|rc|dev|post|alpha|beta)[0-9A-Za-z.+-]{0,30})?$"
 
@@ -74,3 +204,43 @@ Epsilon = Annotated[Fraction, BeforeValidator(_epsilon), PlainSerializer(text), 
 """What a differentially private release spends."""
 Positive = Annotated[Fraction, BeforeValidator(_positive), PlainSerializer(text), WithJsonSchema(POSITIVE)]
 """An exact number above 0."""
+
+
+# Universes ------------------------------------------------------------------------------------------------------------
+# The values that there can be: a public list or query, or those that occur.
+
+
+class Universe(BaseModel):
+    """The items that a record may hold, in the order in which the taxonomy groups them.
+
+    A public list of ``items``, or a ``query`` whose first column lists them; or ``data``: those that occur, which tells
+    of an item in a single record that it occurs, and is no part of the guarantee.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    items: tuple[str, ...] | None = None
+    query: str | None = None
+    data: bool = False
+
+    @property
+    def sources(self) -> int:
+        """How many sources are given; one is needed."""
+        return (self.items is not None) + (self.query is not None) + self.data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return {"items": tuple(str(item) for item in given)}
+        if given == "data":
+            return {"data": True}
+        return given
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Universe:
+        if self.sources != 1:
+            raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
+        if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
+            raise ValueError("the list of items is empty" if not self.items else "an item stands twice in the list")
+        return self

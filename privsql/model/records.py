@@ -1,25 +1,58 @@
-"""A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it."""
+"""The protocol for a publisher's prepared source, universes as relations, and arrays of stated size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
+from sqlglot import exp
 
-from privsql.errors import GuaranteeError
+from privsql.engine.roles import canonical
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp
+from privsql.errors import EngineError, GuaranteeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-    from sqlglot import exp
+    from numpy.typing import DTypeLike, NDArray
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.model.parameters import Order
-    from privsql.noise import Key
+    from privsql.keyed_random import Key
+    from privsql.model.parameters import Order, Universe
+
+    Ints = NDArray[np.int64]
+    Reals = NDArray[np.float64]
+
+# Arrays ---------------------------------------------------------------------------------------------------------------
+# Arrays whose size a release states, which may be anything.
+
+MOST = 2**30  # bytes
+
+
+def zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
+    size = prod(max(length, 0) for length in shape) * np.dtype(dtype).itemsize
+    if size > MOST:
+        raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
+    return np.zeros(shape, dtype)
+
+
+def copies(weights: Reals) -> Ints:
+    """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
+
+    Negative weights, which noise makes, count as 0.
+    """
+    totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
+    return np.diff(totals, prepend=0)
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+# A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it.
 
 
 def changed() -> GuaranteeError:
@@ -196,3 +229,39 @@ class Profile:
         nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
         share = self.most / max(1, self.records)
         return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"
+
+
+# Universes as relations -----------------------------------------------------------------------------------------------
+# A universe as a relation: its items in order, each with a code.
+
+
+def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
+    """Make relation ``universe``(code, item of type ``kind``); returns the text of its items.
+
+    ``occurring``: query for the column ``item`` of those that occur. Raises ``UsageError`` for an empty universe, or an
+    item that stands in it twice.
+    """
+    cast = _typed(column("item"), kind)
+    if asked.items is not None:
+        db.put("given", pa.table({"code": range(len(asked.items)), "item": list(asked.items)}))
+        db.make("universe", fill("core/listed", {"given": temp("given"), "item": cast}))
+    else:
+        if asked.query is not None:
+            db.own("given", asked.query)
+            first = column(db.fields(temp("given"))[0].name)
+            cast = _typed(first, kind)
+        else:
+            db.make("given", occurring)
+        db.make("universe", fill("core/ranked", {"given": temp("given"), "item": cast}))
+    db.drop("given")
+    holes: Holes = {"domain": temp("universe"), "labels": [exp.cast(column("item"), "VARCHAR")]}
+    labels = tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
+    if not labels:
+        raise UsageError("the universe has no items")
+    if len(set(labels)) < len(labels):
+        raise UsageError("an item stands twice in the universe")
+    return labels
+
+
+def _typed(item: exp.Expr, kind: str) -> exp.Expr:
+    return canonical(exp.cast(item, exp.DataType.build(kind, dialect=DIALECT)), kind)

@@ -1,20 +1,35 @@
-"""Pages of HTML out of the templates of this package: everything that is filled in is escaped, cleaned and cut.
-
-No script, no request to anywhere: the policy of a page forbids both, and lets in the one stylesheet by its digest.
-"""
+"""Render pages from templates and charts as SVG: every inserted text is escaped, cleaned and cut."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import re
+from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
+from privsql import plot
 from privsql._version import __version__
 from privsql.extras import PAGES
-from privsql.markup import SPACE, Html, cleaned
+from privsql.markup import SPACE, Html, cleaned, distinct, line, table
+from privsql.markup import page as markup_page
+from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, chart, palette
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from privsql.attacks.scene import Finding
+    from privsql.model.manifest import Manifest, Promised, Result, Structure, Words
+
+# Rendering ------------------------------------------------------------------------------------------------------------
+# Pages of HTML out of the templates of this package: everything that is filled in is escaped, cleaned and cut.
+#
+# No script, no request to anywhere: the policy of a page forbids both, and lets in the one stylesheet by its digest.
 
 LONGEST = 600  # characters of one value, wherever it stands
 SHORT = 60  # of a name or a value within a sentence or a cell
@@ -123,3 +138,380 @@ def share(value: float | None) -> str:
     percent = 100 * float(value)
     shown = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
     return f"{shown}{SPACE}%"
+
+
+# Charts as SVG --------------------------------------------------------------------------------------------------------
+# A chart as SVG within a page: shapes and text alone, in the page's own colours, so that it follows its scheme.
+#
+# What altair and vl-convert write is taken apart and put together again from known elements and attributes: no style,
+# no script, no link, whatever the texts in it are.
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+SHAPES = {"g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
+KEPT = {
+    "d", "x", "y", "x2", "y2", "cx", "cy", "r", "width", "height", "transform", "opacity", "stroke-width",
+    "stroke-dasharray", "stroke-opacity", "fill-opacity", "stroke-linecap", "stroke-miterlimit", "text-anchor",
+    "font-weight",
+}  # fmt: skip
+COLOURED = ("fill", "stroke")  # by classes of the stylesheet: fill-first, stroke-text, ..
+NAMES = {colour: name for name, colour in plot.INKS.items()}
+PLAIN = {"none", "transparent"}
+SIZE, NARROWER = 13, 0.88  # of letters: laid out in pixels, and what is shown, as a reader's font may be wider
+LARGER = 1.25  # than it is drawn, where there is room
+NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
+
+
+def draw_svg(chart: Any, key: str, title: str, said: str) -> Html:
+    """A chart with a name and what it shows in words; ``key`` tells its parts from those of others on the page.
+
+    ``ValueError`` for a colour that is none of ``plot.INKS``.
+    """
+    made = io.StringIO()
+    plot.styled(chart, SIZE).properties(background="transparent").save(made, format="svg")
+    root = ET.fromstring(made.getvalue())  # noqa: S314 (written by vl-convert)
+    inside = "".join(part for one in root for part in _parts(one, key))
+    names = f'<title id="{key}-t">{escape(title)}</title><desc id="{key}-d">{escape(said)}</desc>'
+    box, width = escape(root.attrib["viewBox"]), round(float(root.attrib["width"]) * LARGER)
+    labelled = f'role="img" aria-labelledby="{key}-t" aria-describedby="{key}-d"'
+    return Html(f'<svg viewBox="{box}" width="{width}" {labelled}>{names}{inside}</svg>')
+
+
+def _parts(one: ET.Element, key: str) -> Iterator[str]:
+    """An element and what is in it, as text."""
+    name = one.tag.removeprefix(NAMESPACE)
+    hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
+    if name not in SHAPES or hidden:
+        return
+    inside = escape(one.text or "", quote=False) + "".join(part for child in one for part in _parts(child, key))
+    if not inside and name in ("g", "text", "defs"):
+        return
+    attributes = " ".join(_attributes(one, key))
+    yield f"<{name}{' ' * bool(attributes)}{attributes}>{inside}</{name}>"
+
+
+def _attributes(one: ET.Element, key: str) -> Iterator[str]:
+    inks = {name: _ink(one.get(name)) for name in COLOURED}
+    classes = " ".join(f"{name}-{ink}" for name, ink in inks.items() if ink)
+    if classes:
+        yield f'class="{classes}"'
+    for name, value in one.attrib.items():
+        if name in COLOURED and not inks[name]:
+            yield f'{name}="{escape(value)}"'
+        elif name == "clip-path":
+            yield f'clip-path="url(#{key}-{_digits(value)})"'
+        elif name == "id":
+            yield f'id="{key}-{_digits(value)}"'
+        elif name == "font-size":
+            yield f'font-size="{float(value.removesuffix("px")) * NARROWER:.1f}"'
+        elif name in KEPT and not (name == "opacity" and value == "1"):
+            yield f'{name}="{escape(_rounded(value))}"'
+
+
+def _ink(value: str | None) -> str | None:
+    """The name of an ink; None for none."""
+    if value is None or value in PLAIN:
+        return None
+    if value.lower() not in NAMES:
+        raise ValueError(f"{value} is no ink of plot.INKS")
+    return NAMES[value.lower()]
+
+
+def _digits(value: str) -> str:
+    return "".join(re.findall(r"\d+", value))
+
+
+def _rounded(value: str) -> str:
+    """Numbers with at most two decimals: a hundredth of a pixel is not seen.
+
+    >>> _rounded("translate(7.1666667,-12.0)")
+    'translate(7.17,-12)'
+    """
+    return re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
+
+
+# Facts ----------------------------------------------------------------------------------------------------------------
+# What a report is written from: facts of a release, and of its source where that was given.
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How the release is asked: lines to copy, each of which runs where a ``form`` (file, folder, schema) called
+    ``file`` lies.
+
+    ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
+    """
+
+    form: str
+    file: str
+    shell: str
+    python: str
+    sql: str
+
+    def as_json(self) -> dict[str, str]:
+        """form, file, shell, python, sql."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Answers of one size, as the release alone tells: how many, and of typical ones the expected error of privsql's
+    estimate and half the length of its interval, and half the distance of the bounds of the literature's formula.
+    """
+
+    low: float
+    high: float | None
+    answers: int
+    error: float | None
+    half_width: float | None
+    bounds: float | None
+    estimate: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The same."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Answers beside the true ones: ``scores`` by estimator, as ``evaluate`` sums them up, and some of them singly.
+
+    ``pairs``: (true, estimate, low, high) of privsql's own estimates.
+    """
+
+    scores: Mapping[str, dict[str, Any]]
+    pairs: tuple[tuple[float, float, float | None, float | None], ...]
+    confidence: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores, the confidence, and the pairs."""
+        names = ("true", "estimate", "low", "high")
+        pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
+        return {**self.scores, "confidence": self.confidence, "pairs": pairs}
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What is known of a release whose checks hold.
+
+    ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
+    the source. ``certain``: whether the ends that the literature's formula gives hold the true answer for sure.
+    """
+
+    promise: str
+    words: Words
+    bounds: tuple[Promised, ...]
+    structure: tuple[Structure, ...]
+    findings: tuple[Finding, ...]
+    verdict: str
+    advice: tuple[str, ...]
+    lines: tuple[tuple[str, object], ...]
+    foreseen: tuple[Foreseen, ...]
+    certain: bool
+    ways: Ways
+    compared: Compared | None = None
+
+    def _parts(self) -> list[Html]:
+        """What a notebook shows of it: bounds, adversaries, answers by size."""
+        bounds = [(one.value, one.bound, one.found) for one in self.bounds]
+        findings = [(one.adversary, one.kept, _percent(one.mean), _percent(one.highest)) for one in self.findings]
+        sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
+        tables = (
+            (("bound of", "bound", "reached"), bounds),
+            (("adversary", "promise", "sure on average", "at most"), findings),
+            (("size of the answer", "answers", "expected error", "half of the interval"), sizes),
+        )
+        said = [line(f"promised: {self.promise}"), line(self.verdict)]
+        return said + [table(head, rows, len(rows)) for head, rows in tables if rows]
+
+    def as_json(self) -> dict[str, Any]:
+        """By name."""
+        return {
+            "promise": self.promise,
+            **self.words.as_json(),
+            "bounds": [one.as_json() for one in self.bounds],
+            "structure": [one.as_json() for one in self.structure],
+            "adversaries": [one.as_json() for one in self.findings],
+            "verdict": self.verdict,
+            "expected": [one.as_json() for one in self.foreseen],
+            "certain_bounds": self.certain,
+            "ways": self.ways.as_json(),
+            **({"measured": self.compared.as_json()} if self.compared else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a page says. ``internal``: made with the source, so that it shows what no release does.
+
+    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check does not hold: nothing is then said of
+    what the release promises, and nothing of its tables is shown.
+    """
+
+    manifest: Manifest
+    checks: tuple[Result, ...]
+    notes: tuple[str, ...]
+    digests: Mapping[str, str]
+    internal: bool
+    learnt: Learnt | None
+
+    @property
+    def verified(self) -> bool:
+        """Whether every check holds."""
+        return all(one.ok for one in self.checks)
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The adversaries that the release promises to resist and does not."""
+        return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds and every promise that was measured is kept."""
+        return self.verified and not self.broken
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the page says, in short."""
+        failed = [one for one in self.checks if not one.ok]
+        kind = "INTERNAL, shows true counts" if self.internal else "report"
+        outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
+        rows = [(one.name, "; ".join(one.offending)) for one in failed]
+        parts = [table(("check that does not hold", ""), rows, len(rows))] if rows else []
+        parts += self.learnt._parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
+        notes = [line(f"note: {one}") for one in self.notes]
+        return markup_page(f"{kind}: {self.manifest.name}, {outcome}", *parts, *notes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        return {
+            "kind": "internal" if self.internal else "release",
+            "name": self.manifest.name,
+            "mechanism": self.manifest.mechanism,
+            "algorithm": self.manifest.algorithm,
+            "ok": self.ok,
+            "verified": self.verified,
+            "checks": [one.as_json() for one in self.checks],
+            "notes": list(self.notes),
+            "digests": dict(self.digests),
+            "parameters": self.manifest.parameters,
+            "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
+            **(self.learnt.as_json() if self.learnt else {}),
+        }
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+# The pictures of a report, as charts of altair: narrow, so that they can be read on a telephone.
+
+WIDTH, ROW = 270, 22  # pixels of a plot, and of a row of bars
+LABEL = 24  # characters of a label
+FEW = 14  # values that have a bar each
+OURS, THEIRS = "privsql's estimate", "literature's formula"
+ESTIMATORS = {OURS: BLUE, THEIRS: ORANGE}
+
+
+def bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Any:
+    """What may be believed and what can be: (value, bound, highest, share) each; by share where values are many."""
+    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
+
+    labels = distinct([value for value, *_ in rows], LABEL)
+    given = [
+        {"value": label, "bound": bound, "highest": highest, "share": share}
+        for label, (_, bound, highest, share) in zip(labels, rows, strict=True)
+    ]
+    if len(given) > FEW and all(one["share"] for one in given):
+        base = chart(given).properties(width=WIDTH, height=200)
+        x = alt.X("share:Q", title="share of the records that have the value").axis(format=".1~%", tickCount=5)
+        y = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
+        ticks = base.mark_tick(color=ORANGE, thickness=2, size=14, orient="horizontal")
+        dots = base.mark_circle(color=BLUE, opacity=1, size=30)
+        return ticks.encode(x, alt.Y("bound:Q", **y).scale(zero=True)) + dots.encode(x, alt.Y("highest:Q", **y))
+    names = [one["value"] for one in given]
+    base = chart(given).properties(width=WIDTH, height={"step": ROW})
+    y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0)
+    axis = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
+    bars = base.mark_bar(color=BLUE).encode(alt.X("highest:Q", **axis).scale(zero=True), y)
+    return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)
+
+
+def structure(part: Structure) -> Any:
+    """The drawn column of a part as bars."""
+    import altair as alt  # noqa: PLC0415
+
+    at = part.drawn or 0
+    labels = distinct([str(row[0]) for row in part.rows], LABEL)
+    given = [{"name": name, "number": float(row[at])} for name, row in zip(labels, part.rows, strict=True)]
+    base = chart(given).properties(width=WIDTH, height={"step": ROW})
+    y = alt.Y("name:N", sort=None, title=part.head[0]).axis(labelLimit=0)
+    number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5, tickMinStep=1)
+    return base.mark_bar(color=BLUE).encode(number, y)
+
+
+def adversaries(findings: Sequence[Finding]) -> Any:
+    """How sure each adversary is of its best guess; the highest, and how many are right, if that is known."""
+    import altair as alt  # noqa: PLC0415
+
+    given = [
+        {
+            "adversary": label,
+            "promise": "promised to resist" if one.promised else "not promised",
+            "mean": one.mean,
+            "highest": one.highest or 0,
+            "right": one.right,
+        }
+        for label, one in zip(distinct([one.adversary for one in findings], 30), findings, strict=True)
+    ]
+    base = chart(given).properties(width=220, height={"step": ROW})
+    y = alt.Y("adversary:N", sort=[one["adversary"] for one in given], title=None).axis(labelLimit=0)
+    axis = {"title": "probability of the best guess", "axis": alt.Axis(format="%", tickCount=5)}
+    whole = alt.Scale(domain=[0, 1])
+    colour = alt.Color("promise:N", title=None).scale(**palette(PROMISES)).legend(orient="top", labelLimit=0)
+    made = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
+    made += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
+    if any(one["right"] is not None for one in given):
+        points = base.mark_point(color=BLACK, fill=INKS["ground"], opacity=1, size=40)
+        made += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
+    guessing = next((one.baseline for one in findings if one.baseline), None)
+    if guessing is not None:
+        rule = chart([{"guessing": guessing}]).mark_rule(color=BLACK, strokeDash=[3, 3])
+        made += rule.encode(alt.X("guessing:Q", **axis))
+    return made
+
+
+def errors(rows: Sequence[tuple[str, str, float]], title: str) -> Any:
+    """Error by size of the answer: (size, estimator, relative error) each."""
+    import altair as alt  # noqa: PLC0415
+
+    given = [{"size": size, "estimator": name, "error": error} for size, name, error in rows if error > 0]
+    base = chart(given).properties(width=WIDTH + 60, height=200)
+    order = list(dict.fromkeys(size for size, _, _ in rows))
+    x = alt.X("size:N", sort=order, title="size of the answer, records").axis(labelAngle=0, labelLimit=0)
+    y = alt.Y("error:Q", title=title).scale(type="log", nice=True).axis(format=".3~%", tickCount=5)
+    names = {name: ESTIMATORS[name] for name in ESTIMATORS if any(one["estimator"] == name for one in given)}
+    colour = alt.Color("estimator:N", title=None).scale(**palette(names)).legend(orient="top", labelLimit=0)
+    return base.mark_line(point=alt.OverlayMarkDef(size=50, opacity=1), strokeWidth=2).encode(x, y, colour)
+
+
+def intervals(compared: Compared) -> Any:
+    """True answers, estimates with their intervals, and the line on which they would be equal."""
+    import altair as alt  # noqa: PLC0415
+
+    given = [
+        {"true": true, "estimate": max(0.0, estimate), "low": low, "high": high}
+        for true, estimate, low, high in compared.pairs
+    ]
+    wide = {"type": "symlog", "constant": 10}
+    base = chart(given).properties(width=WIDTH + 40, height=260)
+    ends = [end for one in compared.pairs for end in one if end is not None]
+    most = max(ends, default=1.0) or 1.0
+    ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))] if most >= 10 else [0, most]
+    scale = alt.Scale(**wide, domain=[0, most])
+    x = alt.X("true:Q", title="true answer", scale=scale).axis(values=ticks, format=",.0f")
+    side = {"title": "estimate, with its interval", "scale": scale, "axis": alt.Axis(values=ticks, format=",.0f")}
+    line = chart([{"true": end, "estimate": end} for end in (0.0, most)])
+    line = line.mark_line(color=GREY, strokeDash=[4, 3]).encode(x, alt.Y("estimate:Q", **side))
+    known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    rules = known.mark_rule(color=BLUE, clip=True).encode(x, alt.Y("low:Q", **side), alt.Y2("high:Q"))
+    return line + rules + base.mark_circle(color=BLUE, opacity=1, size=24).encode(x, alt.Y("estimate:Q", **side))

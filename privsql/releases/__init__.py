@@ -1,1 +1,1 @@
-"""Releases."""
+"""Releases on disk: making, opening and checking them, and the publisher's ledger."""

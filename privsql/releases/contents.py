@@ -1,28 +1,311 @@
-"""Checks that a release holds exactly the tables and the view that its manifest states, on which all others stand."""
+"""Check that a release on disk holds exactly the objects that its manifest lists, before anything of it is opened.
+
+The same goes for the order of labels and for the names of privsql's own columns.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine import sqlfiles
+from privsql.engine import parquet, sqlfiles
+from privsql.engine.open import log_of
 from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import all_rows, fill, table
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.engine.sqlfiles import all_rows, column, fill, table
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
-from privsql.model.checks import Check, Result, run
-from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import leftovers, orders, own
-from privsql.releases.identity import MAIN, schema_of
-from privsql.releases.stored import ENDING
+from privsql.model.manifest import MANIFEST, Check, Manifest, Result, run
+from privsql.releases.draft import MAIN, schema_of, sweep
+from privsql.source.places import parted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from privsql.engine.database import Container
+    from privsql.engine.database import Container, Relations
+    from privsql.engine.parquet import Layout
+    from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns
-    from privsql.releases.stored import Stored
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+# The order of labels whose type has one (ENUM): which of them a release may name, and whether it names just these.
+#
+# A label that no published record has is nobody's business, so an order lists those that the release shows anyway.
+# Columns of one type share one list, so that they compare as in the source. Releases whose budget is all that is
+# promised name none: which labels occur is what they hide.
+
+MOST_LABELS = 1000  # labels of an order
+
+
+def stored_orders(
+    db: Relations, manifest: Manifest, orders: Mapping[str, Sequence[str]], database: str
+) -> dict[str, list[str]]:
+    """By column the labels that the release's tables show, in the order of the source's type."""
+    if not of(manifest.mechanism).states_counts:
+        return {}
+    found = {}
+    for name, labels in orders.items():
+        alike = [other for other, own in orders.items() if own == labels]
+        shown = _orders_text(db, manifest, alike, database)
+        listed = [label for label in labels if label in shown]
+        if listed and len(listed) <= MOST_LABELS:
+            found[name] = listed
+    return found
+
+
+def wrong_orders(db: Relations, manifest: Manifest, database: str) -> list[str]:
+    """Labels that an order names and the release does not show, or that it should name."""
+    found = []
+    for name, labels in manifest.orders.items():
+        alike = [other for other, own in manifest.orders.items() if own == labels]
+        shown = _orders_text(db, manifest, alike, database)
+        found += [f"orders: {name}: {label!r} is not in the release" for label in labels if label not in shown]
+        found += [f"orders: {name}: {label!r} is missing" for label in sorted(shown - set(labels))]
+    return found
+
+
+def differ_from_source(manifest: Manifest, orders: Mapping[str, Sequence[str]]) -> list[str]:
+    """Orders that are not those of the source."""
+    return [
+        f"orders: {name}"
+        for name, labels in manifest.orders.items()
+        if labels != [label for label in orders.get(name, ()) if label in set(labels)]
+    ]
+
+
+def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], database: str) -> set[str]:
+    """The labels that stand in some columns of the release's tables."""
+    found: set[str] = set()
+    for name, listed in of(manifest.mechanism).tables(manifest).items():
+        for own in [one for one, _ in listed if one in columns]:
+            rows = db.rows(fill("verify/different", {"table": table(name, database), "column": column(own)}))
+            found |= {row[0] for row in rows}
+    return found
+
+
+# Reserved columns -----------------------------------------------------------------------------------------------------
+# The columns of privsql's own in the tables and the view of a release, and how they are called there.
+#
+# Where a column of the publisher's in the same table has its name (ASCII letters in either case are the same),
+# privsql's gives way: an underscore is appended, as often as needed. Nothing chooses a name, so a manifest can't choose
+# one.
+
+Table = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
+
+
+def own_columns(manifest: Manifest) -> dict[str, Table]:
+    """Privsql's own columns of every table."""
+    apart, mechanism = _apart(manifest), of(manifest.mechanism)
+    others = {field.name for field in (*apart.quasi_identifiers, *apart.sensitive)}
+    inside = mechanism.tables(apart)
+    return {
+        table: [
+            (own, called, kind)
+            for (own, _), (called, kind) in zip(inside[table], columns, strict=True)
+            if own not in others
+        ]
+        for table, columns in mechanism.tables(manifest).items()
+    }
+
+
+def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """By table or view, the own columns that are called otherwise: name inside -> name there."""
+    found = {
+        table: {own: called for own, called, _ in columns if own != called}
+        for table, columns in own_columns(manifest).items()
+    }
+    view = of(manifest.mechanism).view
+    names = zip(view(_apart(manifest)).named_selects, view(manifest).named_selects, strict=True)
+    others = {field.name for field in (*_apart(manifest).quasi_identifiers, *_apart(manifest).sensitive)}
+    found[manifest.name] = {own: called for own, called in names if own not in others and own != called}
+    return {table: names for table, names in found.items() if names}
+
+
+def _apart(manifest: Manifest) -> Manifest:
+    """The same with columns of the publisher's under names that are nobody's."""
+    numbers = iter(range(len(manifest.quasi_identifiers) + len(manifest.sensitive)))
+    roles = ("quasi_identifiers", "sensitive")
+    return manifest.model_copy(
+        update={role: [Field(f"column {next(numbers)}", one.type) for one in getattr(manifest, role)] for role in roles}
+    )
+
+
+# Files on disk --------------------------------------------------------------------------------------------------------
+# A release as it lies on disk: what is there is looked at before anything of it is opened.
+#
+# A file must be a plain file without a write-ahead file beside it, which attaching would replay. A folder must hold
+# plain Parquet files and nothing else, or for a table a folder of its parts, in their order: a symbolic link would read
+# somebody else's file, a pipe would wait for ever. Of a file of which a schema is meant nothing else is read.
+
+ENDING = ".parquet"
+MOST_ENTRIES = 10_000  # entries of a folder that are looked at
+BESIDE = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: what else is there."""
+
+    path: Path
+    place: Path  # resolved
+    is_folder: bool
+    files: dict[str, tuple[Path, ...]]
+    strange: tuple[str, ...] = ()
+    schema: str | None = None  # of the file, if the release is no more of it
+
+    @property
+    def database(self) -> Path | None:
+        """The file to attach as the release; None for what views show: a folder, or a schema."""
+        return None if self.is_folder or self.schema is not None else self.place
+
+    @property
+    def holder(self) -> Path | None:
+        """The file of which it is a schema, which is attached besides; None for any other."""
+        return None if self.schema is None else self.place
+
+    @property
+    def readable(self) -> list[Path]:
+        """The files of a folder."""
+        return [file for parts in self.files.values() for file in parts]
+
+
+def holders(found: Iterable[Stored]) -> dict[str, Path | None]:
+    """The files of which releases are schemas, each once, by the names under which they are attached."""
+    files = dict.fromkeys(one.holder for one in found if one.holder is not None)
+    return {f"holder{i}": file for i, file in enumerate(files)}
+
+
+def stored(path: Path) -> Stored:
+    """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
+    sweep(path)
+    file, schema = parted(path)
+    try:
+        place = file.resolve()
+        mode = place.stat().st_mode
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise EngineError(f"{path}: {'no such release' if missing else error.strerror}") from error
+    except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
+        raise EngineError(f"{str(path)!r} leads nowhere") from error
+    if stat.S_ISDIR(mode):
+        if schema is not None:
+            raise EngineError(f"{file}: is a folder, which has no schemas")
+        return _folder(path, place)
+    if not stat.S_ISREG(mode):
+        raise EngineError(f"{file}: is neither a file nor a folder")
+    for ending in BESIDE:
+        log = f"{log_of(place)}{ending}"
+        if os.path.lexists(log):
+            raise GuaranteeError(
+                f"{path}: {log} lies beside it and may change what it holds; close the release where it is open"
+            )
+    return Stored(path, place, is_folder=False, files={}, schema=schema)
+
+
+def _folder(path: Path, place: Path) -> Stored:
+    files: dict[str, tuple[Path, ...]] = {}
+    strange: list[str] = []
+    for entry in _entries(path, place):
+        name = entry.name.removesuffix(ENDING)
+        if name == entry.name or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            strange.append(entry.name)
+        elif entry.is_dir():
+            parts = _entries(path, place / entry.name)
+            strange += [f"{entry.name}/{part.name}" for part in parts if not _is_part(part)]
+            files[name] = tuple(place / entry.name / part.name for part in parts if _is_part(part))
+        else:
+            files[name] = (place / entry.name,)
+    return Stored(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
+
+
+def _is_part(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING)
+
+
+def _entries(path: Path, place: Path) -> list[os.DirEntry[str]]:
+    """What a folder of release ``path`` holds, by name; ``EngineError`` if that is too much, or can't be read."""
+    try:
+        with os.scandir(place) as entries:
+            found = list(islice(entries, MOST_ENTRIES + 1))
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    if len(found) > MOST_ENTRIES:
+        raise EngineError(f"{path}: holds more than {MOST_ENTRIES:,} files")
+    return sorted(found, key=lambda entry: entry.name)
+
+
+# Leftovers ------------------------------------------------------------------------------------------------------------
+# Checks that the files of a release hold nothing beside its tables: no free blocks, deleted rows or other metadata.
+#
+# Who makes a file by hand can put bytes where no reader looks: into the unused end of a block, into a packed page.
+# These checks do not find them; a copy that is written from the tables alone has none. A schema of a database is not
+# looked at.
+
+LEFTOVERS = "its files hold no free blocks, deleted rows or other metadata"
+WIDEST = 16  # bytes of a value that is no text
+UNUSED = "statistics and dictionaries of its files name only values of its tables"
+
+
+def look(db: Container, found: Stored, database: str) -> list[Result]:
+    """Check the layout of a release's files; nothing is decoded."""
+    return run(db, [Check(LEFTOVERS, lambda: _beside(db, found, database))])
+
+
+def _beside(db: Container, found: Stored, database: str) -> list[str]:
+    if not found.is_folder:
+        return db.leftovers(database)
+    return [
+        f"{file.relative_to(found.place).as_posix()}: {line}"
+        for file in found.readable
+        for line in parquet.read_layout(file).wrong
+    ]
+
+
+def look_closer(db: Container, found: Stored, stated: Columns, database: str) -> list[Result]:
+    """Compare the statistics and dictionaries of Parquet files with the values of their columns."""
+    if not found.is_folder:
+        return []
+    return run(db, [Check(UNUSED, lambda: [
+        line for name, files in found.files.items() for file in files
+        for line in _unused(db, parquet.read_layout(file), name, stated.get(name, []), database)
+    ])])  # fmt: skip
+
+
+def _unused(db: Container, layout: Layout, name: str, columns: Sequence[tuple[str, str]], database: str) -> list[str]:
+    """Return what a file states of columns that no row of the table has; the parts of lists are not looked at."""
+    rows, wrong = table(name, database), []
+    for each_column, kind in columns:
+        read: Holes = {"table": rows, "column": sqlfiles.column(each_column)}
+        named = layout.texts.get(each_column, set())
+        if kind == "VARCHAR":
+            strange = named - _found(db, read, each_column, named)
+        else:
+            strange = {one for one in named if len(one) > WIDEST}
+        if strange:
+            wrong.append(f"{name}: statistics of {each_column} name {len(strange)} values that no row has")
+        entries = layout.entries.get(each_column, 0)
+        if entries and entries > int(db.rows(fill("verify/values_counted", read))[0][0]):
+            wrong.append(
+                f"{name}: a dictionary of {each_column} has {entries:,} entries, more than the column has values"
+            )
+    return wrong
+
+
+def _found(db: Container, read: Holes, column: str, texts: set[bytes]) -> set[bytes]:
+    """Return those of some texts that a column holds."""
+    if not texts:
+        return set()
+    among = sqlfiles.column(column).isin(*(exp.Literal.string(text.decode(errors="replace")) for text in texts))
+    return {row[0].encode() for row in db.rows(fill("verify/texts_found", read | {"among": among}))}
+
+
+# Contents -------------------------------------------------------------------------------------------------------------
+# Checks that a release holds exactly the tables and the view that its manifest states, on which all others stand.
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and no other table, view or metadata"
@@ -50,14 +333,14 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
     if found.schema is not None:
         return manifest, _of_a_schema(db, manifest, place, database)
     if not found.is_folder:
-        return manifest, contents(db, manifest, database) + leftovers.look(db, found, database)
+        return manifest, contents(db, manifest, database) + look(db, found, database)
     stated = stated_tables(manifest)
     more = [*found.strange, *(f"{name}{ENDING}" for name in found.files if name not in stated)]
     wrong = _read_in(db, found, manifest, database)
     return manifest, [
         *_holding(db, manifest, database, lambda: wrong),
         *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
-        *leftovers.look(db, found, database),
+        *look(db, found, database),
     ]
 
 
@@ -93,7 +376,7 @@ def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[
         return holds
     more = [Check(WITHIN, lambda: _beyond(db, manifest, database))]
     if manifest.orders:
-        more.append(Check(ORDERS, lambda: orders.wrong(db, manifest, database)))
+        more.append(Check(ORDERS, lambda: wrong_orders(db, manifest, database)))
     return holds + run(db, more)
 
 
@@ -118,7 +401,7 @@ def _manifest(db: Container, found: Stored, place: tuple[str, str]) -> Manifest:
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error
-    if manifest.own_columns != own.gave_way(manifest):
+    if manifest.own_columns != renamed_columns(manifest):
         raise EngineError("its manifest calls columns of privsql's own otherwise than they are")
     counts = (manifest.records, manifest.published, manifest.suppressed)
     if mechanism.states_counts and None in counts:
@@ -138,7 +421,7 @@ def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
     than the release.
     """
     rows, ends = 1, []
-    for name, columns in {**own.own_columns(manifest), MANIFEST: []}.items():
+    for name, columns in {**own_columns(manifest), MANIFEST: []}.items():
         numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
         asked = [made(this=sqlfiles.column(one)) for one in numbered for made in (exp.Min, exp.Max)]
         found, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": asked}))[0]

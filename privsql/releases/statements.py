@@ -1,8 +1,4 @@
-"""What a manifest says, recomputed: from the release's tables where that is possible, else from its source.
-
-What neither can tell is the publisher's word (``SECURITY.md`` lists it): which versions made the release, where its
-randomness is from, what else was published, and how near to the optimum the search came.
-"""
+"""Recompute what a manifest states, run all checks of a release, and describe it line by line."""
 
 from __future__ import annotations
 
@@ -10,27 +6,82 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlglot import exp
 
 from privsql._version import __version__
-from privsql.attacks.risk import SAMPLE, quick_learning_risk
 from privsql.attacks.scene import ReleaseView
+from privsql.attacks.suite import SAMPLE, quick_learning_risk
 from privsql.engine import sqlfiles
-from privsql.engine.sqlfiles import column, fill, is_null, some, table
+from privsql.engine.sqlfiles import Holes, column, fill, is_null, same, some, table, temp
+from privsql.errors import UsageError
+from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import of
-from privsql.model.checks import Check
-from privsql.model.manifest import Manifest
-from privsql.noise import seed_key
-from privsql.releases import orders
-from privsql.releases.own import own_columns
-from privsql.source.binning import coarser, in_bins
+from privsql.model.manifest import BROKEN, Check, Manifest, Result, run
+from privsql.releases import contents
+from privsql.releases.contents import own_columns
+from privsql.source.table import coarser, in_bins
 
 if TYPE_CHECKING:
-    from privsql.attacks.risk import Risk
-    from privsql.engine.database import Relations
-    from privsql.model.checks import Promised
+    from collections.abc import Iterable, Sequence
+
+    from privsql.attacks.scene import Ints
+    from privsql.attacks.suite import Risk
+    from privsql.engine.database import Container, Relations
+    from privsql.engine.roles import Field
+    from privsql.model.manifest import Promised
     from privsql.model.records import Records
     from privsql.source.spec import Spec
+
+# Lines ----------------------------------------------------------------------------------------------------------------
+# What a person is told of a release that is not open: its manifest, line by line.
+
+APART = (
+    "a schema of a database; what else that holds is no part of the release, nothing is promised of it, and its "
+    "file is not searched for leftovers"
+)
+
+
+def lines(manifest: Manifest) -> list[tuple[str, object]]:
+    """Names, and what they stand for."""
+    asked = manifest.parameters.items()
+    rows: list[tuple[str, object]] = [
+        ("name", manifest.name),
+        ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
+        ("asked for", ", ".join(f"{key} = {value}" for key, value in asked if key not in ("kind", "algorithm"))),
+    ]
+    if manifest.quasi_identifiers:
+        rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
+    rows += [("in bins", f"{name}: {bins}; a value is the first of its bin") for name, bins in manifest.bins.items()]
+    rows += [("in groups", f"{name}: {', '.join(groups)}") for name, groups in manifest.groups.items()]
+    others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
+    rows.append((others, _fields(manifest.sensitive)))
+    own = ", ".join(
+        f"{table}.{called} is its {name}"
+        for table, names in manifest.own_columns.items()
+        for name, called in names.items()
+    )
+    rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
+    rows += [("persons", manifest.persons)] if manifest.persons is not None else []
+    rows += [("place", APART)] if manifest.place is not None else []
+    if manifest.records is not None:
+        counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
+        rows.append(("records", f"{manifest.records:,}; {counts}"))
+    rows += of(manifest.mechanism).figures(manifest.described())
+    rows.append(("randomness", manifest.randomness))
+    rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
+    return [*rows, *(("together", said) for said in manifest.composition)]
+
+
+def _fields(fields: Iterable[Field]) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in fields)
+
+
+# Statements -----------------------------------------------------------------------------------------------------------
+# What a manifest says, recomputed: from the release's tables where that is possible, else from its source.
+#
+# What neither can tell is the publisher's word (``SECURITY.md`` lists it): which versions made the release, where its
+# randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
 LATER = {"orders"}  # entries that earlier versions did not have
@@ -83,7 +134,7 @@ def told(db: Relations, manifest: Manifest, database: str) -> Told:
     return Told(mechanism.measured(db, manifest), risk.as_facts() if risk else None, bounds)
 
 
-def checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
+def statement_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
     """What a manifest must say whatever the mechanism, against itself and the tables."""
     coarse = [Check(WHOLE, partial(_within_bins, db, manifest, database))] if manifest.bins or manifest.groups else []
     return [
@@ -94,14 +145,16 @@ def checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
     ]
 
 
-def source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
+def statement_source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
     """What a manifest says against the source and its specification, whatever the mechanism."""
     return [
         Check("suppressed records are as stated", partial(_suppressed, manifest, source)),
         Check("policies for NULL are those of the specification", partial(_policies, manifest, spec)),
         Check("bins and groups are those of the specification", partial(_coarser, manifest, spec)),
         Check("persons are as stated", lambda: _persons(manifest, source)),
-        Check("labels are in the order of the source", lambda: orders.otherwise(manifest, source.roles.orders)),
+        Check(
+            "labels are in the order of the source", lambda: contents.differ_from_source(manifest, source.roles.orders)
+        ),
     ]
 
 
@@ -201,3 +254,132 @@ def _near(stated: dict[str, float] | None, found: dict[str, float] | None) -> bo
     if stated is None or found is None:
         return stated is found
     return stated.keys() == found.keys() and all(abs(stated[key] - found[key]) <= NEAR for key in found)
+
+
+# Matching -------------------------------------------------------------------------------------------------------------
+# Check a release of one record of each person without the key that chose: every person can have a published record.
+#
+# Persons are matched to the published rows, each row as often as it is published: a flow from the persons, through the
+# rows that one of their records could be, that fills every row. Quasi-identifiers and sensitive values are matched by
+# themselves, which a true release always passes.
+
+LISTED = "st"  # the table of sensitive values, by mechanisms that publish these as they are
+
+
+def same_choice(manifest: Manifest, source: Records) -> bool:
+    """Return whether the records of persons were chosen by the key of the release, if any were chosen."""
+    stated, found = manifest.persons, source.persons
+    return stated is None or found is None or stated.choice == found.choice
+
+
+def matching_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
+    """Return the checks of what is published against all records of all persons, relation ``people``."""
+    roles = manifest.roles
+    if not roles.quasi_identifiers or not roles.sensitive:
+        return []
+    tables = of(manifest.mechanism).tables(manifest)
+    wanted = {field.name for field in roles.quasi_identifiers}
+    name = next(name for name, columns in tables.items() if wanted <= {column for column, _ in columns})
+    rows = exp.select(*roles.qi_in()).from_(table(name, database))
+    one = exp.Literal.number(1)
+    found = [_check(db, "quasi-identifiers", rows, roles.qi_keys, one)]
+    if LISTED in tables:
+        listed = exp.select(*roles.sa_in(), *roles.by_sa.read("count")).from_(table(LISTED, database))
+        total = int(db.rows(exp.select(exp.Sum(this=column("count"))).from_(listed.subquery("listed")))[0][0])
+        if total == int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows.subquery("published")))[0][0]):
+            found.append(_check(db, "sensitive values", listed, roles.sa_keys, column("count")))
+    return found
+
+
+def _check(db: Relations, what: str, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> Check:
+    name = f"every person can have one of the published {what}"
+    return Check(name, partial(_unmatched, db, published, keys, count))
+
+
+def _unmatched(db: Relations, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> list[str]:
+    columns = [column(key) for key in keys]
+    counted: Holes = {"published": published.subquery("published"), "columns": columns, "count": count}
+    db.make("matched_rows", fill("verify/rows", counted))
+    holes: Holes = {"people": temp("people"), "rows": temp("matched_rows"), "same_row": same("p", "r", keys)}
+    pairs = db.arrow(fill("verify/options", holes))
+    listed = db.arrow(exp.select("row", "records").from_(temp("matched_rows")).order_by("row"))
+    db.drop("matched_rows")
+    rows = pairs["row"].fill_null(-1).to_numpy().astype(np.int64)
+    missing = unfilled(pairs["person"].to_numpy().astype(np.int64), rows, listed["records"].to_numpy().astype(np.int64))
+    return [f"{missing:,} published records that no person's can be, one of each"] if missing else []
+
+
+def unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
+    """Return how many of the published records can't be filled by different persons.
+
+    ``persons``, ``rows``: which row each person could fill, -1 for none; ``records``: of each row. Persons who could
+    fill the same rows are one node of the flow.
+    """
+    from scipy.sparse import coo_array  # noqa: PLC0415 (takes long to import)
+    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
+
+    order = np.lexsort((rows, persons))
+    persons, rows = persons[order][rows[order] >= 0], rows[order][rows[order] >= 0]
+    starts = np.flatnonzero(np.diff(persons, prepend=-1))
+    kinds: dict[bytes, tuple[Ints, int]] = {}
+    for options in np.split(rows, starts[1:]) if len(rows) else []:
+        known = kinds.get(options.tobytes(), (options, 0))
+        kinds[options.tobytes()] = (options, known[1] + 1)
+    groups, sizes = [group for group, _ in kinds.values()], np.array([size for _, size in kinds.values()], np.int64)
+    first, end = 1 + len(groups), 1 + len(groups) + len(records)
+    lengths = np.array([len(group) for group in groups], np.int64)
+    middle = np.repeat(np.arange(1, first), lengths)
+    heads = np.concatenate([np.zeros(len(groups), np.int64), middle, np.arange(first, end)])
+    tails = np.concatenate([np.arange(1, first), *(first + group for group in groups), np.full(len(records), end)])
+    limits = np.concatenate([sizes, np.repeat(sizes, lengths), records]).astype(np.int32)
+    graph = coo_array((limits, (heads.astype(np.int32), tails.astype(np.int32))), shape=(end + 1, end + 1)).tocsr()
+    return int(records.sum()) - int(maximum_flow(graph, 0, end).flow_value)
+
+
+# Examine --------------------------------------------------------------------------------------------------------------
+# All checks of a release: from the published file, and against the source if that is given.
+
+ASKED = "parameters are those of the specification"  # the one check of a source that needs no record
+READABLE = "its tables can be checked"
+
+
+def examine(
+    db: Container,
+    manifest: Manifest,
+    database: str,
+    *,
+    source: Records | None = None,
+    spec: Spec | None = None,
+    whole: bool = True,
+) -> list[Result]:
+    """All checks of a release whose tables lie in ``database``, and which holds what it states and no more.
+
+    ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
+    that publishing implies.
+    """
+    try:
+        return run(db, _checks(db, manifest, database, source=source, spec=spec, whole=whole))
+    except UsageError as error:
+        wrong = str(error)
+    except BROKEN as error:
+        wrong = f"{type(error).__name__} on what the release holds"
+    return run(db, [Check(READABLE, lambda: [wrong])])
+
+
+def _checks(
+    db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
+) -> list[Check]:
+    mechanism = of(manifest.mechanism)
+    checks = [
+        *mechanism.checks(db, manifest, database),
+        *statement_checks(db, manifest, database),
+    ]
+    if whole:
+        checks += mechanism.long_checks(manifest)
+    if source is not None and spec is not None:
+        own = mechanism.source_checks(db, manifest, source, spec.mechanism)
+        if not same_choice(manifest, source):
+            own = [one for one in own if one.name == ASKED] + matching_checks(db, manifest, database)
+        checks += own
+        checks += statement_source_checks(manifest, source, spec)
+    return checks

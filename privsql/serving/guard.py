@@ -1,36 +1,52 @@
-"""Who may ask: the right address, from no other page, with the token where one is needed. Nothing else gets in.
-
-A page that somebody else made must not read a release through the browser of whoever has both open: its requests say
-where they come from (``Origin``, ``Sec-Fetch-Site``), and a name that it turned towards this machine (DNS rebinding)
-stands in ``Host``.
-"""
+"""Admit requests, queue their queries, and hold the releases that are served open."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import re
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from privsql.errors import UsageError
+from privsql.answers.answer import OURS
+from privsql.answers.present import Limits
+from privsql.errors import EngineError, LateError, UsageError
 from privsql.pages.rendering import style_source
-from privsql.serving.asked import address, parameters
+from privsql.releases.opened import Release
+from privsql.serving.form import address, form, parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from privsql.answers.answer import Answer
+    from privsql.engine.progress import Options
 
     Message = dict[str, Any]
     Receive = Callable[[], Awaitable[Message]]
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Message, Receive, Send], Awaitable[None]]
+    Found = TypeVar("Found")
+
+# Admission ------------------------------------------------------------------------------------------------------------
+# Who may ask: the right address, from no other page, with the token where one is needed. Nothing else gets in.
+#
+# A page that somebody else made must not read a release through the browser of whoever has both open: its requests say
+# where they come from (``Origin``, ``Sec-Fetch-Site``), and a name that it turned towards this machine (DNS rebinding)
+# stands in ``Host``.
 
 COOKIE, TOKEN = "privsql_token", "token"
 METHODS = ("GET", "HEAD")
-LONGEST = 32_768  # bytes of an address
+LONGEST_ADDRESS = 32_768  # bytes of an address
 OWN = {"same-origin", "none"}  # where a browser may say that a request comes from
 NOT_HERE = "this page is not called so; use the address that the terminal shows, or start it with --allow-host"
 CROSS = "another page asked for this; open the address by itself"
@@ -88,8 +104,8 @@ class Guard:
             return _line(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
             return _line(413, "a question stands in the address; nothing is read of a body", Connection="close")
-        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST:
-            return _line(414, f"the address is longer than {LONGEST:,} characters; ask with privsql query")
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST_ADDRESS:
+            return _line(414, f"the address is longer than {LONGEST_ADDRESS:,} characters; ask with privsql query")
         if not self._is_called(request.headers.getlist("host")):
             return _line(403, NOT_HERE)
         return None if _is_own(request) else _line(403, CROSS)
@@ -158,3 +174,180 @@ def _is_address(name: str) -> bool:
 
 def _line(status: int, text: str, **headers: str) -> Response:
     return PlainTextResponse(f"privsql: {text}\n", status_code=status, headers=headers)
+
+
+# Served releases ------------------------------------------------------------------------------------------------------
+# The releases that are served: each open as often as it is asked at once, each with a name for addresses.
+
+LONGEST_NAME = 40  # characters of a name in an address
+
+
+class Served:
+    """A release that is served as ``slug``. Whoever asks takes one of its openings, or makes a further one."""
+
+    def __init__(self, path: Path, slug: str, attach: Sequence[Path], options: Options) -> None:
+        self.path, self.slug = path, slug
+        self._attach, self._options = tuple(attach), options
+        self._turn, self._closed = threading.Lock(), False
+        first = self._open()
+        self._idle = [first]
+        self.manifest, self.form = first.manifest, form(first)
+
+    def _open(self) -> Release:
+        return Release(self.path, self._attach, self._options)
+
+    def ask(self, sql: str, confidence: float, limits: Limits, estimator: str) -> Answer:
+        """The answer to a query, as ``privsql query`` gives it."""
+        with self._opening() as release:
+            return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
+
+    @contextmanager
+    def _opening(self) -> Iterator[Release]:
+        with self._turn:
+            release = self._idle.pop() if self._idle else None
+        if release is None:
+            release = self._open()
+            if release.manifest != self.manifest:
+                release.close()
+                raise UsageError(f"{self.path.name} is another release than at the beginning; serve it anew")
+        try:
+            yield release
+        finally:
+            with self._turn:
+                if not self._closed:
+                    self._idle.append(release)
+            if self._closed:
+                release.close()
+
+    def close(self) -> None:
+        """Close it; what is being asked closes its opening itself."""
+        with self._turn:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for release in idle:
+            release.close()
+
+
+@contextmanager
+def opened(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> Iterator[dict[str, Served]]:
+    """Several releases by their names in addresses; ``UsageError`` for none."""
+    if not paths:
+        raise UsageError("name at least one release to serve")
+    with ExitStack() as stack:
+        found: dict[str, Served] = {}
+        for path in paths:
+            slug = _slug(path, found)
+            found[slug] = Served(path, slug, attach, options)
+            stack.callback(found[slug].close)
+        yield found
+
+
+def _slug(path: Path, taken: dict[str, Served]) -> str:
+    """A name of letters and digits after that of the file (and its schema), beside others."""
+    own = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST_NAME] or "release"
+    beside = (own if k == 1 else f"{own}-{k}" for k in range(1, len(taken) + 2))
+    return next(one for one in beside if one not in taken)
+
+
+# The queue of queries -------------------------------------------------------------------------------------------------
+# Where questions are answered: so many at once, so many waiting, each with an end; the last answers are kept.
+
+WAITING = 64  # questions that may wait
+GRACE = 2.0  # seconds after which nobody waits for what the engine has no part in
+KEPT, ROWS = 16, 2_000  # answers that are kept, and the rows that one of them may have
+LOOK = 0.5  # seconds between two looks whether somebody is still there
+
+
+class BusyError(EngineError):
+    """More is asked than can be answered; it may be asked again."""
+
+
+class Desk:
+    """Answers questions in threads of its own. Used within one event loop."""
+
+    def __init__(self, at_once: int, seconds: float, rows: int) -> None:
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="privsql")
+        self._places = asyncio.Semaphore(at_once)
+        self._seconds, self._rows = seconds, rows
+        self._waiting = 0
+        self._running: set[threading.Event] = set()
+        self._kept: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
+
+    async def ask(
+        self, served: Served, sql: str, confidence: float, gone: Callable[[], Awaitable[bool]], estimator: str = OURS
+    ) -> Answer:
+        """The answer of a release to a query.
+
+        ``BusyError`` where too many ask, ``LateError`` for what takes too long or whose asker is ``gone``; else as
+        ``Release.query``.
+        """
+        key = (served.slug, sql, confidence, estimator)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        stop = threading.Event()
+        limits = Limits(self._seconds, self._rows, stop)
+        answer = await self.work(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
+        if len(answer.rows) <= ROWS:
+            self._kept[key] = answer
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return answer
+
+    async def work(self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]) -> Found:
+        """What a function gives, in a thread, when it is its turn."""
+        await self._turn()
+        loop = asyncio.get_running_loop()
+        self._running.add(stop)
+        try:
+            doing = loop.run_in_executor(self._pool, do)
+        except RuntimeError as error:  # the pool is closed
+            self._places.release()
+            raise BusyError("the page is being closed") from error
+        doing.add_done_callback(lambda _: self._ended(stop))
+        end = loop.time() + self._seconds + GRACE
+        try:
+            while not doing.done():
+                await asyncio.wait({doing}, timeout=LOOK)
+                if not doing.done() and (loop.time() > end or await gone()):
+                    raise LateError(f"the question takes longer than {self._seconds:g} s")
+            return doing.result()
+        finally:
+            if not doing.done():
+                stop.set()
+                doing.add_done_callback(_forget)
+
+    async def _turn(self) -> None:
+        """Wait for a place."""
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        if self._waiting >= WAITING:
+            raise BusyError(f"{WAITING} questions are waiting already; ask again in a moment")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._places.acquire(), self._seconds)
+        except TimeoutError as error:
+            raise BusyError(f"no answer was begun within {self._seconds:g} s; ask again in a moment") from error
+        finally:
+            self._waiting -= 1
+
+    def _ended(self, stop: threading.Event) -> None:
+        self._running.discard(stop)
+        self._places.release()
+
+    def end(self) -> None:
+        """End what is being answered; from a signal's handler, too."""
+        for stop in list(self._running):
+            stop.set()
+
+    def close(self) -> None:
+        """Answer no more, and wait for what is being answered."""
+        self.end()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _forget(doing: asyncio.Future[Any]) -> None:
+    """Take note of what nobody waited for, or Python would complain of an error that nobody saw."""
+    if not doing.cancelled():
+        doing.exception()

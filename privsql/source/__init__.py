@@ -1,1 +1,1 @@
-"""Source."""
+"""Specifications, and the publisher's records that they describe."""

@@ -1,19 +1,421 @@
-"""The keywords of ``publish`` and ``plan``, typed: one for every flag of the command line that makes a specification.
-
-A test compares them with the models that both follow from (``privsql.source.flags``), where each of them is described.
-"""
+"""Build specifications from the command line's flags and from keywords of Python's functions."""
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union, get_args, get_origin
+
+from privsql.calls import PathLike, as_path, at_home, exactly, known
+from privsql.engine.files import WILD, scheme, shown
+from privsql.engine.progress import RUNNING
+from privsql.errors import EngineError, UsageError
+from privsql.mechanisms.contract import Categories, Sets, Table
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.source.places import Source, as_frame, is_table
+from privsql.source.spec import Columns, Ledger, Release, Spec, build, load, place, redirected
 
 if TYPE_CHECKING:
-    from privsql.calls import PathLike
+    from collections.abc import Callable, Iterator
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
     from privsql.engine.progress import Options
-    from privsql.noise import Key
+    from privsql.keyed_random import Key
+    from privsql.model.manifest import Manifest
+
+# Flags ----------------------------------------------------------------------------------------------------------------
+# A specification from flags: one flag for every key that a specification has, read off its models.
+#
+# A flag is called as its key is, in the command line's way of writing; those of ``[ledger]`` say so. What is given is
+# read as TOML reads it where the key is a number or a table (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``), and
+# is a text otherwise.
+
+SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
+BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
+SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
+SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
+TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
+KIND = "kind"
+NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag and the key that it stands for; ``name``: what it is called, as an identifier."""
+
+    section: str
+    key: str
+    name: str
+    fields: dict[str, FieldInfo]  # by kind; of the other sections: by the section
+
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """What is typed."""
+        return SPELLED.get(self.name, ("--" + self.name.replace("_", "-"),))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The mechanisms that have it; none for what belongs to every request."""
+        return tuple(self.fields) if self.section == "mechanism" and self.key != KIND else ()
+
+    @property
+    def form(self) -> Literal["switch", "names", "pairs", "one"]:
+        """How it is given: without a value, as names with commas, as NAME=VALUE (repeatable), or as one value."""
+        kind = _origin(self._first.annotation)
+        return "switch" if kind is bool else "names" if kind is tuple else "pairs" if kind is dict else "one"
+
+    @property
+    def help(self) -> str:
+        """What the models say of it, the values that there are, and the default: by mechanism where these differ."""
+        said = {kind: _said(field) for kind, field in self.fields.items()}
+        if self.key == KIND:
+            said = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
+        elif len(set(said.values())) > 1:
+            said = {"": "; ".join(f"{kind}: {text}" for kind, text in said.items())}
+        return " ".join(filter(None, (self._first.description, *dict.fromkeys(said.values()))))
+
+    @property
+    def _first(self) -> FieldInfo:
+        return next(iter(self.fields.values()))
+
+    def read(self, given: Any, kind: str) -> Any:
+        """What a specification would hold in place of what was given."""
+        annotation = self.fields.get(kind, self._first).annotation
+        if self.form == "names":
+            return [name.strip() for name in given.split(",") if name.strip()]
+        if self.form == "pairs":
+            return {
+                name: _value(value, get_args(annotation)[1]) for name, _, value in (g.partition("=") for g in given)
+            }
+        return given if self.form == "switch" else _value(given, annotation)
+
+
+def list_flags() -> dict[str, Flag]:
+    """All flags by their names, section by section. Where a name is taken, the section stands before it."""
+    return _flags(tuple(PACKAGES))
+
+
+@cache
+def _flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
+    found: dict[str, Flag] = {}
+    for section, key, fields in _keys(kinds):
+        prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*found, *TAKEN)
+        name = f"{section}_{key}" if prefixed else key
+        found[name] = Flag(section, key, name, fields)
+    return found
+
+
+def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
+    """The keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
+    for section, model in SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if (section, key) not in BY_ARGUMENT:
+                yield section, field.alias or key, {section: field}
+    keys: dict[str, dict[str, FieldInfo]] = {}
+    for kind in kinds:
+        for key, field in parameters(kind).model_fields.items():
+            keys.setdefault(key, {})[kind] = field
+    yield from (("mechanism", key, fields) for key, fields in keys.items())
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a publisher says what is wanted, and is told what is wrong.
+
+    ``spell``: how a flag is called; ``read``: what a specification would hold in place of what was given.
+    """
+
+    spell: Callable[[Flag], str]
+    read: Callable[[Flag, Any, str], Any]
+    file: str
+
+
+TYPED = Way(lambda flag: flag.spelled[0], Flag.read, "a specification file")
+
+
+def spec_from_flags(source: Path | str, given: Mapping[str, Any]) -> Spec:
+    """The specification in a TOML file, or of any other source the one that flags give, by their names.
+
+    Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
+    """
+    name = os.fspath(source)
+    if name.lower().endswith(".toml"):
+        return adjusted(load(name), given, TYPED)
+    return build(plain(name, shown(name), given, TYPED))
+
+
+def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
+    """Return a specification some of whose keys are overridden, validated as a whole.
+
+    Every key may be but those of ``[source]``: a specification is of its source. Another kind of mechanism starts anew.
+    """
+    present = _present(given)
+    wrong = next((name for name in present if list_flags()[name].section == "source"), None)
+    if wrong is not None:
+        raise UsageError(
+            f"{way.spell(list_flags()[wrong])} does not go with {way.file}, which names its source; write it there"
+        )
+    changes = _changes(spec, present, way)
+    to, form, schema = (changes["release"].pop(key, None) for key in ("to", "format", "schema"))
+    stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
+    if "database" in changes["ledger"] and stated["ledger"].off:
+        raise UsageError(f"{way.spell(list_flags()['ledger_database'])}: the specification says ledger.off")
+    if changes["ledger"].get("off"):
+        stated["ledger"] = Ledger()  # without what else is said of one
+    if changes["mechanism"].get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
+        stated["mechanism"] = spec.mechanism
+    parts = {
+        section: (_stated(stated[section]) if section in stated else {}) | exactly(new)
+        for section, new in changes.items()
+        if new
+    }
+    changed = Spec.model_validate(dict(spec) | parts) if parts else spec
+    return redirected(changed, as_path(to) if to else None, form, schema)
+
+
+def _changes(spec: Spec, present: Mapping[str, Any], way: Way) -> dict[str, dict[str, Any]]:
+    """Return the keys that flags give, by section; ``UsageError`` for one that the mechanism does not have."""
+    kind = present.get(KIND, spec.mechanism.kind)
+    found: dict[str, dict[str, Any]] = {section: {} for section in ("columns", "release", "mechanism", "ledger")}
+    for name, value in present.items():
+        flag = list_flags()[name]
+        if flag.kinds and kind in PACKAGES and kind not in flag.kinds:
+            raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {kind}")
+        read = as_path(value) if (flag.section, flag.key) == ("ledger", "database") else way.read(flag, value, kind)
+        found[flag.section][flag.key] = read
+    return found
+
+
+def _stated(part: BaseModel) -> dict[str, Any]:
+    """Return the keys of a section that its publisher wrote, as a specification holds them."""
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:
+    """The plain data of a specification for a source, which messages call ``called``."""
+    present = _present(given)
+    kind = present.get(KIND, DEFAULT)
+    raw: dict[str, Any] = {"columns": {}, "mechanism": {}}
+    for name, value in present.items():
+        flag = list_flags()[name]
+        if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
+            raise UsageError(
+                f"{way.spell(flag)} does not go with {_kind(way)} {kind}; it is of {', '.join(flag.fields)}"
+            )
+        raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
+    where = {"file": source} if present.get("reader") and isinstance(source, str) else place(source)
+    raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
+    _one_table(raw["source"], called, way)
+    _complete(called, raw, kind, way)
+    return raw
+
+
+def _refuse_missing(source: object, called: str) -> None:
+    """``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
+    path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
+    if not isinstance(path, str) or scheme(path) or WILD.search(path):
+        return
+    if not at_home(Path(path)).exists():
+        raise EngineError(f"{called}: no such file")
+
+
+def _one_table(source: object, called: str, way: Way) -> None:
+    """``UsageError`` with the tables of a database where none is named; ``EngineError`` for a file that is none."""
+    if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
+        return
+    from privsql.engine.open import tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+
+    names = ", ".join(tables(as_path(source["database"]))) or "no table"
+    raise UsageError(f"{called} holds {names}; say which with {way.spell(list_flags()['table'])}, or give a query")
+
+
+def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given: no list is empty, and nothing is None."""
+    return {name: value for name, value in given.items() if not (value is None or (_is_plural(value) and not value))}
+
+
+def _is_plural(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _kind(way: Way) -> str:
+    return way.spell(list_flags()[KIND])
+
+
+def _complete(called: str, raw: dict[str, Any], kind: str, way: Way) -> None:
+    """``UsageError`` if a flag is missing without which nothing can be published."""
+    if kind not in PACKAGES:
+        return  # refused as such, later; so are columns of another shape
+    given, columns = (
+        set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"},
+        NEEDED[type(of(kind).shape)],
+    )
+    needed = [("columns", key) for key in columns if not given or given & set(columns)]
+    needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
+    by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
+    for flag in (by_place[one] for one in needed):
+        found = raw[flag.section].get(flag.key)
+        if found is None or (isinstance(found, str | list | tuple) and not found):
+            _refuse_missing(raw["source"], called)
+            raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed")
+
+
+def _value(text: str, annotation: Any) -> Any:
+    """A text, or what TOML makes of it if the key takes more than texts."""
+    if all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _parts(annotation)):
+        return text
+    try:
+        found = tomllib.loads(f"value = {text}", parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """The members of a union, or the one type."""
+    return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
+
+
+def _origin(annotation: Any) -> Any:
+    """``bool``, ``tuple``, ``dict``: the type without what it holds, and without None."""
+    part = next((part for part in _parts(annotation) if part is not NoneType), annotation)
+    return get_origin(part) or part
+
+
+def _said(field: FieldInfo) -> str:
+    """The values that a key may have, if they can be listed, and its default."""
+    parts = _parts(field.annotation)
+    choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+    listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
+    plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
+    return " ".join(filter(None, (listed, f"[default: {field.default}]" if plain else "")))
+
+
+# Keywords in Python ---------------------------------------------------------------------------------------------------
+# What Python's verbs take for a specification: a TOML path, plain data, a ``Spec``, or a source with keywords.
+#
+# Keywords are called as the flags of the command line are, with underscores, and take values of Python's own.
+
+
+class ArrowStream(Protocol):
+    """A table of any library that speaks Arrow: of pandas, Polars, DuckDB, PyArrow, .."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Its rows."""
+
+
+Given = PathLike | Mapping[str, Any] | Spec | ArrowStream
+SHORT, LONG = "qi", "quasi_identifiers"  # two names of one keyword
+MECHANISM = "mechanism"  # a keyword: a kind, an algorithm, or the table of that name
+
+
+def _plain_value(flag: Flag, value: Any, kind: str) -> Any:  # noqa: ARG001 (a way to read has three)
+    return [value] if flag.form == "names" and isinstance(value, str) else value
+
+
+PYTHON = Way(lambda flag: flag.name, _plain_value, "a specification")
+
+
+def specified(given: Given, keywords: Mapping[str, Any] | None = None, *, verb: str = "a specification") -> Spec:
+    """The specification that is meant.
+
+    A TOML path, plain data and a ``Spec`` are whole, but for where the release goes; any other path and a table are a
+    source, of which ``keywords`` say the rest. Raises ``UsageError`` for keywords that are unknown, missing or of
+    another mechanism.
+    """
+    asked = _keywords(keywords or {}, verb)
+    if isinstance(given, Spec):
+        return adjusted(given, asked, PYTHON)
+    if isinstance(given, Mapping):
+        return adjusted(build(given), asked, PYTHON)
+    if isinstance(given, str | os.PathLike):
+        name = os.fspath(given)
+        whole = name.lower().endswith(".toml")
+        return adjusted(load(name), asked, PYTHON) if whole else build(plain(name, shown(name), asked, PYTHON))
+    return build(plain(as_frame(given), "the table", asked, PYTHON), origin="the table")
+
+
+def apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keywords of a specification, and those of how a verb runs; ``options`` of a CSV file are a table."""
+    rest = {name: value for name, value in given.items() if name in RUNNING and not isinstance(value, Mapping)}
+    return {name: value for name, value in given.items() if name not in rest}, rest
+
+
+def spec_from_manifest(given: Given, manifest: Manifest) -> Spec:
+    """The specification of a release's source: as given, or of a table alone what the release states of its columns."""
+    source: object = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+    if isinstance(source, str):
+        if source.lower().endswith(".toml"):
+            return specified(source)
+    elif is_table(source):
+        source = as_frame(source)
+    else:
+        return specified(given)
+    asked = {**manifest.parameters, "kind": manifest.mechanism, "algorithm": manifest.algorithm}
+    columns: dict[str, Any] = {**_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}
+    if manifest.groups:
+        name = next(iter(manifest.groups))
+        raise UsageError(
+            f"column {name!r} holds groups, and which values they are of the release does not say; give levels"
+        )
+    if manifest.persons is not None and manifest.persons.rule == "one":
+        raise UsageError(
+            "the release holds one record of each person, and which column names persons it does not say; give the "
+            "specification, with source.person"
+        )
+    raw = {"columns": columns, "mechanism": asked, "release": {"name": manifest.name}}
+    return build(raw, source=source, origin="the source of the release")
+
+
+def _columns(manifest: Manifest) -> dict[str, Any]:
+    """The roles that a release states."""
+    named = [one.name for one in manifest.sensitive]
+    if manifest.roles.hold_sets:
+        return {"items": named[0]}
+    if isinstance(of(manifest.mechanism).shape, Categories):
+        return {"categories": named}
+    quasi = [one.name for one in manifest.quasi_identifiers]
+    return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
+
+
+def _keywords(given: Mapping[str, Any], verb: str) -> dict[str, Any]:
+    """The keywords by the names of their flags, without ``mechanism``."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    known(asked, {*list_flags(), MECHANISM, SHORT}, verb)
+    if SHORT in asked:
+        if LONG in asked:
+            raise UsageError(f"{SHORT} and {LONG} are one keyword; give one of them")
+        asked[LONG] = asked.pop(SHORT)
+    meant = asked.pop(MECHANISM, None)
+    if meant is None:
+        return asked
+    if isinstance(meant, str):
+        meant = {KIND if meant in PACKAGES else "algorithm": meant}
+    if not isinstance(meant, Mapping):
+        raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys and values")
+    names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}
+    known(meant, names, "mechanism")
+    own = {names[key]: value for key, value in meant.items()}
+    twice = next((name for name in own if name in asked), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice, once in mechanism")
+    return asked | own
+
+
+# Typed keywords -------------------------------------------------------------------------------------------------------
+# The keywords of ``publish`` and ``plan``, typed: one for every flag of the command line that makes a specification.
+#
+# A test compares them with the models that both follow from (``privsql.source.keywords``), where each of them is
+# described.
 
 Number = int | float | Decimal | Fraction | str
 """An exact number: a float means the decimal that it prints, a text may be a fraction such as "1/50"."""

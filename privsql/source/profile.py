@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from privsql.engine.names import fold
-from privsql.engine.progress import counted
+from privsql.engine.files import fold
+from privsql.engine.progress import report_steps
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Sets, Table
 from privsql.mechanisms.registry import PACKAGES, of
 from privsql.model.records import Profile
-from privsql.source.columns import missing
-from privsql.source.preparing import publishable
+from privsql.source.spec import missing
+from privsql.source.table import publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ class _Look:
 
     def _told(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
         self.report.step(f"{title} {number} columns")
-        yield from counted(self.report, columns, number)
+        yield from report_steps(self.report, columns, number)
 
     def _profile(self, field: Field) -> Profile:
         holes: Holes = {"source": self.source, "column": column(field.name)}

@@ -1,35 +1,182 @@
-"""What a publisher asks for: source, roles of the columns, release and mechanism, as validated value objects.
-
-``privsql.source.reading`` makes one of TOML or plain data, ``privsql.source.flags`` of flags or keywords.
-"""
+"""Specifications: models of the source, the roles of columns, the release and the mechanism, read from TOML or data."""
 
 from __future__ import annotations
 
 import json
+import os
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import (
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SerializeAsAny, ValidationError, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from privsql.engine.names import fold
-from privsql.errors import UsageError
+from privsql.calls import PathLike, as_path, at_home, exactly
+from privsql.engine.files import fold, is_files, scheme
+from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
-from privsql.model.parameters import Order, Parameters, Positive
-from privsql.source.address import SchemaName, address
-from privsql.source.columns import Columns
-from privsql.source.places import Part, Source
+from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
+from privsql.source.places import WHEREVER, Part, SchemaName, Source, address, is_table, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+# Columns --------------------------------------------------------------------------------------------------------------
+# The columns that a publisher asks for: which role each has, what NULL means there, and how it is made coarser.
+
+T = TypeVar("T")
+DELIMITERS = (",", ";", "\t", "|")
+
+
+def _of(given: dict[str, T], name: str) -> T | None:
+    """What is given of a column."""
+    return {fold(key): value for key, value in given.items()}.get(fold(name))
+
+
+def _is_empty(value: dict[str, Any] | bool) -> bool:
+    return not value
+
+
+def missing(name: str | None, known: Iterable[str]) -> UsageError:
+    """What is wrong where a source has no such column; one alone may be all of a CSV file's.
+
+    >>> str(missing("age", ["sex;age"])).partition(", which ")[2]
+    "may be several: options = { delimiter = ';' } tells them apart"
+    """
+    names = list(known)
+    between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
+    hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
+    return UsageError(f"column {name!r} is not in the source; it has {', '.join(names)}{hint}")
+
+
+class Columns(Part):
+    """The roles of the columns and what happens to NULL in each.
+
+    A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
+    and ``item``, one row for each item of a record; or ``categories``, the columns of a contingency table. NULL is
+    ``value`` (a value of its own; the default for all but sensitive columns), ``suppress`` (the record is left out and
+    counted) or ``refuse`` (the default for sensitive columns). In categories NULL is one of the values that no domain
+    lists; in item sets it is no item.
+    """
+
+    quasi_identifiers: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="Quasi-identifiers: what could be known of a person."
+    )
+    sensitive: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="Sensitive column; several are one compound attribute."
+    )
+    items: str | None = Field(default=None, description="Item sets: the list column that holds them.")
+    record: str | None = Field(default=None, description="Item sets, a row per item: the column of the record.")
+    item: str | None = Field(default=None, description="Item sets, a row per item: the column of the item.")
+    categories: tuple[str, ...] = Field(
+        default=(), validate_default=False, description="The columns of a table of categories."
+    )
+    nulls: dict[str, NullPolicy] = Field(
+        default_factory=dict, description="What happens to NULL in a column: value, suppress or refuse."
+    )
+    bins: dict[str, Bins] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="Bins of a quasi-identifier: a width, { width, origin }, { edges }, or month, quarter, year.",
+    )
+    levels: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="The group of each value of a quasi-identifier that is text.",
+    )
+    others: dict[str, str] = Field(
+        default_factory=dict, exclude_if=_is_empty, description="The group of values that levels do not name."
+    )
+    categorical: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Sensitive numbers are codes of categories, however many different ones there are.",
+    )
+
+    @field_validator("sensitive", mode="before")
+    @classmethod
+    def _single(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _roles(self) -> Columns:
+        self._one_kind()
+        seen: set[str] = set()
+        for name in self.names:
+            if fold(name) in seen:
+                raise ValueError(f"column {name!r} has two roles")
+            seen.add(fold(name))
+        for name in self.nulls:
+            if fold(name) not in seen:
+                raise ValueError(f"nulls: column {name!r} has no role")
+        if self.categorical and not self.sensitive:
+            raise ValueError("categorical says what sensitive columns hold, and there is none")
+        self._coarser()
+        return self
+
+    def _coarser(self) -> None:
+        """``ValueError`` unless bins and levels are of quasi-identifiers, and one of them of each."""
+        known, seen = {fold(name) for name in self.quasi_identifiers}, set()
+        for key in ("bins", "levels"):
+            for name in getattr(self, key):
+                if fold(name) not in known:
+                    raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
+                if fold(name) in seen:
+                    raise ValueError(f"{key}: column {name!r} has bins or levels already")
+                seen.add(fold(name))
+                if not getattr(self, key)[name]:
+                    raise ValueError(f"{key}: column {name!r} has none")
+        for name in self.others:
+            if fold(name) not in map(fold, self.levels):
+                raise ValueError(f"others: column {name!r} has no levels")
+
+    def coarser(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
+        """Of a column its bins, the groups of its values, and the group of those that have none."""
+        return _of(self.bins, name), _of(self.levels, name) or {}, _of(self.others, name)
+
+    def _one_kind(self) -> None:
+        """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
+        if self.categories:
+            if self.quasi_identifiers or self.sensitive or self.sets:
+                raise ValueError("categories stand alone: a table of them has no columns of another role")
+        elif not self.sets:
+            for name in ("quasi_identifiers", "sensitive"):
+                if not getattr(self, name):
+                    raise ValueError(f"columns.{name} is missing; name at least one column")
+        elif self.quasi_identifiers or self.sensitive:
+            raise ValueError("item sets have no quasi_identifiers and no sensitive columns")
+        elif (self.record is None) != (self.item is None) or (self.items and self.item):
+            raise ValueError("item sets are one column items (a list), or two columns record and item")
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns of item sets: the list, or record and item; none in a table of another kind."""
+        return tuple(name for name in (self.items, self.record, self.item) if name is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that have a role."""
+        return (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories)
+
+    @property
+    def shape(self) -> type[Shape]:
+        """The shape of the records."""
+        return Sets if self.sets else Categories if self.categories else Table
+
+    def policy(self, name: str) -> NullPolicy:
+        """The NULL policy of a column."""
+        given = {fold(key): policy for key, policy in self.nulls.items()}
+        sensitive = set(map(fold, self.sensitive))
+        return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
+
+
+# Spec -----------------------------------------------------------------------------------------------------------------
+# What a publisher asks for: source, roles of the columns, release and mechanism, as validated value objects.
+#
+# ``privsql.source.spec`` makes one of TOML or plain data, ``privsql.source.keywords`` of flags or keywords.
 
 SHAPES: dict[type[Shape], str] = {
     Table: "columns.quasi_identifiers and columns.sensitive",
@@ -233,3 +380,78 @@ def schema() -> str:
     mechanism: Any = (Annotated[known, Field(discriminator="kind")], ...)
     whole = create_model("Spec", __base__=Spec, __doc__=Spec.__doc__, mechanism=mechanism)
     return json.dumps(whole.model_json_schema(), indent=2) + "\n"
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+# A specification from TOML, numbers exactly as written, or from plain data; paths in a file are relative to it.
+
+HERE = Path()
+
+
+def load(path: PathLike, *, source: object | None = None) -> Spec:
+    """Read a specification from a TOML file; ``source``: what stands in place of the file that it names, such as a
+    table in Python; what else ``[source]`` says of it (id, name, person, persons, query) stays.
+
+    Raises ``EngineError`` if it can't be read and ``UsageError``, naming the key, if it is not valid.
+    """
+    path = as_path(path)
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (
+            error.strerror if isinstance(error, OSError) else "is no text in UTF-8, as the TOML of a specification is"
+        )
+        raise EngineError(f"{path}: {reason}") from error
+    try:
+        raw = tomllib.loads(content, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    return build(raw, base=path.parent, origin=str(path), source=source)
+
+
+def build(
+    raw: Mapping[str, Any],
+    *,
+    base: PathLike = HERE,
+    origin: str = "specification",
+    source: object | None = None,
+) -> Spec:
+    """A validated specification from plain data, as TOML gives it; relative paths are taken from ``base``, ``~`` is the
+    home folder.
+
+    A float means the decimal that it prints. ``source``, here or as the key of that name, may be a table in Python or
+    the name of a file. Raises ``UsageError``, naming the key, for what is not valid.
+    """
+    if not isinstance(raw, Mapping):
+        raise UsageError(f"{origin}: {type(raw).__name__} is no table of keys and values")
+    given, base = dict(raw), as_path(base)
+    stated = given.pop("source", None)
+    if isinstance(source, str | os.PathLike) and not scheme(os.fspath(source)):
+        source = os.path.abspath(at_home(Path(source)))  # noqa: PTH100 (a pattern) not from ``base``: a caller says it
+    where = place(stated if source is None else source)
+    if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
+        where = {key: stated[key] for key in WHEREVER if key in stated} | where
+    try:
+        spec = Spec.model_validate(exactly(given) | ({"source": where} if where is not None else {}))
+        if spec.source.frame is not None:
+            spec.source.frame.refuse(spec.columns.names, queried=spec.source.query is not None)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}") from error
+    there = spec.source.placed(base)
+    release = spec.release.model_copy(update={"to": placed(base, spec.place)})
+    ledger = spec.ledger
+    if ledger is not None and ledger.database is not None:
+        ledger = ledger.model_copy(update={"database": placed(base, ledger.database)})
+    return spec.model_copy(update={"source": there, "release": release, "ledger": ledger})
+
+
+def place(given: object) -> object:
+    """The table ``[source]`` for a table in Python or the path of a file; anything else as it is.
+
+    >>> place("people.parquet")
+    {'file': 'people.parquet'}
+    """
+    if isinstance(given, str | os.PathLike):
+        name = os.fspath(given)
+        return {"file" if is_files(name) else "database": name}
+    return {"frame": given} if is_table(given) else given

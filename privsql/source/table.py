@@ -1,27 +1,207 @@
-"""The records of a table, counted: canonical order, codes of the sensitive values, digests of contents."""
+"""Prepare a table of records: roles, NULL policy, persons, bins, counts, digests, and the key bound to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.database import numbered
-from privsql.engine.names import fold
-from privsql.engine.roles import Field, Roles, canonical, comparable
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
-from privsql.model.records import History, changed
-from privsql.source.binding import fingerprinted, hashed
+from privsql.engine.files import beside, fold, label
+from privsql.engine.roles import Field, Roles, beside_each_other, canonical, comparable, injective, injective_text
+from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, identifier, is_null, named, same, some, temp
+from privsql.errors import UsageError
+from privsql.keyed_random import system_key
+from privsql.model.parameters import DIGITS, fits, spread
+from privsql.model.records import History, Persons, changed
+from privsql.source.spec import missing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from decimal import Decimal
 
-    from privsql.engine.database import Warehouse
-    from privsql.model.parameters import Order
-    from privsql.model.records import Persons
-    from privsql.noise import Key
+    from privsql.engine.database import Relations, Warehouse
+    from privsql.keyed_random import Key
+    from privsql.model.parameters import Bins, Order
+    from privsql.source.places import Source
+    from privsql.source.spec import Columns
+
+# Binning --------------------------------------------------------------------------------------------------------------
+# Quasi-identifiers made coarser where they are read: bins of numbers and dates, and groups of texts.
+#
+# What is published is the first value of a bin, in the column's own type, so it sorts and compares as the column does.
+# All of it is exact: whole numbers and decimals, never doubles.
+
+MORE = 2  # digits that are needed on the way to a bin
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """How a column is read, and which of its values have no bin or group: ``why`` says so, and what would help."""
+
+    name: str
+    value: exp.Expr
+    misfit: exp.Expr | None = None
+    why: str = ""
+
+
+def binned(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
+    """How a column of the source is read if it has bins or levels; ``UsageError`` for a type that can't have them."""
+    bins, levels, other = columns.coarser(field.name)
+    if levels:
+        return _grouped(field, value, levels, other)
+    return None if bins is None else in_bins(field, value, bins)
+
+
+def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+    """The first value of the bin of ``value``, a column's; ``UsageError`` for a type that can't have these bins."""
+    if not fits(bins, field.type):
+        raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_remedy(field.type, bins)}")
+    if bins.unit is not None:
+        start = exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(bins.unit), value.copy()])
+        return Coarse(field.name, _cast(start, field.type))
+    return _of_edges(field, value, bins) if bins.edges else _of_width(field, value, bins)
+
+
+def coarser(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, dict[str, Any]]:
+    """What a manifest says of it: the ``bins``, and the names of the ``groups``, by column."""
+    found: dict[str, dict[str, Any]] = {"bins": {}, "groups": {}}
+    for each_field in quasi_identifiers:
+        bins, levels, other = columns.coarser(each_field.name)
+        if bins is not None:
+            found["bins"][each_field.name] = bins
+        elif levels:
+            found["groups"][each_field.name] = sorted({*levels.values(), *([] if other is None else [other])})
+    return found
+
+
+def _remedy(kind: str, bins: Bins) -> str:
+    if kind in ("FLOAT", "DOUBLE"):
+        return "bins are exact: cast it to DECIMAL or INTEGER in source.query"
+    if bins.unit is not None:
+        return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query"
+    if kind == "VARCHAR":
+        return "give the groups of its values in columns.levels"
+    return (
+        f"bins are of whole numbers and of DECIMAL up to {DIGITS} digits, and their numbers have to be values of the "
+        "column; dates take 'month', 'quarter' or 'year'"
+    )
+
+
+def _of_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+    """X - (x - origin mod width), the remainder never negative; nothing on the way is larger than x or 2 width."""
+    least, most, scale = spread(field.type)
+    width, origin = Fraction(bins.width or 1), Fraction(bins.origin)
+    wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE},{scale})"
+    x, w, o = _cast(value.copy(), wide), _number(width, wide), _number(origin % width, wide)
+
+    def mod(left: exp.Expr) -> exp.Expr:
+        return exp.paren(exp.Mod(this=exp.paren(left), expression=w.copy()))
+
+    rest = mod(exp.Add(this=mod(exp.Sub(this=mod(x.copy()), expression=o)), expression=w.copy()))
+    lowest = least + (origin - least) % width
+    return Coarse(
+        field.name,
+        _cast(exp.paren(exp.Sub(this=x, expression=rest)), field.type),
+        exp.LT(this=value.copy(), expression=_number(lowest, field.type)),
+        f"values below {lowest}, whose bin begins where {field.type} ends; cast the column in source.query",
+    )
+
+
+def _of_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+    """The largest edge that is not above the value."""
+    edges = [_number(Fraction(edge), field.type) for edge in bins.edges]
+    case = exp.Case().when(is_null(value.copy()), _cast(exp.null(), field.type))
+    for begin, end in pairwise(edges):
+        case = case.when(exp.LT(this=value.copy(), expression=end.copy()), begin.copy())
+    return Coarse(
+        field.name,
+        case.else_(edges[-1].copy()),
+        exp.LT(this=value.copy(), expression=edges[0].copy()),
+        f"values below {bins.edges[0]:f}, the first edge; begin columns.bins lower",
+    )
+
+
+def _grouped(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
+    """The group of each value."""
+    if field.type != "VARCHAR":
+        raise UsageError(f"columns.levels: column {field.name!r} is {field.type}, not text; give columns.bins")
+    case = exp.Case().when(is_null(value.copy()), _cast(exp.null(), field.type))
+    members: dict[str, list[exp.Expr]] = {}
+    for each_label, group in levels.items():
+        members.setdefault(group, []).append(exp.Literal.string(each_label))
+    for group, labels in members.items():
+        case = case.when(value.copy().isin(*labels), exp.Literal.string(group))
+    if other is not None:
+        return Coarse(field.name, case.else_(exp.Literal.string(other)))
+    known = value.copy().isin(*map(exp.Literal.string, levels))
+    why = "values that columns.levels does not name; name them, or give columns.others a group for them"
+    return Coarse(field.name, case, exp.not_(known), why)
+
+
+def _number(number: Fraction | Decimal, kind: str) -> exp.Expr:
+    """A number of a type; ``fits`` said that the type holds it."""
+    found = Fraction(number)
+    scale = 0
+    while (found * 10**scale).denominator != 1:
+        scale += 1
+    digits = str(abs(int(found * 10**scale))).rjust(scale + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return _cast(exp.Literal.string(f"{'-' if found < 0 else ''}{text}"), kind)
+
+
+def _cast(value: exp.Expr, kind: str) -> exp.Expr:
+    return exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
+
+
+# Binding --------------------------------------------------------------------------------------------------------------
+# A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
+#
+# Two tables whose values have the same counts would else be laid out alike, and records that are in both would lie in
+# one order: who holds two releases by one key could tell from a record's buckets more than either release promises.
+
+PURPOSE = "records"
+
+
+def hashed(
+    db: Relations,
+    records: exp.Query,
+    columns: Sequence[exp.Expr],
+    fields: Mapping[str, Field],
+    key: Key,
+    *,
+    everywhere: bool,
+) -> exp.Query:
+    """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
+
+    The subkey stands in relation ``secret``, which is never part of a statement's text. ``everywhere``: the same on
+    every engine; ``UsageError`` for columns of which no text is.
+    """
+    db.put("secret", key.word(PURPOSE))
+    texts = [column("word", "k"), *injective(fields, "r", everywhere=everywhere)]
+    holes: Holes = {
+        "records": records.subquery(),
+        "secret": temp("secret"),
+        "columns": columns,
+        "hash": db.hashed(texts),
+    }
+    return fill("portable/hashed", holes)
+
+
+def fingerprinted(db: Relations, records: exp.Expr, key: Key) -> Key:
+    """The key for records (a relation of ``hashed``) alone: from their number and the sum of their hashes."""
+    number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
+    db.drop("secret")
+    return key.derived("records", int(number), int(total))
+
+
+# Table ----------------------------------------------------------------------------------------------------------------
+# The records of a table, counted: canonical order, codes of the sensitive values, digests of contents.
 
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
@@ -192,3 +372,304 @@ class Reading:
     qi: list[exp.Expr]
     sa: list[exp.Expr]
     keep: exp.Expr
+
+
+# Persons --------------------------------------------------------------------------------------------------------------
+# Persons with several records: refused, reduced to one each, or published as they are, which the release says.
+
+GIVEN = "all_records"  # the relation of all records, where only one of each person is published
+CHOICE_PURPOSE = "persons"
+NOBODY = pa.table({"id": pa.array([], pa.string()), "trace": pa.array([], pa.int64())})
+Published = tuple[exp.Expr, str]  # how a column that is published is read, and its type
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one record of each person is chosen: a key, and (id, trace) of records in ``earlier`` releases.
+
+    The key follows from nothing that is published, and from no record: who could make it again would learn from which
+    record was taken what the others are.
+    """
+
+    key: Key
+    called: str
+    earlier: pa.Table | None = None
+
+    @classmethod
+    def by(cls, key: Key, called: str, earlier: pa.Table | None = None) -> Choice:
+        """The choice by a publisher's key for a release of some name."""
+        return cls(key.derived(CHOICE_PURPOSE), called, earlier)
+
+    @property
+    def reference(self) -> str:
+        """A one-way digest of the key, which differs between releases of different names."""
+        return self.key.derived("reference", self.called).reference
+
+
+def mount_persons(db: Warehouse, source: Source) -> exp.Table:
+    """Make the publisher's table readable, and say as what: ``source``, unless ``reduce_persons`` makes that of it."""
+    reduced = source.person is not None and source.persons == "one"
+    if reduced and source.counted_there:
+        raise UsageError(f"source.persons = 'one' is made by DuckDB, and the source lies in {source.kind}")
+    name = GIVEN if reduced else "source"
+    db.mount(name, source.origin)
+    return temp(name)
+
+
+def count_persons(
+    db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: Choice | None = None
+) -> Persons | None:
+    """What a release says of its persons; None where nothing names them.
+
+    ``UsageError`` for records of nobody, and for persons with several records where these are refused.
+    """
+    if source.person is None:
+        return None
+    own = _person(db, source, records)
+    rule = source.persons or "refuse"
+    every = exp.true() if rule == "one" else keep
+    holes: Holes = {"source": records, "person": own, "keep": every}
+    persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
+    if nulls:
+        raise UsageError(
+            f"source.person is NULL in {nulls:,} records, which are nobody's; leave them out in source.query"
+        )
+    if rule == "refuse" and several:
+        raise UsageError(
+            f"{several:,} of {persons:,} persons have several records, up to {most:,}, and a release protects "
+            "single records; choose source.persons = 'one' (one record of each person) or 'count' (all; it says so)"
+        )
+    if rule == "one":
+        return Persons(rule=rule, choice=choice.reference if choice is not None else None)
+    return Persons(rule=rule, several=several, most=most) if rule == "count" else Persons(rule=rule)
+
+
+def reduce_persons(
+    db: Warehouse,
+    source: Source,
+    records: exp.Table,
+    published: Sequence[Published],
+    keep: exp.Expr,
+    choice: Choice,
+) -> None:
+    """Make ``source`` of one record of every person: of those that are kept, if any is, the one that ``choice`` takes.
+
+    A record that an earlier release holds comes first, then the one with the smallest hash by the choice's key, which
+    stands in a relation and never in a statement's text.
+    """
+    person, fields = _person(db, source, records), db.fields(records)
+    texts = [injective_text(value.copy(), kind) for value, kind in published]
+    places = {name: beside(name, (field.name for field in fields)) for name in ("copy", "place")}
+    db.put("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
+    db.put("chosen", choice.earlier if choice.earlier is not None else NOBODY)
+    copy = exp.cast(column(places["copy"]), "VARCHAR")
+    word = exp.select(column("word", "k")).from_(exp.alias_(temp("secret"), "k", table=True)).subquery()
+    name = _person_id(source, fields)
+    holes: Holes = {
+        "source": records,
+        "columns": [column(field.name) for field in fields],
+        "person": person,
+        "record": beside_each_other(texts),
+        "id": person if name is None else name,
+        "left_out": exp.Case().when(keep.copy(), exp.Literal.number(0)).else_(exp.Literal.number(1)),
+        "earlier": exp.Literal.number(0) if name is None else _earlier(db, name, published),
+        "hash": db.hashed([word, injective_text(person.copy(), "VARCHAR"), *texts, copy]),
+        **{name: identifier(place) for name, place in places.items()},
+        "first": column(places["place"]).eq(exp.Literal.number(1)),
+    }
+    db.make("source", fill("core/reduced", holes), title="Taking one record of each person")
+    db.drop("secret", "chosen")
+
+
+def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
+    """Make all records readable as ``people``, and those that were chosen as ``chosen_people``, with their persons."""
+    for name, records in (("people", temp(GIVEN)), ("chosen_people", temp("source"))):
+        holes: Holes = {
+            "source": records,
+            "person": _person(db, source, records),
+            "columns": [one.copy() for one in (*reading.qi, *reading.sa)],
+            "keep": reading.keep.copy(),
+        }
+        db.view(name, fill("core/people", holes))
+
+
+def _person_id(source: Source, fields: Sequence[Field]) -> exp.Expr | None:
+    """The text that names a record, as a ledger compares it; None where no column does."""
+    found = next((field for field in fields if source.id and fold(field.name) == fold(source.id)), None)
+    return None if found is None else comparable(column(found.name), read_as(found.type))
+
+
+def _earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
+    """0 for a record that stood in an earlier release as it is now, 1 for one of its name, 2 for others.
+
+    Where ids are those of persons, each of a person's records has that name, and what is published tells them apart.
+    """
+    trace = db.digest([comparable(value.copy(), kind) for value, kind in published])
+    chosen = exp.alias_(temp("chosen"), "e", table=True)
+    names, both = column("id", "e"), [column("id", "e"), column("trace", "e")]
+    pair = exp.Tuple(expressions=[name.copy(), trace])
+    as_it_is = exp.In(this=pair, query=exp.select(*both).from_(chosen).subquery())
+    there = exp.In(this=name.copy(), query=exp.select(names).from_(chosen.copy()).subquery())
+    stays = exp.Case().when(as_it_is, exp.Literal.number(0)).when(there, exp.Literal.number(1))
+    return stays.else_(exp.Literal.number(2))
+
+
+def _person(db: Warehouse, source: Source, given: exp.Table) -> exp.Expr:
+    """The text that names a person, NULL where nothing does."""
+    available = {fold(field.name): field for field in db.fields(given)}
+    found = available.get(fold(source.person or ""))
+    if found is None:
+        raise UsageError("source.person names a column that is not in the source")
+    kind = read_as(found.type)
+    named = comparable(canonical(column(found.name), kind), kind)
+    return exp.Case().when(exp.not_(is_null(column(found.name))), named)
+
+
+# Preparation ----------------------------------------------------------------------------------------------------------
+# From the publisher's source to counted records: roles, NULL policy, persons, bins, domain.
+
+
+def prepare(db: Warehouse, source: Source, columns: Columns, choice: Choice | None = None) -> TableRecords:
+    """Mount the source, apply the NULL policy and count the sensitive values.
+
+    ``choice``: which record of each person is taken (None: by a fresh key).
+    Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
+    ``EngineError`` for files that can't be read.
+    """
+    given = mount_persons(db, source)
+    _refuse_calendar(source, columns)
+    roles, sources, coarse = _roles(db, columns, given)
+    keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
+    reading = Reading(
+        _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
+        _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
+        keep,
+    )
+    choice = choice or Choice.by(system_key(), "")
+    if _is_private(source, columns):
+        told: Persons | None = Persons(rule="one", choice=choice.reference)
+    else:
+        told = count_persons(db, source, given, keep, choice)
+    if told is not None and told.rule == "one":
+        fields = (*roles.quasi_identifiers, *roles.sensitive)
+        reduce_persons(db, source, given, [(sources[one.name], one.type) for one in fields], keep, choice)
+        name_people(db, source, reading)
+    source_records, kept = _count(db, columns, roles, keep)
+    for one in coarse:
+        _refuse_misfits(db, one, keep)
+    holes: Holes = {
+        "source": temp("source"),
+        "sa": reading.sa,
+        "keep": keep,
+        "keys": roles.sa(),
+        "sa_order": roles.sa(),
+    }
+    db.make("domain", fill("core/domain", holes), title="Counting the sensitive values")
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    return TableRecords(
+        db,
+        roles,
+        tuple(label(row[:-1]) for row in rows),
+        tuple(int(row[-1]) for row in rows),
+        source_records,
+        source_records - kept,
+        reading,
+        persons=told,
+    )
+
+
+def _is_private(source: Source, columns: Columns) -> bool:
+    """Return whether one record of each person is taken, and nothing about persons may be counted or refused."""
+    return bool(columns.categories) and source.person is not None
+
+
+def _refuse_calendar(source: Source, columns: Columns) -> None:
+    """``UsageError`` for months and the like of a source that another engine counts: engines differ in them."""
+    name = next((name for name, bins in columns.bins.items() if bins.unit is not None), None)
+    if name is not None and source.counted_there:
+        raise UsageError(
+            f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
+            f"{source.kind}; make them in its query"
+        )
+
+
+def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
+    available = {fold(field.name): field for field in db.fields(given)}
+    reading: dict[str, exp.Expr] = {}
+    misfits: list[Coarse] = []
+
+    def resolve(name: str) -> Field:
+        field = available.get(fold(name))
+        if field is None:
+            raise missing(name, (f.name for f in available.values()))
+        if not publishable(field):
+            raise UsageError(
+                f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
+            )
+        kind = read_as(field.type)
+        reading[field.name] = canonical(column(field.name), kind)
+        if (coarse := binned(Field(field.name, kind), columns, reading[field.name])) is not None:
+            reading[field.name] = coarse.value
+            misfits.append(coarse)
+        return Field(field.name, kind)
+
+    quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
+    sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
+    own = {one.name: available[fold(one.name)].type for one in (*quasi, *sensitive)}
+    coarse = {one.name for one in misfits}
+    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(") and name not in coarse}
+    return Roles(quasi, sensitive, orders), reading, misfits
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """The labels of an ENUM, in its order.
+
+    >>> labels_of("ENUM('low', 'it''s high')")
+    ('low', "it's high")
+    """
+    return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
+
+
+def publishable(field: Field) -> bool:
+    """Whether values of this type can be published: scalars whose text and order are the same everywhere."""
+    return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
+
+
+def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
+    return [named(reading[name], key) for name, key in zip(names, keys, strict=True)]
+
+
+def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
+    return exp.not_(is_null(reading[name].copy()))
+
+
+def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
+    """``UsageError`` if a record that is published has no bin or group."""
+    if coarse.misfit is not None:
+        outside = fill("core/matching", {"table": temp("source"), "filter": exp.and_(keep, coarse.misfit)})
+        records = int(db.rows(outside)[0][0])
+        if records:
+            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
+
+
+def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+    """Records of the source, and those that the NULL policy keeps; refuses by name."""
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.policy(f.name) == "refuse"]
+    missing = [is_null(column(name)) for name in refused]
+
+    def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
+        holes = {"source": temp("source"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
+        records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
+        return int(records), int(kept), int(bad)
+
+    records, kept, bad = counts(missing)
+    if bad:
+        for name, condition in zip(refused, missing, strict=True):
+            if of_column := counts([condition])[2]:
+                raise UsageError(
+                    f"column {name!r} is NULL in {of_column} records; "
+                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
+                )
+    return records, kept

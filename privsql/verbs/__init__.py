@@ -1,1 +1,1 @@
-"""Verbs."""
+"""The verbs of the command line and of Python, one function each."""

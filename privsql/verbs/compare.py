@@ -1,40 +1,398 @@
-"""Several specifications for one table, published and measured with one workload: a comparison on equal terms."""
+"""``evaluate`` measures one release against its source; ``compare`` several specifications on equal terms."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup, plot
-from privsql.answers.workload import Workload
-from privsql.calls import as_path, between
-from privsql.engine.folders import temporary
-from privsql.engine.progress import RUNNING, Part, running
-from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.registry import of
-from privsql.noise import seed_key, system_key
-from privsql.source.frames import is_table
-from privsql.source.given import specified
-from privsql.source.persons import Choice
+from privsql._version import __version__
+from privsql.answers.accuracy import KINDS, Evaluated, Measuring, Put, Score, Truth, Workload
+from privsql.calls import as_path, between, ends, exactly, known, names, share, whole
+from privsql.engine import files
+from privsql.engine.files import private, temporary
+from privsql.engine.open import scratch
+from privsql.engine.progress import RUNNING, Options, Part, Running, Silent, running
+from privsql.errors import EngineError, InfeasibleError, UsageError
+from privsql.keyed_random import seed_key, system_key
+from privsql.mechanisms.registry import of, parameters
+from privsql.releases.ledger.book import path_of
+from privsql.releases.ledger.keeping import chosen_again, chosen_for
+from privsql.releases.ledger.publication import Wish
+from privsql.releases.opened import Release, explained, inspect
+from privsql.source.keywords import apart, spec_from_manifest, specified
+from privsql.source.places import is_table
+from privsql.source.records import prepared
 from privsql.source.spec import Ledger, Spec, redirected
-from privsql.verbs.evaluate import measure_answers, workload_of
-from privsql.verbs.finished import Finished, Outcome
-from privsql.verbs.grid import combinations
-from privsql.verbs.publish import publish
+from privsql.source.table import Choice
+from privsql.verbs.publish import Published, publish
+from privsql.verbs.session import same_persons, same_roles, workroom, workshop_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import Unpack
 
+    from privsql.answers.answer import Answer
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options
-    from privsql.source.given import Given
-    from privsql.verbs.evaluate import Evaluated, Measured
-    from privsql.verbs.grid import Combination, Grid
-    from privsql.verbs.published import Published
+    from privsql.mechanisms.contract import Alternatives
+    from privsql.source.keywords import Given, Names, Planning
+    from privsql.source.places import Source
+
+__all__ = ["Evaluated", "Workload", "evaluate"]
+
+# Algorithms -----------------------------------------------------------------------------------------------------------
+# ``plan --algorithms``: the algorithms of a mechanism beside each other, for one specification.
+
+
+def algorithms(spec: Given, **how: Unpack[Planning]) -> Alternatives:
+    """What each algorithm of the mechanism would cost and tell; nothing is written, and no ledger is asked.
+
+    ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
+    compared.
+    """
+    asked, rest = apart(how)
+    whole = specified(spec, asked, verb="algorithms")
+    with running(rest, "algorithms") as options, workroom(options) as db:
+        choice = chosen_for(db, Wish(whole, path_of(whole)), publishing=False)
+        return of(whole.mechanism.kind).algorithms(db, prepared(db, whole, choice=choice), whole.mechanism)
+
+
+# Evaluate -------------------------------------------------------------------------------------------------------------
+# ``evaluate``: the answers of a release beside those of its source.
+
+
+class Measured(Running, total=False):
+    """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
+
+    queries: int | None
+    attributes: int
+    selectivity: float
+    ways: int
+    cells: int | None
+    true_answers: str | Sequence[float | None] | None
+    estimators: Names | None
+
+
+class Asked(Measured, total=False):
+    """The same, and where the questions come from."""
+
+    seed: int
+
+
+def evaluate(
+    release: PathLike,
+    source: Given,
+    workload: Workload | PathLike | None = None,
+    *,
+    confidence: float = 0.95,
+    key_file: PathLike | None = None,
+    **how: Unpack[Asked],
+) -> Evaluated:
+    """Compare a release's answers with those of its source.
+
+    ``source``: as of ``verify``. ``workload``: "equality" (the default), "random", "ranges", a file of SQL, or a whole
+    ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
+    as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
+    """
+    path, asked = as_path(release, "release"), workload_of(workload, how, evaluate)
+    rest = {name: value for name, value in how.items() if name in RUNNING}
+    own = as_path(key_file, "key_file") if key_file is not None else None
+    with running(rest, "evaluate") as options:
+        manifest = inspect(path)
+        spec = spec_from_manifest(source, manifest)
+        with scratch() as db:
+            choice = chosen_again(db, spec, path, manifest, own)
+        return measure_answers(path, spec, asked, between(confidence), options, choice)
+
+
+def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]) -> Workload:
+    """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    own = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
+    known(how, [*own, *RUNNING], verb)
+    chosen = {name: _chosen(name, how[name]) for name in own if name in how}
+    if isinstance(given, Workload):
+        return replace(given, **chosen)
+    if given is None or given in KINDS:
+        return Workload(kind=str(given or KINDS[0]), **chosen)
+    file = as_path(given, "workload")
+    return Workload(kind=str(file), file=file, **chosen)
+
+
+def _chosen(name: str, given: Any) -> Any:
+    """A field of a ``Workload``: a whole number, a share of the records, a pair, or None where nothing is chosen."""
+    if given is None:
+        return None
+    if name == "true_answers":
+        return ends(given, "true_answers")
+    if name == "estimators":
+        return names(given, "estimators")
+    return share(given, name) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
+
+
+def measure_answers(
+    path: Path, spec: Spec, asked: Workload, confidence: float, options: Options, choice: Choice | None
+) -> Evaluated:
+    """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
+    with (
+        temporary() as folder,
+        workshop_in(folder, replace(options, report=None)) as db,
+        Release(path) as release,
+    ):
+        source, name = prepared(db, spec, choice=choice), release.manifest.name
+        same_roles(release.manifest, source)
+        same_persons(release.manifest, source)
+        source.sort()
+        source.named(name)
+
+        def truth(sql: str) -> Truth:
+            return {tuple(row[:-1]): float(row[-1] or 0) for row in db.ask(sql)}
+
+        def answer(sql: str, estimator: str) -> Answer:
+            return release.query(sql, confidence=confidence, estimator=estimator)
+
+        report = options.report or Silent()
+        given = Measuring(db, source, name, release.answers, asked, confidence, answer, truth, db.ask, report)
+        with explained(path):
+            return of(release.manifest.mechanism).evaluate(given)
+
+
+# Checkpoints ----------------------------------------------------------------------------------------------------------
+# What a comparison has finished, kept in a folder: one that was stopped goes on from there.
+#
+# A file for each specification, named by a digest of all that its figures follow from: the specification, the workload,
+# the seed, the version and the files of the source. It holds true answers, so only its owner may read it.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A release's facts, its scores and the seconds that these took."""
+
+    published: Published
+    evaluated: Evaluated
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """``folder``: None keeps nothing; ``asked``: what was asked of each release."""
+
+    folder: Path | None
+    asked: str
+
+    @classmethod
+    def at(cls, folder: Path | None, workload: Workload, confidence: float, seed: int | None) -> Finished:
+        """The folder is made if it is not there; ``UsageError`` without a seed, by which alone figures come again."""
+        if folder is None:
+            return cls(None, "")
+        if seed is None:
+            raise UsageError("--resume needs a seed: releases by fresh keys are others every time")
+        try:
+            with private:
+                folder.mkdir(parents=True, exist_ok=True)
+            text = workload.file.read_bytes() if workload.file is not None else b""
+        except OSError as error:
+            raise EngineError(f"{error.filename}: {error.strerror}") from error
+        told = {**asdict(workload), "file": hashlib.sha256(text).hexdigest()}
+        if told["estimators"] is None:
+            del told["estimators"]  # as folders of earlier versions have it
+        return cls(folder, json.dumps([__version__, told, confidence, seed], sort_keys=True, default=str))
+
+    def file(self, spec: Spec) -> Path | None:
+        """Where its figures lie, if any are kept."""
+        if self.folder is None:
+            return None
+        parts = spec.model_dump_json(exclude={"ledger": True, "release": True})
+        known = json.dumps([self.asked, parts, _stamps(spec.source)])
+        return self.folder / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+
+    def found(self, spec: Spec) -> Outcome | None:
+        """What is kept of a specification; ``EngineError`` for a file that can't be read."""
+        file = self.file(spec)
+        if file is None or not file.exists():
+            return None
+        try:
+            return _outcome(json.loads(file.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise EngineError(f"{file}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineError(f"{file}: nothing that compare has written; remove it") from error
+
+    def keep(self, spec: Spec, found: Outcome) -> None:
+        """Write it; a comparison that is stopped leaves all of a file or nothing."""
+        file = self.file(spec)
+        if file is None:
+            return
+        part = file.with_suffix(".part")
+        try:
+            with private:
+                part.write_text(json.dumps(_plain(found)), encoding="utf-8")
+            part.replace(file)
+        except OSError as error:
+            raise EngineError(f"{file}: {error.strerror}") from error
+
+
+def _stamps(source: Source) -> list[tuple[str, int, int]]:
+    """Path, size and time of the files of a source; ``UsageError`` for one whose changes can't be seen."""
+    if source.database is not None:
+        there = [source.database]
+    elif source.file is not None:
+        names = (source.file,) if isinstance(source.file, str) else source.file
+        there = [] if any(files.scheme(name) for name in names) else files.found(names)
+    else:
+        there = []
+    if not there:
+        raise UsageError("--resume needs a source of files on this machine: of others it is not seen when they change")
+    try:
+        return [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in there]
+    except OSError as error:
+        raise EngineError(f"{error.filename}: {error.strerror}") from error
+
+
+def _plain(found: Outcome) -> dict[str, Any]:
+    """As JSON has it; groups of questions are texts."""
+    published, evaluated = found.published, found.evaluated
+    return {
+        "published": {key: getattr(published, key) for key in ("facts", "ledger", "seconds", "warnings")},
+        "scores": {name: asdict(score) | {"put": _puts(score)} for name, score in evaluated.scores.items()},
+        "evaluated": {key: getattr(evaluated, key) for key in ("channel", "confidence", "extras")},
+        "seconds": found.seconds,
+    }
+
+
+def _puts(score: Score) -> list[list[Any]]:
+    return [[put.question, put.texts, put.of] for put in score.put]
+
+
+def _outcome(kept: dict[str, Any]) -> Outcome:
+    scores = {
+        name: Score(**{**score, "put": [Put(question, tuple(group), of) for question, group, of in score["put"]]})
+        for name, score in kept["scores"].items()
+    }
+    published = Published(None, **kept["published"])
+    return Outcome(published, Evaluated(scores, **kept["evaluated"]), float(kept["seconds"]))
+
+
+# Grids ----------------------------------------------------------------------------------------------------------------
+# A grid of specifications: every combination of values of some keys of ``[mechanism]``, each a specification.
+
+SECTION = "mechanism."
+OPENING, CLOSING, QUOTES = "[{", "]}", "\"'"
+Grid = Mapping[str, Sequence[Any]] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A specification with its name; ``values``: those of the grid, as texts; ``refused``: why there can't be one."""
+
+    name: str
+    spec: Spec
+    values: dict[str, str] = field(default_factory=dict)
+    refused: str | None = None
+
+
+def combinations(specs: Sequence[tuple[str, Spec]], given: Grid | None) -> list[Combination]:
+    """Every specification with every combination of those values that its mechanism has keys for.
+
+    ``given``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
+    ``UsageError`` for a key that no specification has.
+    """
+    wanted = {} if given is None else _read(given)
+    owned = [set(parameters(spec.mechanism.kind).model_fields) for _, spec in specs]
+    known([key.partition(".")[0] for key in wanted], set().union(*owned), "the grid: a mechanism")
+    return [
+        combination
+        for (name, spec), keys in zip(specs, owned, strict=True)
+        for combination in _of(name, spec, {key: wanted[key] for key in wanted if key.partition(".")[0] in keys})
+    ]
+
+
+def _of(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
+    if not wanted:
+        yield Combination(name, spec)
+        return
+    for values in product(*wanted.values()):
+        chosen = dict(zip(wanted, values, strict=True))
+        texts = {key: str(value) for key, value in chosen.items()}
+        called = ", ".join([name, *(f"{key}={text}" for key, text in texts.items())])
+        try:
+            yield Combination(called, _with(spec, chosen), texts)
+        except UsageError as error:
+            yield Combination(called, spec, texts, str(error))
+
+
+def _with(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
+    """A specification with other values of its mechanism; ``UsageError`` if it can't have them."""
+    raw: dict[str, Any] = spec.mechanism.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    for key, value in chosen.items():
+        *path, last = key.split(".")
+        place = raw
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"the grid's {key}: {part} is no table of keys")
+        place[last] = value
+    parts = {one: getattr(spec, one) for one in Spec.model_fields}
+    return Spec.model_validate(parts | {"mechanism": {"kind": spec.mechanism.kind, **raw}})
+
+
+def _read(given: Grid) -> dict[str, list[Any]]:
+    """Values by key, each once, the keys without their section."""
+    pairs = given.items() if isinstance(given, Mapping) else (_parted(text) for text in given)
+    found: dict[str, list[Any]] = {}
+    for name, values in pairs:
+        key = name.strip().removeprefix(SECTION)
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise UsageError(f"the grid's {key}: give a list of values")
+        if key in found:
+            raise UsageError(f"the grid has {key} twice")
+        found[key] = list({str(one): one for one in exactly({key: list(values)})[key]}.values())
+        if not found[key]:
+            raise UsageError(f"the grid's {key} has no value")
+    return found
+
+
+def _parted(text: str) -> tuple[str, list[Any]]:
+    """The key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
+
+    >>> _parted("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
+    ('mechanism.threshold', ['1/4', {'default': Decimal('0.1'), 'HIV': Decimal('0.05')}])
+    """
+    key, equals, rest = text.partition("=")
+    if not (equals and key.strip()):
+        raise UsageError(f"the grid's {text!r}: write key=value,value")
+    parts, depth, quote = [""], 0, ""
+    for sign in rest:
+        if sign == "," and not depth and not quote:
+            parts.append("")
+            continue
+        if sign in QUOTES and quote in ("", sign):
+            quote = "" if quote else sign
+        elif not quote:
+            depth += (sign in OPENING) - (sign in CLOSING)
+        parts[-1] += sign
+    return key.strip(), [_value(part.strip()) for part in parts if part.strip()]
+
+
+def _value(text: str) -> Any:
+    """What TOML makes of a text, or the text."""
+    try:
+        found = tomllib.loads(f"value = {text}", parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+# Compare --------------------------------------------------------------------------------------------------------------
+# Several specifications for one table, published and measured with one workload: a comparison on equal terms.
 
 
 @dataclass(frozen=True)

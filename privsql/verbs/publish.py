@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from privsql import noise
+from privsql import keyed_random, markup
 from privsql._version import __version__
-from privsql.attacks import absence
+from privsql.attacks import adversaries
 from privsql.calls import as_path, known, whole
 from privsql.engine import sqlfiles
-from privsql.engine.folders import temporary
-from privsql.engine.names import fold
+from privsql.engine.files import fold, temporary
 from privsql.engine.open import is_database, log_of
 from privsql.engine.progress import running
 from privsql.engine.sqlfiles import table, temp
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import of
 from privsql.model.manifest import MANIFEST, Manifest
-from privsql.releases import orders
-from privsql.releases.contents import contents
-from privsql.releases.copies import write_afresh
-from privsql.releases.draft import Draft, aside, sweep
-from privsql.releases.examine import examine
-from privsql.releases.housed import Housed, settle
-from privsql.releases.identity import digest, exists
-from privsql.releases.ledger.choosing import chosen_for
-from privsql.releases.ledger.keeping import publication, ready
-from privsql.releases.ledger.wish import Wish
-from privsql.releases.opened import inspect
-from privsql.releases.own import gave_way
-from privsql.releases.statements import learning_risk
-from privsql.source.address import parted
-from privsql.source.binning import coarser
-from privsql.source.given import apart, specified
-from privsql.source.keywords import Publishing
-from privsql.source.names import overlaps
-from privsql.source.records import prepared
-from privsql.verbs.published import Published
-from privsql.verbs.room import source_in, workshop_in
+from privsql.releases.contents import contents, renamed_columns, stored_orders
+from privsql.releases.draft import Draft, aside, digest, exists, sweep
+from privsql.releases.ledger.keeping import chosen_for, publication, ready
+from privsql.releases.ledger.publication import Wish
+from privsql.releases.opened import Housed, inspect, settle, write_afresh
+from privsql.releases.statements import examine, learning_risk
+from privsql.source.keywords import Publishing, apart, specified
+from privsql.source.places import parted
+from privsql.source.records import overlaps, prepared
+from privsql.source.table import coarser
+from privsql.verbs.session import source_in, workshop_in
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
@@ -49,13 +39,97 @@ if TYPE_CHECKING:
     from privsql.engine.database import Elsewhere, Warehouse, Workshop
     from privsql.engine.progress import Options
     from privsql.engine.roles import Roles
-    from privsql.model.checks import Result
+    from privsql.keyed_random import Key
+    from privsql.model.manifest import Result
     from privsql.model.records import Records
-    from privsql.noise import Key
     from privsql.releases.ledger.publication import Publication
-    from privsql.source.given import Given
-    from privsql.source.keywords import Planning
+    from privsql.source.keywords import Given, Planning
     from privsql.source.spec import Spec
+
+# Results --------------------------------------------------------------------------------------------------------------
+# What ``publish`` and ``plan`` give back.
+
+
+@dataclass(frozen=True, repr=False)
+class Published:
+    """A release that was written, or (``release`` None) that could be; ``ledger``: what the publisher's ledger says.
+
+    ``spec``: the whole specification, with its table where that lies in Python: what ``verify``, ``evaluate`` and
+    ``attack`` take as ``source``. Where a path of a release is wanted, this may stand for it. ``search_seconds``: of a
+    processor that a plan's search took, where the mechanism says so.
+    """
+
+    release: Path | None
+    facts: dict[str, Any]
+    ledger: dict[str, Any] = field(default_factory=dict)
+    checks: list[Result] = field(default_factory=list)
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    spec: Spec | None = field(default=None, repr=False)
+    search_seconds: float | None = None
+
+    def __fspath__(self) -> str:
+        """The path of the release; ``UsageError`` for a plan."""
+        if self.release is None:
+            raise UsageError("this is a plan; publish it first")
+        return str(self.release)
+
+    @property
+    def lines(self) -> list[tuple[str, object]]:
+        """What a person is told of it: names, and what they stand for."""
+        facts = self.facts
+        rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
+        if facts["published"] is not None:
+            rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
+        rows += [*of(facts["mechanism"]).figures(facts), *self._kept()]
+        if self.checks:
+            rows.append(("checks", f"{len(self.checks)} passed"))
+        return [*rows, ("time", f"{self.seconds:.2f} s")]
+
+    def _kept(self) -> list[tuple[str, object]]:
+        """What the publisher's ledger says of a release, or of one that there could be."""
+        told = self.ledger
+        rows: list[tuple[str, object]] = []
+        if "spent" in told:
+            here = " with this one" if self.release is not None else ""
+            rows.append(("budget", f"epsilon {told['spent']} spent{here}, {capped(told['cap'])}"))
+        if told.get("off"):
+            rows.append(("ledger", "none is kept, and the release says so"))
+        if "release" in told:
+            replaced = f"; release {told['withdrawn']}, which it replaces, is withdrawn" if "withdrawn" in told else ""
+            rows.append(("ledger", f"release {told['release']}{replaced}"))
+        return rows
+
+    def __repr__(self) -> str:
+        told = f"release={str(self.release)!r}" if self.release is not None else "a plan"
+        return f"<Published {told}: {self.facts['mechanism']}, {self.facts['algorithm']}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        title = "Plan: nothing is written" if self.release is None else f"Release {self.release}"
+        warned = [markup.line(f"warning: {one}") for one in self.warnings]
+        return markup.page(title, markup.pairs(self.lines), *warned)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``--json``."""
+        shown = {"release": str(self.release) if self.release else None, **self.facts}
+        return {
+            **shown,
+            "ledger": self.ledger,
+            "checks": [check.as_json() for check in self.checks],
+            "seconds": round(self.seconds, 3),
+            **({} if self.search_seconds is None else {"search_seconds": self.search_seconds}),
+            "warnings": self.warnings,
+        }
+
+
+def capped(cap: str | None) -> str:
+    """The most that may be spent, in words."""
+    return "no cap is set" if cap is None else f"of at most {cap}"
+
+
+# Publish --------------------------------------------------------------------------------------------------------------
+# ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
 OWN = ("key", "key_file", "seed", "replace", "allow_composition")  # keywords of publish alone
 
@@ -93,12 +167,12 @@ def _key(own: Mapping[str, Any]) -> Key | None:
     if len(given) > 1:
         raise UsageError(f"give {' or '.join(given)}, not both")
     if "seed" in given:
-        return noise.seed_key(whole(given["seed"], "seed", None))
+        return keyed_random.seed_key(whole(given["seed"], "seed", None))
     if "key_file" in given:
-        return noise.key_file(as_path(given["key_file"], "key_file"))
+        return keyed_random.key_file(as_path(given["key_file"], "key_file"))
     key = given.get("key")
-    if key is not None and not isinstance(key, noise.Key):
-        raise UsageError("key: give a key of privsql.noise, or key_file, the path of a file that holds one")
+    if key is not None and not isinstance(key, keyed_random.Key):
+        raise UsageError("key: give a key of privsql.keyed_random, or key_file, the path of a file that holds one")
     return key
 
 
@@ -137,8 +211,8 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     bound = kept.source.bound(key) if kept.binds else key
     facts = _dealt(kept, draft, bound)
     manifest = _manifest(db, spec, kept.source, key, facts).model_copy(update={"composition": kept.said})
-    manifest = manifest.model_copy(update={"own_columns": gave_way(manifest)})
-    named = orders.kept(db, manifest, kept.source.roles.orders, "release")
+    manifest = manifest.model_copy(update={"own_columns": renamed_columns(manifest)})
+    named = stored_orders(db, manifest, kept.source.roles.orders, "release")
     manifest = manifest.model_copy(update={"orders": named})
     risk = learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
@@ -162,7 +236,12 @@ def _made(kept: Publication, draft: Draft) -> tuple[dict[str, Any], list[Result]
     warnings = [risk.warning()] if risk is not None and risk.exceeds() else []
     warnings += [f"persons: {manifest.persons}"] if manifest.persons is not None and manifest.persons.several else []
     warnings += _collated(cast("Warehouse", kept.source.db), kept.source.roles)
-    return facts, results, made, [*warnings, *mechanism.warnings(manifest.described()), *absence.told(manifest)]
+    return (
+        facts,
+        results,
+        made,
+        [*warnings, *mechanism.warnings(manifest.described()), *adversaries.explain_absence(manifest)],
+    )
 
 
 def _dealt(kept: Publication, draft: Draft, key: Key) -> dict[str, Any]:

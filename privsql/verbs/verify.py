@@ -7,29 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from privsql import markup
 from privsql._version import __version__
-from privsql.attacks import absence
+from privsql.attacks import adversaries
 from privsql.calls import as_path, as_paths
 from privsql.engine.progress import running
 from privsql.engine.sqlfiles import temp
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import Groups, Kept, Together
 from privsql.mechanisms.registry import of
-from privsql.model.checks import Check, run
-from privsql.releases.contents import stated_tables
-from privsql.releases.copies import refuse_target, write_copy
-from privsql.releases.examine import examine
-from privsql.releases.identity import digest
+from privsql.model.manifest import Check, run
+from privsql.releases.contents import LEFTOVERS, look_closer, stated_tables, stored
+from privsql.releases.draft import digest
+from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
 from privsql.releases.ledger.keeping import needed
-from privsql.releases.ledger.storage import known_values, reading, subjects
-from privsql.releases.leftovers import LEFTOVERS, look_closer
-from privsql.releases.lines import APART
-from privsql.releases.matching import same_choice
-from privsql.releases.opened import RELEASE, seen, together
-from privsql.releases.statements import told
-from privsql.releases.stored import stored
-from privsql.source.address import parted
-from privsql.source.given import beside as sourced
-from privsql.verbs.room import beside
+from privsql.releases.opened import RELEASE, refuse_target, seen, together, write_copy
+from privsql.releases.statements import APART, examine, same_choice, told
+from privsql.source.keywords import spec_from_manifest as sourced
+from privsql.source.places import parted
+from privsql.verbs.session import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +33,9 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import Container, Relations
     from privsql.engine.progress import Options, Running
-    from privsql.model.checks import Result
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import Manifest, Result
     from privsql.releases.statements import Told
-    from privsql.source.given import Given
+    from privsql.source.keywords import Given
     from privsql.source.spec import Spec
 
 
@@ -211,7 +204,7 @@ def _together(paths: Sequence[Path], spec: Spec | None, database: Path | None) -
 
 def _by_record(db: Container, paths: Sequence[Path], ledger: Path, manifest: Manifest) -> list[Result]:
     """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
-    with reading(db, ledger) as book:
+    with open_for_reading(db, ledger) as book:
         by_digest = {entry.digest: entry for entry in book.entries}
         found = [by_digest.get(digest(path)) for path in paths]
         strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
@@ -219,7 +212,7 @@ def _by_record(db: Container, paths: Sequence[Path], ledger: Path, manifest: Man
             raise UsageError(f"{strange} is not in the ledger {ledger}")
         entries = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
         for entry in entries:
-            db.view(f"members_{entry.number}", subjects(entry))
+            db.view(f"members_{entry.number}", subjects_query(entry))
         kept = [Kept(entry.number, temp(f"members_{entry.number}")) for entry in entries]
         known = known_values(entries, manifest.sensitive[0].type)
         return run(db, _compared(manifest).by_record(db, kept, known, manifest))
@@ -239,7 +232,7 @@ def _notes(manifest: Manifest) -> list[str]:
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
     notes += manifest.composition
     notes += [f"it is {APART}"] if manifest.place is not None else []
-    notes += absence.told(manifest)
+    notes += adversaries.explain_absence(manifest)
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
     return notes

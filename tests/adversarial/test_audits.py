@@ -18,12 +18,12 @@ from mechanisms.contingency import test_contingency as cells
 from mechanisms.contingency.test_marginals import rule
 from mechanisms.setvalued import test_setvalued as sets
 from mechanisms.setvalued import test_views as chosen_sets
-from privsql.dpnoise import OpenDPNoise
-from privsql.mechanisms.contingency.diffpart import tree as cell_tree
-from privsql.mechanisms.contingency.marginals.measuring import measure
-from privsql.mechanisms.setvalued.diffpart import tree as set_tree
-from privsql.mechanisms.setvalued.diffpart.taxonomy import grow
-from privsql.mechanisms.setvalued.views import measuring
+from privsql.dp_random import OpenDPNoise
+from privsql.mechanisms.contingency import diffpart_tree as cell_tree
+from privsql.mechanisms.contingency.marginals import measure
+from privsql.mechanisms.setvalued import diffpart_tree as set_tree
+from privsql.mechanisms.setvalued import views as measuring
+from privsql.mechanisms.setvalued.diffpart_tree import grow
 from support.enumeration import FALSE_ALARM
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
 def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Item sets by views: the records with the target's item if it was chosen, whether it was, and all records."""
     records = [*[{0, 1}] * (3 + with_one), {2}]
-    choice, tables = measuring.measure(chosen_sets.sets(records, 22), Fraction(1), [], noise)
+    choice, tables = measuring.measure_views(chosen_sets.sets(records, 22), Fraction(1), [], noise)
     place = choice.codes.tolist().index(0) if 0 in choice.codes else None
     held = 0 if place is None else int(np.moveaxis(tables[1].counts, place, 0)[1].sum())
     return [held, STEPS * (place is not None), int(tables[0].counts)]

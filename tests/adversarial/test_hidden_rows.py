@@ -15,8 +15,8 @@ from privsql.engine.open import scratch
 from privsql.engine.parquet import read_layout
 from privsql.engine.sqlfiles import table
 from privsql.model.manifest import MANIFEST
-from privsql.releases.copies import write_afresh
-from privsql.releases.identity import MAIN, folded
+from privsql.releases.draft import MAIN, folded
+from privsql.releases.opened import write_afresh
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow
 from support.shelf import KEPT_APART, MECHANISMS, taken

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 import privsql
-from privsql.engine.duck import locked
-from privsql.releases import lookups
+from privsql.engine.duck import container
+from privsql.releases import opened
 from support.commands import refused, run, succeeded, warehouse, write
 from support.shelf import NEWEST, release_of
 
@@ -186,7 +186,7 @@ def test_only_what_a_query_names_is_read(release: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_never_ends_is_ended(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locked, "SECONDS", 0.5)
+    monkeypatch.setattr(container, "SECONDS", 0.5)
     doubled = [f"CREATE VIEW v{i} AS SELECT sex FROM v{i - 1}" for i in range(1, 26)]
     doubled += [f"CREATE OR REPLACE VIEW v{i} AS SELECT x.sex FROM v{i - 1} x, v{i - 1} y" for i in range(25, 0, -1)]
     path = warehouse(
@@ -203,7 +203,7 @@ def test_what_never_ends_is_ended(release: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_what_is_too_long_is_refused(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "ROWS", 1000)
+    monkeypatch.setattr(opened, "ROWS", 1000)
     path = warehouse(
         tmp_path / "wide.duckdb",
         "CREATE VIEW endless AS SELECT range::VARCHAR AS sex FROM range(100000000000)",

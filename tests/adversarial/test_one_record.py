@@ -15,10 +15,10 @@ from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import PrivsqlError, UsageError
+from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import of
-from privsql.noise import seed_key
-from privsql.source.reading import build
 from privsql.source.records import prepared
+from privsql.source.spec import build
 from support.effort import share
 
 if TYPE_CHECKING:

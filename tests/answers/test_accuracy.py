@@ -6,9 +6,7 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from privsql.answers.accuracy import Evaluated, by_class
-from privsql.answers.scores import Put, Score
-from privsql.answers.workload import Workload, among, equals
+from privsql.answers.accuracy import Evaluated, Put, Score, Workload, among, by_class, equals
 from privsql.engine.sqlfiles import DIALECT, column
 
 

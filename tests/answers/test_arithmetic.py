@@ -1,4 +1,4 @@
-"""privsql.answers.arithmetic: errors and bounds of expressions, by hand, by brute force, and on a release."""
+"""privsql.answers.evaluate_select: errors and bounds of expressions, by hand, by brute force, and on a release."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import sqlglot
 from sqlglot import exp
 
 import privsql as api
-from privsql.answers import arithmetic
-from privsql.answers.arithmetic import Figures
+from privsql.answers import evaluate_select
+from privsql.answers.evaluate_select import Figures
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def tree(text: str) -> exp.Expr:
 def found(text: str, parts: dict[int, Figures], r: float | None) -> tuple[float, ...]:
     """Value, error and bounds."""
     expression = tree(text)
-    value, _ = arithmetic.slopes(expression, {j: one.estimate for j, one in parts.items()})
+    value, _ = evaluate_select.slopes(expression, {j: one.estimate for j, one in parts.items()})
     used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
     own = {j: one for j, one in parts.items() if j in used}
-    ends = arithmetic.figures(expression, value, own, lambda *_: r)
+    ends = evaluate_select.combine_figures(expression, value, own, lambda *_: r)
     return (value, *(math.nan if end is None else end for end in ends))
 
 
@@ -102,9 +102,9 @@ def test_a_share_whose_error_is_that_of_the_whole_is_known_well() -> None:
 )
 def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, float] | None) -> None:
     """Of a quotient that names a part and its whole once; of others the range is not known."""
-    assert arithmetic.shares(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
-    assert arithmetic.shares(tree(text), (1, 0)) is None or text == "a_1 / a_0"
-    ends = arithmetic.figures(
+    assert evaluate_select.shares(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
+    assert evaluate_select.shares(tree(text), (1, 0)) is None or text == "a_1 / a_0"
+    ends = evaluate_select.combine_figures(
         tree(text), 0.5, {0: Figures(1.0, 9.0, 0.0, 20.0), 1: Figures(2.0, 9.0, 0.0, 30.0)}, lambda *_: 0.0, (0, 1)
     )
     if limits is not None:
@@ -115,9 +115,9 @@ def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, floa
 def test_certain_bounds_by_brute_force(text: str) -> None:
     """All values within the ranges; a divisor that can be 0 leaves no bound."""
     expression = tree(text)
-    low, high = arithmetic.ranges(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
+    low, high = evaluate_select.ranges(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
     grid = itertools.product(np.linspace(35, 47, 25), np.linspace(82, 97, 16))
-    values = [arithmetic.slopes(expression, {0: a, 1: b})[0] for a, b in grid]
+    values = [evaluate_select.slopes(expression, {0: a, 1: b})[0] for a, b in grid]
     assert low <= min(v for v in values if not math.isnan(v))
     assert high >= max(v for v in values if not math.isnan(v))
     if "40" not in text:
@@ -130,7 +130,7 @@ def test_certain_bounds_by_brute_force(text: str) -> None:
 def test_what_has_no_known_error_is_refused(text: str) -> None:
     """By name."""
     with pytest.raises(UsageError, match="no interval is known of"):
-        arithmetic.check(tree(text), text)
+        evaluate_select.check_arithmetic(tree(text), text)
 
 
 @pytest.fixture(scope="module")

@@ -11,22 +11,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from privsql.answers import reconstruct as algebra
-from privsql.answers.channel import Channel, Observation, counting, quality
-from privsql.answers.counts import Bounds
-from privsql.answers.interval import interval, whole, within
-from privsql.answers.posterior import Level, collected
+from privsql.answers import channel as algebra
+from privsql.answers.channel import Channel, Observation, Prior, counting, likelihoods, quality, reconstruct
+from privsql.answers.estimate import Bounds, Level, Observed, QuestionOn, collect_estimates, interval, whole, within
 from privsql.answers.question import CountQuery
-from privsql.answers.reconstruct import Prior, likelihoods, reconstruct
-from privsql.answers.seen import Observed, QuestionOn
 from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import table
-from privsql.mechanisms.bucketize.layout import blocks
-from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
-from privsql.mechanisms.bucketize.layout.runs import of_entries
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import layout
+from privsql.mechanisms.bucketize.informative import LAYOUTS, placed
+from privsql.mechanisms.bucketize.layout import of_entries
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning.search import find
-from privsql.noise import seed_key
+from privsql.mechanisms.bucketize.search import find
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 
@@ -485,7 +481,7 @@ def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
     nothing, seen = np.zeros((1, 1)), Observed([()], np.zeros((1, 1)), np.zeros((1, 1)))
     with scratch() as db:
         asked = QuestionOn(db, query, table("t"), Channel(nothing, nothing, nothing[0]))
-        (found,) = collected(asked, seen, [()], parts, Level(0.95))
+        (found,) = collect_estimates(asked, seen, [()], parts, Level(0.95))
     assert found.estimate == shown
     assert found.std_error == 2.0
     assert found.low is not None
@@ -535,7 +531,7 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     gaps, covered, estimates = [], [], []
     for run in range(runs):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCKS", 64)  # of 20,000 records no more are needed, and each takes its time
+            patch.setattr(layout, "BLOCKS", 64)  # of 20,000 records no more are needed, and each takes its time
             bids = placed(plan, "blocks", seed_key(run).stream("simulate"))
         through = released_channel(bids, counts.tolist(), plan.setting)
         weights = compositions(bids, counts.tolist(), plan.setting) / sizes[:, None]

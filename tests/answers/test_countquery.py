@@ -1,4 +1,4 @@
-"""privsql.answers.parse: a query is taken apart into sides, or refused by name; never read as something else."""
+"""privsql.answers.parser: a query is taken apart into sides, or refused by name; never read as something else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.asked import Statement
-from privsql.answers.parse import read
+from privsql.answers.aggregates import Statement
+from privsql.answers.parser import parse_query
 from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share
@@ -45,7 +45,7 @@ COUNT = "count"
 
 def taken_apart(sql: str) -> Statement:
     """The query over the release ``survey``."""
-    return read(sql, ROLES, "survey")
+    return parse_query(sql, ROLES, "survey")
 
 
 def question(sql: str) -> CountQuery:
@@ -128,7 +128,7 @@ def test_the_release_may_have_any_name() -> None:
         ("größe", "größe"),
         ('a"b', '"a""b"'),
     ):
-        assert read(f"SELECT COUNT(*) FROM {written} WHERE age > 3", ROLES, name).questions[0].is_exact
+        assert parse_query(f"SELECT COUNT(*) FROM {written} WHERE age > 3", ROLES, name).questions[0].is_exact
 
 
 # Splitting ------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def truth() -> Iterator[duckdb.DuckDBPyConnection]:
 @given(condition=trees(ATOMS))
 def test_the_parts_together_say_what_the_condition_says(truth: duckdb.DuckDBPyConnection, condition: str) -> None:
     """Filters, and the predicate with its terms put back, select the same rows of the truth table as the condition."""
-    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
+    query = parse_query(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
     terms = dict([*query.terms["qi"], *query.terms["sa"]])
 
     def put_back(node: exp.Expr) -> exp.Expr:
@@ -267,7 +267,7 @@ def test_the_parts_together_say_what_the_condition_says(truth: duckdb.DuckDBPyCo
 @given(condition=trees(ATOMS))
 def test_every_part_is_about_one_side(condition: str) -> None:
     """No filter and no term sees the other side; terms have names of their own, each used in the predicate."""
-    query = read(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
+    query = parse_query(f"SELECT COUNT(*) FROM t WHERE {condition}", TRUTH, "t").questions[0]
     own = {"qi": {"p", "q"}, "sa": {"x", "y"}}
     for side in ("qi", "sa"):
         for part in [*query.filters[side], *(part for _, part in query.terms[side])]:

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pytest
 import scipy
 
-from privsql.answers.channel import Channel, Form, Observation, counting
-from privsql.answers.interval import interval
-from privsql.answers.learnt import covariance as em
-from privsql.answers.learnt import prior as learning
-from privsql.answers.learnt import questions as asking
-from privsql.answers.learnt import strengths as gibbs
-from privsql.answers.learnt.sample import Sample, encoded
-from privsql.answers.reconstruct import STRENGTHS, Prior, reconstruct
-from privsql.noise import seed_key
+from privsql.answers import learned_prior as asking
+from privsql.answers import learned_prior as em
+from privsql.answers import learned_prior as gibbs
+from privsql.answers import learned_prior as learning
+from privsql.answers.channel import STRENGTHS, Channel, Form, Observation, Prior, counting, reconstruct
+from privsql.answers.estimate import interval
+from privsql.answers.learned_prior import Sample, encoded
+from privsql.keyed_random import seed_key
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 
@@ -183,13 +182,13 @@ def test_weights_are_their_posterior_mean_by_enumeration(prior: float, monkeypat
         chance = np.exp(logs[list(strengths), range(4)].sum() + scipy.special.gammaln(counts + prior).sum())
         total += chance
         expected += chance * (counts + prior) / (4 + 3 * prior)
-    found = gibbs.weights(logs, np.full(3, prior), seed_key(1).stream("test"))
+    found = gibbs.weigh_strengths(logs, np.full(3, prior), seed_key(1).stream("test"))
     np.testing.assert_allclose(found, expected / total, atol=0.05)
 
 
 def test_without_questions_weights_are_the_prior() -> None:
     """Within the error of 200 draws of a Dirichlet: five times sqrt(2/9 / 2.5 / 200)."""
-    found = gibbs.weights(np.zeros((3, 0)), np.array([1.0, 0.5, 0.0 + 1e-9]), seed_key(1).stream("test"))
+    found = gibbs.weigh_strengths(np.zeros((3, 0)), np.array([1.0, 0.5, 0.0 + 1e-9]), seed_key(1).stream("test"))
     np.testing.assert_allclose(found, [2 / 3, 1 / 3, 0], atol=0.11)
 
 
@@ -214,21 +213,21 @@ def test_what_sets_of_records_see_by_brute_force() -> None:
 def test_conditions_select_enough_of_the_records() -> None:
     """And none that selects less is among them, or stands twice; columns of which every value is rare give none."""
     through, sample = made(np.random.default_rng(80), 9000)
-    seen = asking.conditions(sample, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(sample, through, seed_key(1).stream("test"))
     assert 40 < len(seen.total) <= asking.NUMBER
     assert len(np.unique(seen.observed, axis=0)) == len(seen.total)
     assert (seen.total > asking.SHARE * 9000).all()
     np.testing.assert_allclose(seen.observed.sum(axis=1), seen.total)
     rare = Sample(sample.places, sample.shown, {"id": np.arange(9000, dtype=np.int32)})
-    assert not len(asking.conditions(rare, through, seed_key(1).stream("test")).total)
-    assert not len(asking.values(rare, through, "id", seed_key(1).stream("test")).total)
+    assert not len(asking.draw_conditions(rare, through, seed_key(1).stream("test")).total)
+    assert not len(asking.list_values(rare, through, "id", seed_key(1).stream("test")).total)
 
 
 def test_a_question_that_is_drawn_again_and_again_is_one() -> None:
     """A column of two values has two conditions; counted 250 times, what they hardly say was taken for certain."""
     through, sample = made(np.random.default_rng(82), 9000)
     two = replace(sample, columns={"two": (np.arange(9000) % 7 == 0).astype(np.int32)})
-    seen = asking.conditions(two, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(two, through, seed_key(1).stream("test"))
     assert sorted(seen.total.tolist()) == [1286, 7714]
 
 
@@ -236,17 +235,17 @@ def test_values_of_a_column_are_those_with_enough_records() -> None:
     """All of them where they are few; of many some."""
     through, sample = made(np.random.default_rng(81), 9000)
     records = np.bincount(sample.columns["fine"])
-    few = asking.values(sample, through, "strong", seed_key(1).stream("test"))
+    few = asking.list_values(sample, through, "strong", seed_key(1).stream("test"))
     assert sorted(few.total.tolist()) == sorted(np.bincount(sample.columns["strong"]).tolist())
-    some = asking.values(sample, through, "fine", seed_key(1).stream("test"))
-    assert (records >= asking.FEWEST).sum() > asking.GROUPS == len(some.total)
-    assert (some.total >= asking.FEWEST).all()
+    some = asking.list_values(sample, through, "fine", seed_key(1).stream("test"))
+    assert (records >= asking.FEWEST_IN_SET).sum() > asking.GROUPS == len(some.total)
+    assert (some.total >= asking.FEWEST_IN_SET).all()
 
 
 def test_noise_is_never_taken_for_less_than_it_is() -> None:
     """Levels are rounded up."""
     through, sample = made(np.random.default_rng(82))
-    seen = asking.conditions(sample, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(sample, through, seed_key(1).stream("test"))
     share = seen.total / 3000
     assert (seen.weight >= share * (1 - share) - 1e-12).all()
     assert len(np.unique(np.round(seen.weight / share, 9))) <= len(asking.LEVELS)
@@ -292,7 +291,7 @@ def test_a_digest_stands_for_everything() -> None:
 def test_learning_finds_what_was_put_there() -> None:
     """Strengths of a column that says much are larger by far than of one that says nothing; and the same again."""
     through, sample = made(np.random.default_rng(84))
-    first, second = (learning.learn(through, sample, seed_key(1).stream("test")) for _ in range(2))
+    first, second = (learning.learn_prior(through, sample, seed_key(1).stream("test")) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)
     assert all(
         np.array_equal(one, other)
@@ -310,7 +309,7 @@ def test_learning_finds_what_was_put_there() -> None:
 def test_values_that_go_together_do_so_in_k() -> None:
     """0 and 4, 1 and 5 share a value of ``strong``; 0 and 1 do not."""
     through, sample = made(np.random.default_rng(85), 12_000)
-    found = learning.learn(through, sample, seed_key(1).stream("test")).covariance
+    found = learning.learn_prior(through, sample, seed_key(1).stream("test")).covariance
     size = np.sqrt(np.diag(found))
     correlation = found / size[:, None] / size
     assert min(correlation[0, 4], correlation[1, 5]) > 0.3
@@ -333,7 +332,7 @@ def test_more_noise_in_every_place_and_none_in_their_sum() -> None:
 def test_what_everybody_has_stays_known() -> None:
     """All records: the posterior with what was learnt gives every count back, as the default one does."""
     through, sample = made(np.random.default_rng(88))
-    taught = learning.taught(through, sample)
+    taught = learning.learned_weights(through, sample)
     assert taught is not None
     total = np.array([3000.0])
     everyone = counting((through.records @ through.mean)[None], total, 3000.0)
@@ -345,10 +344,10 @@ def test_what_everybody_has_stays_known() -> None:
 def test_too_little_to_learn_from() -> None:
     """Few records, no columns, or more values than are solved for at once: the default prior stays."""
     through, sample = made(np.random.default_rng(86), 900)
-    assert learning.taught(through, sample) is None
+    assert learning.learned_weights(through, sample) is None
     through, sample = made(np.random.default_rng(86))
-    assert learning.taught(through, Sample(sample.places, sample.shown, {})) is None
-    assert learning.taught(through, sample) is not None
+    assert learning.learned_weights(through, Sample(sample.places, sample.shown, {})) is None
+    assert learning.learned_weights(through, sample) is not None
 
 
 @pytest.mark.soak(part="coverage")
@@ -375,7 +374,7 @@ def test_intervals_cover_where_columns_differ() -> None:
             codes[name] = (rng.random(records)[:, None] > ends).sum(axis=1).clip(max=9)
         columns = {name: one.astype(np.int32) for name, one in codes.items()}
         sample = Sample(place.astype(np.int32), scipy.sparse.csr_array(counts / size), columns)
-        taught = learning.taught(Channel(moment / own[:, None], moment, own), sample)
+        taught = learning.learned_weights(Channel(moment / own[:, None], moment, own), sample)
         assert taught is not None
         covered = []
         for name, one in columns.items():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from privsql.answers.learnt import store
-from privsql.answers.learnt.strengths import STRENGTHS
+from privsql.answers import learned_prior
+from privsql.answers.learned_prior import STRENGTHS
 from support.loops import each
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ NAME, COLUMNS = "a" * 40, ["age", "sex"]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache."""
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(learned_prior.VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-def learnt(values: int = 3) -> tuple[NDArray[np.float64], store.Weights]:
+def learnt(values: int = 3) -> tuple[NDArray[np.float64], learned_prior.Weights]:
     """Something that could have been learnt."""
     rng = np.random.default_rng(values)
     root = rng.standard_normal((values, values))
@@ -39,11 +39,11 @@ def learnt(values: int = 3) -> tuple[NDArray[np.float64], store.Weights]:
     return (whole + whole.T) / 2, weights
 
 
-def kept(values: int = 3) -> tuple[NDArray[np.float64], store.Weights]:
+def kept(values: int = 3) -> tuple[NDArray[np.float64], learned_prior.Weights]:
     """It is kept, and there."""
     given = learnt(values)
-    store.keep(NAME, *given)
-    found = store.kept(NAME, values, COLUMNS)
+    learned_prior.store_weights(NAME, *given)
+    found = learned_prior.read_weights(NAME, values, COLUMNS)
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def test_what_is_kept_is_read_back(values: int, tmp_path_factory: pytest.TempPat
     """Bit by bit; private to the user, whatever the umask."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("kept") / "deep" / "cache"
-        patch.setenv(store.VARIABLE, str(folder))
+        patch.setenv(learned_prior.VARIABLE, str(folder))
         before = os.umask(0)
         try:
             found, given = kept(values), learnt(values)
@@ -75,9 +75,9 @@ def test_what_is_kept_is_read_back(values: int, tmp_path_factory: pytest.TempPat
 
 def rewritten(path: Path, change: Callable[[bytearray], object]) -> None:
     """Change what is after the digest, and put the right digest before it."""
-    content = bytearray(path.read_bytes()[store.DIGEST :])
+    content = bytearray(path.read_bytes()[learned_prior.DIGEST :])
     change(content)
-    path.write_bytes(hashlib.blake2b(content, digest_size=store.DIGEST).digest() + bytes(content))
+    path.write_bytes(hashlib.blake2b(content, digest_size=learned_prior.DIGEST).digest() + bytes(content))
 
 
 def number(content: bytearray, at: int, value: float) -> None:
@@ -105,12 +105,12 @@ def test_what_can_not_have_been_learnt_is_not_believed(forgery: str, tmp_path_fa
     """Even with the right digest."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("forged")
-        patch.setenv(store.VARIABLE, str(folder))
+        patch.setenv(learned_prior.VARIABLE, str(folder))
         kept()
         rewritten(file(folder), lambda content: None)
-        assert store.kept(NAME, 3, COLUMNS) is not None
+        assert learned_prior.read_weights(NAME, 3, COLUMNS) is not None
         rewritten(file(folder), FORGED[forgery])
-        assert store.kept(NAME, 3, COLUMNS) is None
+        assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
 
 
 @each("at", [0, 31, 32, 60, -1])
@@ -118,12 +118,12 @@ def test_a_flipped_bit_is_seen(at: int, tmp_path_factory: pytest.TempPathFactory
     """Wherever it is."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("flipped")
-        patch.setenv(store.VARIABLE, str(folder))
+        patch.setenv(learned_prior.VARIABLE, str(folder))
         kept()
         content = bytearray(file(folder).read_bytes())
         content[at] ^= 1
         file(folder).write_bytes(content)
-        assert store.kept(NAME, 3, COLUMNS) is None
+        assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
 
 
 @pytest.mark.parametrize("left", [0, 5, 32, 100])
@@ -131,16 +131,16 @@ def test_a_torn_file_is_seen(left: int, folder: Path) -> None:
     """And written anew."""
     kept()
     file(folder).write_bytes(file(folder).read_bytes()[:left])
-    assert store.kept(NAME, 3, COLUMNS) is None
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     kept()
 
 
 def test_of_another_release_nothing_is_read(folder: Path) -> None:
     """Another name, another number of values or of columns."""
     kept()
-    assert store.kept("b" * 40, 3, COLUMNS) is None
-    assert store.kept(NAME, 4, COLUMNS) is None
-    assert store.kept(NAME, 3, COLUMNS[:1]) is None
+    assert learned_prior.read_weights("b" * 40, 3, COLUMNS) is None
+    assert learned_prior.read_weights(NAME, 4, COLUMNS) is None
+    assert learned_prior.read_weights(NAME, 3, COLUMNS[:1]) is None
     assert file(folder).name.startswith(NAME)
 
 
@@ -151,17 +151,17 @@ def test_links_and_what_is_no_file_are_not_followed(folder: Path, tmp_path: Path
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
     content = elsewhere.read_bytes()
-    assert store.kept(NAME, 3, COLUMNS) is None
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     kept()
     assert not path.is_symlink()
     assert elsewhere.read_bytes() == content
     path.unlink()
     path.mkdir()
-    store.keep(NAME, *learnt())
-    assert store.kept(NAME, 3, COLUMNS) is None
+    learned_prior.store_weights(NAME, *learnt())
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     path.rmdir()
     os.mkfifo(path)
-    assert store.kept(NAME, 3, COLUMNS) is None  # and nobody waits for a writer
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None  # and nobody waits for a writer
 
 
 def test_where_nothing_can_be_written_nothing_happens(
@@ -169,52 +169,52 @@ def test_where_nothing_can_be_written_nothing_happens(
 ) -> None:
     """A file in the folder's place, or in that of one above it."""
     folder.write_text("a file")
-    store.keep(NAME, *learnt())
-    assert store.kept(NAME, 3, COLUMNS) is None
+    learned_prior.store_weights(NAME, *learnt())
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     assert folder.read_text() == "a file"
-    monkeypatch.setenv(store.VARIABLE, str(folder / "below"))
-    store.keep(NAME, *learnt())
-    assert store.kept(NAME, 3, COLUMNS) is None
+    monkeypatch.setenv(learned_prior.VARIABLE, str(folder / "below"))
+    learned_prior.store_weights(NAME, *learnt())
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 def test_nothing_is_left_of_a_write_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No draft beside it."""
     folder.mkdir()
-    (folder / f"{NAME}{store.ENDING}").mkdir()
-    store.keep(NAME, *learnt())
-    assert [path.name for path in folder.iterdir()] == [f"{NAME}{store.ENDING}"]
+    (folder / f"{NAME}{learned_prior.ENDING}").mkdir()
+    learned_prior.store_weights(NAME, *learnt())
+    assert [path.name for path in folder.iterdir()] == [f"{NAME}{learned_prior.ENDING}"]
 
 
 def test_it_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the variable; the home folder stays as it is."""
-    monkeypatch.setenv(store.VARIABLE, store.OFF)
+    monkeypatch.setenv(learned_prior.VARIABLE, learned_prior.OFF)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    store.keep(NAME, *learnt())
-    assert store.kept(NAME, 3, COLUMNS) is None
+    learned_prior.store_weights(NAME, *learnt())
+    assert learned_prior.read_weights(NAME, 3, COLUMNS) is None
     assert not list(tmp_path.iterdir())
 
 
 def test_the_systems_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """XDG's folder, where it is an absolute path; else the one in the home folder."""
-    monkeypatch.delenv(store.VARIABLE)
+    monkeypatch.delenv(learned_prior.VARIABLE)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store.place() == tmp_path / "xdg" / "privsql"
+    assert learned_prior.cache_folder() == tmp_path / "xdg" / "privsql"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setattr("sys.platform", "linux")
-    assert store.place() == tmp_path / ".cache" / "privsql"
+    assert learned_prior.cache_folder() == tmp_path / ".cache" / "privsql"
     monkeypatch.setattr("sys.platform", "darwin")
-    assert store.place() == tmp_path / "Library" / "Caches" / "privsql"
+    assert learned_prior.cache_folder() == tmp_path / "Library" / "Caches" / "privsql"
 
 
 def test_old_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest ones stay; what else lies there does too."""
-    monkeypatch.setattr(store, "MOST", 2)
+    monkeypatch.setattr(learned_prior, "MOST_FILES", 2)
     for i, name in enumerate("dcba"):
-        store.keep(name * 40, *learnt())
-        os.utime(folder / f"{name * 40}{store.ENDING}", (i, i))
+        learned_prior.store_weights(name * 40, *learnt())
+        os.utime(folder / f"{name * 40}{learned_prior.ENDING}", (i, i))
     (folder / "note.txt").write_text("mine")
-    store.keep(NAME, *learnt())
+    learned_prior.store_weights(NAME, *learnt())
     assert sorted(path.name[0] for path in folder.iterdir()) == ["a", "b", "n"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
-from privsql.answers.limits import Limits
+from privsql.answers.present import Limits
 from privsql.errors import LateError, UsageError
 from support.commands import rows
 from support.loops import each

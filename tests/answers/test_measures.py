@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql as api
-from privsql.answers.hints import closest
+from privsql.answers.answer import closest
 from support import ledgers
 from support.commands import refused, run, specification, succeeded, write
 

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 import privsql as api
-from privsql.answers.missing import touching
-from privsql.answers.parse import read
+from privsql.answers.evaluate_select import touching
+from privsql.answers.parser import parse_query
 from privsql.engine.roles import Field, Roles
 from privsql.model.manifest import Manifest
 from support.commands import specification, succeeded, write
@@ -144,7 +144,7 @@ def test_a_release_by_budget_states_no_count(town: Path) -> None:
 def test_who_is_missing_for_a_null_meets_nothing_that_refuses_null(sql: str, expected: int) -> None:
     """And whoever is missing for another reason meets everything."""
     roles = Roles((Field("age", "INTEGER"), Field("pay", "INTEGER")), (Field("job", "VARCHAR"),))
-    asked = read(sql, roles, "t").questions[0]
+    asked = parse_query(sql, roles, "t").questions[0]
     given = Manifest.model_construct(nulls={"pay": "suppress", "age": "value"}, suppressed=9, facts={"left_out": 0})
     assert touching(asked, given) == expected
     others = given.model_copy(update={"facts": {"left_out": 4}})

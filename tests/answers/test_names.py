@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql.answers.parse import read
-from privsql.engine.names import fold
+from privsql.answers.parser import parse_query
+from privsql.engine.files import fold
 from privsql.engine.open import scratch
 from privsql.engine.roles import Field, Roles
 from privsql.errors import PrivsqlError, UsageError
@@ -82,7 +82,7 @@ def compared(db: Workshop, sql: str) -> str:
     """Which of the two answer; fails where DuckDB refuses what is answered here, or answers otherwise."""
     expected = told(db, sql)
     try:
-        query = read(sql, ROLES, "people", LOOKUPS, ("sum", "avg"))
+        query = parse_query(sql, ROLES, "people", LOOKUPS, ("sum", "avg"))
     except UsageError:
         return "neither" if isinstance(expected, str) else "DuckDB alone"
     assert not isinstance(expected, str), f"{sql[:300]}: answered, where DuckDB says {expected}"
@@ -163,7 +163,7 @@ def test_names_that_have_none_or_several_are_refused_by_name() -> None:
     """In one line that says which."""
     for sql, named in REFUSED.items():
         with pytest.raises(UsageError) as caught:
-            read(sql, ROLES, "people", LOOKUPS)
+            parse_query(sql, ROLES, "people", LOOKUPS)
         assert named in str(caught.value), (sql, str(caught.value))
         assert len(str(caught.value).splitlines()) == 1
 
@@ -173,15 +173,17 @@ def test_names_of_lookups_cannot_hide_others() -> None:
     roles = Roles((Field("age", "INTEGER"), Field("LK.level", "INTEGER")), ())
     using = "SELECT COUNT(*) FROM people JOIN lk{} USING (age)"
     with pytest.raises(UsageError, match=r"'lk\.Level' could be two columns"):
-        read(using.format(""), roles, "people", Listed(lk=("age", "Level")))
-    assert read(using.format(" AS l"), roles, "people", Listed(lk=("age", "Level"))).scope.lookups[0].alias == "l"
+        parse_query(using.format(""), roles, "people", Listed(lk=("age", "Level")))
+    assert (
+        parse_query(using.format(" AS l"), roles, "people", Listed(lk=("age", "Level"))).scope.lookups[0].alias == "l"
+    )
 
 
 @pytest.mark.parametrize("sql", [None, 3, b"SELECT 1"])
 def test_what_is_no_text_is_refused(sql: object) -> None:
     """By what it is."""
     with pytest.raises(UsageError, match="must be text"):
-        read(sql, ROLES, "people")  # type: ignore[arg-type]
+        parse_query(sql, ROLES, "people")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -190,7 +192,7 @@ def test_deep_expressions_are_refused_and_long_ones_read(world: Workshop) -> Non
     count = "SELECT COUNT(*) FROM people WHERE "
     for deep in (f"age = {'- ' * 400}3", f"age = 3{'::INT' * 400}", f"age{' BETWEEN 1 AND 2' * 400}"):
         with pytest.raises(UsageError, match="nested too deeply"):
-            read(count + deep, ROLES, "people")
+            parse_query(count + deep, ROLES, "people")
     for long in (f"age = {'- ' * 50}3", f"age = 0{' + 1' * 500}", " OR ".join(["age = 3"] * 900), "age = 3::INT::INT"):
         assert compared(world, count + long) == "both"
 

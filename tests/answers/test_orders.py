@@ -9,11 +9,11 @@ import pytest
 from sqlglot import exp
 
 import privsql as api
-from privsql.answers.orders import in_order, plain
+from privsql.answers.question import in_order, plain
 from privsql.engine.sqlfiles import column
 from privsql.errors import EngineError, GuaranteeError, UsageError
-from privsql.noise import seed_key
-from privsql.source.preparing import labels_of
+from privsql.keyed_random import seed_key
+from privsql.source.table import labels_of
 from support.commands import manifest, run, warehouse
 from support.loops import each
 from support.tampering import changed, not_verified, stating

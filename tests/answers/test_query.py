@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import privsql as api
 from privsql.errors import PrivsqlError, UsageError
-from privsql.noise import seed_key
-from privsql.source.reading import build
+from privsql.keyed_random import seed_key
+from privsql.source.spec import build
 from support.effort import share
 from support.loops import each, rest_slow
 

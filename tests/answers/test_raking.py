@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsql.answers import raking
-from privsql.answers.raking import Margin, adding_up, raked
+from privsql.answers import estimate
+from privsql.answers.estimate import Margin, adding_up, raked
 
 
 def table(rng: np.random.Generator, rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -21,7 +21,7 @@ def test_one_margin_half_way() -> None:
     cells, (row, _) = table(rng, 3, 4)
     variance, wanted = rng.uniform(1, 9, cells.shape), rng.uniform(50, 90, (3, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raking, "ROUNDS", 1)
+        patch.setattr(estimate, "ROUNDS", 1)
         found = raked(cells, variance, [Margin(row, wanted)])
     for r in range(3):
         gap = wanted[r] - cells[row == r].sum(axis=0)
@@ -39,8 +39,8 @@ def test_the_whole_way_is_least_squares() -> None:
     margins = [Margin(member, np.zeros((member.max() + 1, 2))) for member in members]
     margins = [Margin(one.member, one.summed(truth)) for one in margins]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raking, "ROUNDS", 200)
-        patch.setattr(raking, "PART", 1.0)
+        patch.setattr(estimate, "ROUNDS", 200)
+        patch.setattr(estimate, "PART", 1.0)
         found = raked(cells, variance, margins)
     for margin in margins:
         np.testing.assert_allclose(margin.summed(found), margin.wanted)

@@ -19,22 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.attacks import association, differential, learning, negative, order, risk
-from privsql.attacks.block import Block
-from privsql.attacks.finding import OUTSIDE, PROMISED, Finding
-from privsql.attacks.scene import ReleaseView
-from privsql.attacks.tally import Tally, Truth
-from privsql.dpnoise import laplace
+from privsql.attacks import adversaries, suite
+from privsql.attacks.scene import OUTSIDE, PROMISED, Block, Finding, ReleaseView, Tally, Truth
+from privsql.dp_random import laplace
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.bucketize import corruption
-from privsql.mechanisms.bucketize.scene import Buckets
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import attacks
+from privsql.mechanisms.bucketize.attacks import Buckets
 from privsql.mechanisms.registry import of
-from privsql.noise import seed_key
 from privsql.releases.opened import opened
-from privsql.source.reading import load
+from privsql.source.spec import load
 from privsql.verbs import attack as adversary
-from privsql.verbs.attack import Attacked
-from privsql.verbs.infer import _noise
+from privsql.verbs.attack import Attacked, _noise
 from support.commands import refused, rows, run, specification, succeeded
 from support.loops import each, rest_slow
 from support.tampering import rewrite
@@ -125,13 +121,13 @@ def test_certainty_after_corruption_is_that_of_a_simulation(size: int, known: in
     guess = np.take_along_axis(values, noise.integers(0, values.shape[1], (games, 1)), axis=1)
     hit = float((left[:, :1] == guess).mean())
     genuine = float((left == guess).any(axis=1).mean())
-    assert hit == pytest.approx(corruption.certainty(size, known, fakes), abs=5 * 0.5 / games**0.5)
-    assert genuine == pytest.approx(corruption.real(size, known, fakes), abs=5 * 0.5 / games**0.5)
+    assert hit == pytest.approx(attacks.certainty(size, known, fakes), abs=5 * 0.5 / games**0.5)
+    assert genuine == pytest.approx(attacks.real(size, known, fakes), abs=5 * 0.5 / games**0.5)
 
 
 @pytest.mark.parametrize("fakes", [0, 1, 2, 5])
 def test_all_but_one_corrupted_leaves_one_in_one_plus_sigma(fakes: int) -> None:
-    assert corruption.certainty(9, 8, fakes) == corruption.real(9, 8, fakes) == 1 / (1 + fakes)
+    assert attacks.certainty(9, 8, fakes) == attacks.real(9, 8, fakes) == 1 / (1 + fakes)
 
 
 def stub(size: int, fakes: int, buckets: int = 50) -> Any:
@@ -155,7 +151,7 @@ def stub(size: int, fakes: int, buckets: int = 50) -> Any:
 
 @pytest.mark.parametrize("fakes", [0, 1, 3])
 def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: int) -> None:
-    found = corruption.attack(stub(6, fakes))
+    found = attacks.attack_by_corruption(stub(6, fakes))
     assert [p["measured"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert [p["theory"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert found[-1].mean == pytest.approx(1 / (1 + fakes))
@@ -513,15 +509,15 @@ def test_learning_from_perturbed_values(tied: Path, tmp_path: Path) -> None:
 
 def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
-    monkeypatch.setattr(negative, "RARE", 0.5)
-    monkeypatch.setattr(negative, "SURE", 0.5)
+    monkeypatch.setattr(adversaries, "RARE", 0.5)
+    monkeypatch.setattr(adversaries, "SURE", 0.5)
     with opened(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
-        columns = association.learned(seen)
-        rules = [negative.excluded(one, seen.shares) for one in columns]
+        columns = suite.learn_association(seen)
+        rules = [adversaries.excluded(one, seen.shares) for one in columns]
         assert rules[2].sum() > 30  # of 8 times 7
         assert not rules[2][np.arange(8), columns[2].counts.argmax(axis=1)].any()
-        (found,) = negative.attack(seen, columns)
+        (found,) = adversaries.attack_by_negative(seen, columns)
         assert found.mean is not None
         assert found.mean > 0.3
 
@@ -531,10 +527,10 @@ def test_learnt_counts_are_the_true_ones(tied: Path) -> None:
     truth = pq.read_table(tied / "people.parquet").to_pandas().groupby(["job", "disease"]).size().unstack(fill_value=0)
     with opened(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
-        columns = association.learned(seen)
+        columns = suite.learn_association(seen)
         names = [name for (name,) in db.rows(seen_order())]
         assert (np.abs(columns[2].counts - truth[names].to_numpy()) <= 5 * columns[2].errors + 1).all()
-        after = learning.believed(seen, columns)
+        after = suite.learn_beliefs(seen, columns)
         for one, other in zip(columns, after, strict=True):
             assert other.counts.sum(axis=1) == pytest.approx(one.totals, rel=1e-6)
 
@@ -550,10 +546,10 @@ def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> No
     with opened(plain / "ill.duckdb") as (db, manifest):
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
-        assert order._running(seen) == []
+        assert adversaries._running(seen) == []
         seen.close()
         seen = scene(db, manifest)
-        assert abs(order._deviate(seen, np.arange(PEOPLE))) > 20
+        assert abs(adversaries._deviate(seen, np.arange(PEOPLE))) > 20
 
 
 # Fake values ---
@@ -608,7 +604,7 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
     for _ in range(2000):
         members = noise.permutation(300)
         numbered = [members[:120].reshape(40, 3), members[120:].reshape(36, 5)]
-        found.append(order._deviate(SimpleNamespace(numbered=numbered), level))  # type: ignore[arg-type]
+        found.append(adversaries._deviate(SimpleNamespace(numbered=numbered), level))  # type: ignore[arg-type]
     assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
     assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
 
@@ -616,10 +612,10 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
 # The publisher's estimate ---
 
 
-def quick(db: Any, manifest: Manifest, sample: int | None = None) -> risk.Risk | None:
+def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.Risk | None:
     mechanism = of(manifest.mechanism)
     view = ReleaseView(db, manifest, seed_key(1).stream("risk"), sample=sample)
-    return risk.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
+    return suite.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
 
 
 @pytest.mark.slow
@@ -663,7 +659,7 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
 def test_no_estimate_without_a_scene(plain: Path) -> None:
     """A mechanism that has nothing to learn from quasi-identifiers says so."""
     with opened(plain / "ill.duckdb") as (db, manifest):
-        assert risk.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).stream("risk")), None, ()) is None
+        assert suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).stream("risk")), None, ()) is None
 
 
 def test_nothing_measured_is_no_success() -> None:
@@ -700,10 +696,10 @@ def test_a_promise_is_broken_by_those_it_was_made_against() -> None:
 
 
 def test_theorem_two() -> None:
-    assert differential.expected(100, 100, 10) == pytest.approx(1.02)
-    assert differential.expected(1000, 1000, 10) == pytest.approx(1.0002)
-    assert differential.expected(1000, 400, 10) == pytest.approx(0.4 * 1.0002)
-    assert differential.variance(100, 50, 10) == pytest.approx(2 * 100 / 10_000 * 1.25)
+    assert suite.expected(100, 100, 10) == pytest.approx(1.02)
+    assert suite.expected(1000, 1000, 10) == pytest.approx(1.0002)
+    assert suite.expected(1000, 400, 10) == pytest.approx(0.4 * 1.0002)
+    assert suite.variance(100, 50, 10) == pytest.approx(2 * 100 / 10_000 * 1.25)
 
 
 @pytest.mark.slow
@@ -711,13 +707,13 @@ def test_theorem_two_is_what_opendp_gives() -> None:
     """20,000 draws, 5 standard errors, from x = 20 b on, where what the theorem leaves out is small beside these."""
     drawn = laplace(10, 20_000), laplace(10, 20_000)
     assert np.abs(drawn[0]).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
-    for row in differential.infer(1000, 400, 10, drawn):
+    for row in suite.infer_counts(1000, 400, 10, drawn):
         assert row.ratio == pytest.approx(0.4)
         if row.x >= 200:
             assert row.simulated_mean == pytest.approx(row.mean, abs=5 * row.deviation / 20_000**0.5 + row.x**-2)
             assert row.simulated_deviation == pytest.approx(row.deviation, rel=0.1)
             assert row.dropped == 0
-    shown = {row.x: row for row in differential.infer(1000, 400, 10, drawn)}
+    shown = {row.x: row for row in suite.infer_counts(1000, 400, 10, drawn)}
     assert shown[1000].asked
     assert not shown[100].discloses
     assert shown[1000].discloses
@@ -725,7 +721,7 @@ def test_theorem_two_is_what_opendp_gives() -> None:
 
 def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise has the mean size and the spread of Laplace noise of scale 10 (5 standard errors of 20,000 draws)."""
-    monkeypatch.setattr("privsql.dpnoise.laplace", None)
+    monkeypatch.setattr("privsql.dp_random.laplace", None)
     first, second = _noise(10, 20_000, 3)
     for noise in (first, second):
         assert np.abs(noise).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
@@ -749,7 +745,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     (asked,) = [one for one in done.json["sizes"] if one["asked"]]
     assert (asked["x"], asked["y"]) == row
     assert done.json["epsilon"] == 0.5
-    assert asked["mean"] == pytest.approx(differential.expected(*row, 2))
+    assert asked["mean"] == pytest.approx(suite.expected(*row, 2))
     assert asked["discloses"]
     assert (tmp_path / "d.svg").stat().st_size > 1000
 

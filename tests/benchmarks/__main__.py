@@ -41,14 +41,14 @@ from rich.table import Table
 
 import privsql
 from privsql.engine.progress import Options
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.model import Problem
-from privsql.mechanisms.bucketize.planning import optimal, twosize
-from privsql.mechanisms.randomize import merge
-from privsql.mechanisms.randomize import search as randomization
-from privsql.mechanisms.randomize.balance import initial_groups
+from privsql.mechanisms.randomize import partition as merge
+from privsql.mechanisms.randomize import partition as randomization
 from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.noise import seed_key
-from privsql.verbs.evaluate import Workload
+from privsql.mechanisms.randomize.partition import initial_groups
+from privsql.verbs.compare import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
@@ -212,10 +212,10 @@ def search() -> None:
         n = int(counts.sum())
         for theta in (2, 4, 8, 16, 32):
             rule = tuple(min(Fraction(1), theta * Fraction(int(o), n) + Fraction(1, 50)) for o in counts)
-            two = seconds(lambda c=counts, r=rule: twosize.best_two_size(Problem(c, r)))
+            two = seconds(lambda c=counts, r=rule: optimal.best_two_size(Problem(c, r)))
             begin = time.perf_counter()
             problem = Problem(counts, rule)
-            best = optimal.search(problem, twosize.best_two_size(problem), 0.8)
+            best = optimal.search(problem, optimal.best_two_size(problem), 0.8)
             lasted = time.perf_counter() - begin
             gap = (best.setting.loss - best.lower_bound) / best.lower_bound if best else float("nan")
             rows.append([name, len(counts), theta, two * 1000, lasted, gap, best.proof if best else "-"])
@@ -316,12 +316,14 @@ def partition() -> None:
         for rho1 in (Fraction(int(counts.max()), n), Fraction(int(np.median(counts)), n)):
             for objective in ("bound", "error"):
                 rho2 = min(3 * rho1, (1 + rho1) / 2)
-                asked = randomization.problem(counts.tolist(), [""] * len(counts), Randomize(rho1=rho1, rho2=rho2))
-                took = seconds(lambda a=asked, o=objective: randomization.find(a, "pp", o))
-                found = randomization.find(asked, "pp", objective)
+                asked = randomization.state_problem(
+                    counts.tolist(), [""] * len(counts), Randomize(rho1=rho1, rho2=rho2)
+                )
+                took = seconds(lambda a=asked, o=objective: randomization.find_partition(a, "pp", o))
+                found = randomization.find_partition(asked, "pp", objective)
                 groups = initial_groups(asked.counts, asked.protected)
                 paper = merge.bound(asked, groups, merge.along(asked, groups, merge.paper_order(groups)))
-                whole = randomization.find(asked, "up").bound
+                whole = randomization.find_partition(asked, "up").bound
                 variance, most = (asked.costs_of(parts)[:, 1].sum() for parts in (found.parts, counts[None]))
                 error = float(np.sqrt(variance / most))
                 shape = [name, len(counts), float(rho1), objective, found.groups, len(found.parts)]

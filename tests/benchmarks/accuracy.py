@@ -19,7 +19,7 @@ import pyarrow as pa
 import scipy
 
 import privsql
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

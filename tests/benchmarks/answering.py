@@ -25,15 +25,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import privsql
-from privsql.answers.accuracy import Measuring
-from privsql.answers.workload import Workload
-from privsql.engine.folders import temporary
+from privsql.answers.accuracy import Measuring, Workload
+from privsql.engine.files import temporary
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options, Silent
-from privsql.mechanisms.contingency import questions as of_tables
+from privsql.mechanisms.contingency import domains as of_tables
 from privsql.mechanisms.setvalued import questions as of_sets
-from privsql.mechanisms.setvalued.holdings import Holdings
-from privsql.model.estimate import Estimate
+from privsql.mechanisms.setvalued.questions import Holdings
+from privsql.model.manifest import Estimate
 from privsql.source.records import prepared
 
 if TYPE_CHECKING:

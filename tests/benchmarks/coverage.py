@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import privsql
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
 from tests.benchmarks import accuracy, asking
 
 if TYPE_CHECKING:

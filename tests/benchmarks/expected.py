@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import privsql
-from privsql.answers.expected import relative_error
-from privsql.mechanisms.bucketize.alternatives import ASKED
-from privsql.noise import seed_key
+from privsql.answers.channel import relative_error
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.mechanism import ASKED
 from tests.benchmarks.accuracy import World, condition, numbered, specification
 
 if TYPE_CHECKING:

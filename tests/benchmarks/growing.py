@@ -9,11 +9,10 @@ import duckdb
 import numpy as np
 
 import privsql
-from privsql.mechanisms.permute.axis import axis
-from privsql.mechanisms.permute.breach import closure
-from privsql.mechanisms.permute.history import History, arranged
-from privsql.mechanisms.permute.incremental import release
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.permute.checks import closure
+from privsql.mechanisms.permute.grouping import axis
+from privsql.mechanisms.permute.incremental import History, arranged, release
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,13 +15,13 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
-from privsql.model.estimate import Estimate
+from privsql.model.manifest import Estimate
 from tests.benchmarks.answering import Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.mechanisms.setvalued.holdings import Holdings
+    from privsql.mechanisms.setvalued.questions import Holdings
 
 WIDEST = {"every cell": None, "all marginals": 3, "every set": None, "all small sets": 4}  # columns or items
 MANY = 8  # from which on a sum of Laplace variables is taken to be normal for its interval

@@ -20,7 +20,7 @@ import duckdb
 import privsql
 from privsql.engine.open import spark
 from privsql.engine.progress import Options
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
 
 WAYS = {"stream": ("duckdb", "stream"), "portable": ("duckdb", "portable"), "spark": ("spark", "portable")}
 FREQUENT = 0.6

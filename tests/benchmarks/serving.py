@@ -23,9 +23,8 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 
 import privsql
-from privsql.serving.asked import parameters, read
-from privsql.serving.form import form
-from privsql.serving.sql import statement, text
+from privsql.serving.form import form, parameters, read
+from privsql.serving.results import statement, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,15 +13,14 @@ import typer
 from pydantic import Field
 
 from privsql import load
-from privsql.cli import publish as commands
+from privsql.cli import commands
 from privsql.cli.app import app
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.model.parameters import Parameters
-from privsql.source import flags
-from privsql.source.columns import Columns
+from privsql.source import keywords
 from privsql.source.places import Source
-from privsql.source.spec import Ledger, Release
+from privsql.source.spec import Columns, Ledger, Release
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
 from support.places import ROOT
 from support.shelf import NEWEST
@@ -85,7 +84,7 @@ def given(command: str, *arguments: str) -> dict[str, Any]:
     with group.make_context("privsql", [command, *arguments]) as outer:
         verb = group.get_command(outer, command)
         with verb.make_context(command, list(arguments), parent=outer) as context:
-            return {name: context.params[name] for name in flags.flags() if name in context.params}
+            return {name: context.params[name] for name in keywords.list_flags() if name in context.params}
 
 
 def spelled(command: str) -> set[str]:
@@ -116,9 +115,9 @@ def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
 
 def test_no_two_options_of_a_command_share_a_name() -> None:
     own = set(inspect.signature(commands.publish).parameters) - {"ctx", "as_json"} | {"json", "help"}
-    assert own == set(flags.TAKEN)
-    assert own & flags.flags().keys() == set()
-    names = [name for flag in flags.flags().values() for name in flag.spelled]
+    assert own == set(keywords.TAKEN)
+    assert own & keywords.list_flags().keys() == set()
+    names = [name for flag in keywords.list_flags().values() for name in flag.spelled]
     assert len(set(names)) == len(names)
 
 
@@ -127,7 +126,7 @@ def test_flags_say_what_a_file_says(tmp_path: Path, case: str, monkeypatch: pyte
     columns, mechanism, arguments = SAME[case]
     monkeypatch.chdir(tmp_path)
     file = specification(tmp_path, columns=columns, mechanism=mechanism, release='name = "ill"\nto = "ill.duckdb"')
-    found = flags.asked(tmp_path / "people.parquet", given("publish", "x", *arguments, "--name", "ill"))
+    found = keywords.spec_from_flags(tmp_path / "people.parquet", given("publish", "x", *arguments, "--name", "ill"))
     wanted = load(file)
     assert found.model_copy(update={"release": wanted.release}) == wanted
     assert found.release.name == "ill"
@@ -173,19 +172,21 @@ def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str],
 def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
     file = specification(tmp_path)
     values: dict[str, Any] = {"switch": False, "names": "x", "pairs": ["x=1"], "one": "1"}
-    for flag in flags.flags().values():
+    for flag in keywords.list_flags().values():
         if flag.section != "source":
             continue
         with pytest.raises(UsageError) as error:
-            flags.asked(file, {flag.name: values[flag.form]})
+            keywords.spec_from_flags(file, {flag.name: values[flag.form]})
         assert str(error.value).startswith(f"{flag.spelled[0]} does not go with"), flag.name
-    moved = flags.asked(file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()})
+    moved = keywords.spec_from_flags(
+        file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()}
+    )
     assert (moved.target, moved.format) == (tmp_path / "r", "parquet")
-    kept = flags.asked(file, {"ledger_database": "own.db"})
+    kept = keywords.spec_from_flags(file, {"ledger_database": "own.db"})
     assert kept.ledger == Ledger(database=Path("own.db"))
     file.write_text(file.read_text(encoding="utf-8") + "[ledger]\noff = true\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"^--ledger-database: the specification says ledger\.off"):
-        flags.asked(file, {"ledger_database": "own.db"})
+        keywords.spec_from_flags(file, {"ledger_database": "own.db"})
 
 
 class Odd(Parameters):
@@ -200,8 +201,8 @@ class Odd(Parameters):
 def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.PACKAGES, "odd", "nowhere")
     known = registry.parameters
-    monkeypatch.setattr(flags, "parameters", lambda kind: Odd if kind == "odd" else known(kind))
-    found = flags.flags()
+    monkeypatch.setattr(keywords, "parameters", lambda kind: Odd if kind == "odd" else known(kind))
+    found = keywords.list_flags()
     assert found["mechanism_query"].spelled == ("--mechanism-query",)
     assert found["mechanism_seed"].fields.keys() == {"odd"}
     assert found["query"].section == "source"
@@ -235,7 +236,7 @@ def test_the_flags_that_the_page_on_papers_gives_beside_a_file_are_read(shelf: P
     for name, section in sections.items():
         for verb, words in re.findall(r"`privsql (publish|plan) P([^`]*)`", section):
             of_a_table = "--kind" in words  # where the specification of the section is of item sets
-            flags.asked(
+            keywords.spec_from_flags(
                 shelf / NEWEST / f"{'contingency' if of_a_table else name}.toml", given(verb, "P", *shlex.split(words))
             )
             read += 1

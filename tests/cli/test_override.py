@@ -8,7 +8,7 @@ import pytest
 
 import privsql
 from privsql.errors import UsageError
-from privsql.source import flags
+from privsql.source import keywords
 from support.commands import refused, run, specification
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
     file = specification(tmp_path)
     stated = privsql.load(file)
-    changed = flags.asked(file, {"threshold": "1/8", "algorithm": "two-size", "name": "other"})
+    changed = keywords.spec_from_flags(file, {"threshold": "1/8", "algorithm": "two-size", "name": "other"})
     assert changed.mechanism.model_dump()["algorithm"] == "two-size"
     assert changed.name == "other"
     assert (changed.columns, changed.source) == (stated.columns, stated.source)
-    assert flags.asked(file, {"ledger_off": True}).ledger.off  # type: ignore[union-attr]
-    assert flags.asked(file, {}) == stated
+    assert keywords.spec_from_flags(file, {"ledger_off": True}).ledger.off  # type: ignore[union-attr]
+    assert keywords.spec_from_flags(file, {}) == stated
     assert changed.mechanism.model_dump(mode="json")["threshold"]["default"] == "0.125"
 
 
@@ -40,7 +40,7 @@ def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused(tmp_path: Path, given: dict[str, str], words: str) -> None:
     file = specification(tmp_path)
     with pytest.raises(UsageError) as error:
-        flags.asked(file, given)
+        keywords.spec_from_flags(file, given)
     assert words in str(error.value)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from privsql import system
-from privsql.engine import folders
-from privsql.engine.folders import LOCK, ROOM, Folder, private, sweep, temporary
+from privsql.engine import files
+from privsql.engine.files import LOCK, ROOM, Folder, private, sweep_folders, temporary
 from privsql.errors import EngineError
 from support.rights import mode
 
@@ -83,12 +83,12 @@ def test_folders_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path:
     for folder in (empty, older, other):
         folder.mkdir()
     (older / "spill").touch()  # without a lock: nobody knows whose it is
-    sweep(PREFIX, tmp_path)
+    sweep_folders(PREFIX, tmp_path)
     assert not dead.exists()
     assert not empty.exists()
     assert all(folder.exists() for folder in (living.path, older, other))
     living.let_go()
-    sweep(PREFIX, tmp_path)
+    sweep_folders(PREFIX, tmp_path)
     assert not living.path.exists()
 
 
@@ -99,7 +99,7 @@ def test_what_must_come_first_and_fails_leaves_the_folder(tmp_path: Path) -> Non
         assert folder == dead
         raise PermissionError
 
-    sweep(PREFIX, tmp_path, fail)
+    sweep_folders(PREFIX, tmp_path, fail)
     assert (dead / "data").exists()
 
 
@@ -115,7 +115,7 @@ def test_what_a_stranger_has_put_there_is_not_followed(tmp_path: Path) -> None:
     (trap / LOCK).symlink_to(precious / LOCK)
     inner = of_the_dead(tmp_path, "inner")
     (inner / "link").symlink_to(precious)
-    sweep(PREFIX, tmp_path)
+    sweep_folders(PREFIX, tmp_path)
     assert not inner.exists()
     assert trap.exists()
     assert {path.read_text() for path in precious.iterdir()} == {"mine"}
@@ -125,9 +125,9 @@ def test_folders_of_others_are_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
     dead = of_the_dead(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: dead.stat().st_uid + 1)
-        sweep(PREFIX, tmp_path)
+        sweep_folders(PREFIX, tmp_path)
     assert dead.exists()
-    sweep(PREFIX, tmp_path / "nowhere")
+    sweep_folders(PREFIX, tmp_path / "nowhere")
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, mon
         if not swept:
             swept.extend(tmp_path.iterdir())
             monkeypatch.setattr(system, "locked", locked)
-            sweep(PREFIX, tmp_path)
+            sweep_folders(PREFIX, tmp_path)
         return locked(descriptor, alone=alone)
 
     monkeypatch.setattr(system, "locked", late)
@@ -156,7 +156,7 @@ def test_temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert folder.parent == tmp_path
         assert not dead.exists()
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(folders, "_taken", lambda *_: None)
+    monkeypatch.setattr(files, "_taken", lambda *_: None)
     with pytest.raises(EngineError, match="no temporary folder"), temporary():
         pass
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlglot
 
-from privsql.engine.duck import locked as inside
+from privsql.engine.duck import container as inside
 from privsql.engine.open import locked, workshop
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import DIALECT
@@ -117,7 +117,7 @@ def test_only_the_named_files_are_reached(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memory_and_disk_are_in_proportion_to_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = warehouse(tmp_path / "small.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
-    monkeypatch.setattr(inside, "BASE", 10 * 2**20)
+    monkeypatch.setattr(inside, "READING_BASE", 10 * 2**20)
     monkeypatch.setattr(inside, "PER_BYTE", 0)
     large = "SELECT count(*) FROM (SELECT DISTINCT range || repeat('x', 500) AS s FROM range(400000))"
     with locked({"release": path}, home="release") as db:

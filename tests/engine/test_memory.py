@@ -8,7 +8,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from privsql.engine.duck.memory import Memory
+from privsql.engine.duck.connection import Memory
 from privsql.engine.open import locked
 from privsql.engine.sqlfiles import DIALECT, fill, temp
 from support.commands import warehouse

@@ -8,9 +8,8 @@ import pytest
 from sqlglot import exp
 
 from privsql.engine.open import scratch
-from privsql.engine.roles import Field
+from privsql.engine.roles import Field, injective
 from privsql.engine.sqlfiles import all_rows, temp
-from privsql.engine.texts import injective
 from privsql.errors import PrivsqlError, UsageError
 from support import engines
 from support.engines import tree
@@ -18,7 +17,7 @@ from support.engines import tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.engine.postgres.relations import PostgresRelations
+    from privsql.engine.postgres import PostgresRelations
 
 pytestmark = pytest.mark.slow  # a server starts
 MIXED = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.progress import Progress
 
-from privsql.engine.progress import Bar, counted
+from privsql.engine.progress import Bar, report_steps
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -36,7 +36,7 @@ def test_it_moves_no_step_that_is_counted(shown: tuple[Bar, Task]) -> None:
     bar, task = shown
     bar.step("Looking at 4 columns")
     seen = []
-    for _ in counted(bar, "abcd", 4):
+    for _ in report_steps(bar, "abcd", 4):
         bar.running(-1)
         bar.running(99)
         seen.append((task.total, task.completed))

@@ -14,9 +14,8 @@ from sqlglot import exp
 from privsql.engine.open import scratch
 from privsql.engine.open import spark as opened
 from privsql.engine.progress import Options
-from privsql.engine.roles import Field, canonical, comparable
+from privsql.engine.roles import Field, canonical, comparable, injective
 from privsql.engine.sqlfiles import DIALECT, all_rows, temp
-from privsql.engine.texts import injective
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import engines
 from support.engines import tree
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.spark.relations import SparkRelations
+    from privsql.engine.spark import SparkRelations
 
 pytestmark = [
     pytest.mark.slow,  # Java takes seconds to start
@@ -99,7 +98,7 @@ def test_what_is_dropped_leaves_nothing(db: SparkRelations, tmp_path: Path) -> N
 def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
     if reason := engines.without_spark():
         pytest.skip(reason)
-    from privsql.engine.spark.relations import SparkRelations
+    from privsql.engine.spark import SparkRelations
 
     with engines.spark(tmp_path) as local, SparkRelations(local.session, None) as db:
         db.make("made", tree("SELECT 2 AS i UNION ALL SELECT 1 AS i"))
@@ -236,7 +235,7 @@ def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_pa
 
 def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the settings say."""
-    from privsql.engine.spark import session as sessions
+    from privsql.engine import spark as sessions
 
     lax = db.session.newSession()
     lax.conf.set("spark.sql.ansi.enabled", "false")
@@ -247,6 +246,6 @@ def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPa
 def test_without_pyspark_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "privsql.engine.spark.warehouse", None)
+    monkeypatch.setitem(sys.modules, "privsql.engine.spark", None)
     with pytest.raises(EngineError, match=r"install 'privsql\[spark\]'"), opened(tmp_path, Options()):
         pass

@@ -15,7 +15,7 @@ import privsql
 from privsql.engine.open import spark as opened
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
 from support import engines
 from support.commands import write
 from support.mixed import PEOPLE
@@ -89,9 +89,9 @@ def test_a_release_from_an_address(tmp_path: Path, address: str) -> None:
 def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := engines.without_spark():
         pytest.skip(reason)
-    from privsql.engine.spark import session
+    from privsql.engine import spark
 
-    monkeypatch.setattr(session, "CALLS", 0)
+    monkeypatch.setattr(spark, "CALLS", 0)
     dead = opened(tmp_path, Options(), remote="sc://127.0.0.1:9/;token=secret")
     with pytest.raises(EngineError, match=r"^sc://127.0.0.1:9: failed to connect"), dead:
         pass

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import privsql
-from privsql.engine.folders import ROOM
+from privsql.engine.files import ROOM
 from privsql.engine.progress import Options
 from privsql.errors import PrivsqlError, UsageError
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
 from support import engines
 from support.commands import refused, run, specification, succeeded, write
 from support.mixed import COARSER, MECHANISMS, PEOPLE, QI
@@ -182,11 +182,11 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
     Spilled tables do hold the records: nothing of them is compressed here. Blocks are encrypted, since a broadcast one
     lies on disk where memory is short.
     """
-    from privsql.engine.spark import relations
+    from privsql.engine import spark
 
     write(tmp_path / "people.parquet", PEOPLE)
     key, seen, words = seed_key(7), [], []
-    real, forget = relations.SparkRelations._frame, relations.SparkRelations._forget
+    real, forget = spark.SparkRelations._frame, spark.SparkRelations._forget
     blocks = Path(engines.session().sparkContext.getConf().get("spark.local.dir") or "")
     spilled: list[bytes] = []
 
@@ -199,8 +199,8 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
         seen.append(made._jdf.queryExecution().toString())
         return made
 
-    monkeypatch.setattr(relations.SparkRelations, "_frame", frame)
-    monkeypatch.setattr(relations.SparkRelations, "_forget", kept)
+    monkeypatch.setattr(spark.SparkRelations, "_frame", frame)
+    monkeypatch.setattr(spark.SparkRelations, "_forget", kept)
     told = type(key).word
     monkeypatch.setattr(type(key), "word", lambda self, *p: words.append(table := told(self, *p)) or table)
     spec = privsql.load(asked(tmp_path, "spark", "randomize", "r"))
@@ -225,11 +225,11 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_that_is_killed_leaves_no_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every table that Spark writes: nothing stands at the target, and the next publication sweeps the rest."""
-    from privsql.engine.spark import warehouse
+    from privsql.engine import spark
 
     write(tmp_path / "people.parquet", PEOPLE)
     spec = privsql.load(asked(tmp_path, "spark", "permute", "r"))
-    real, left = warehouse.only_parts, [2]
+    real, left = spark.only_parts, [2]
 
     def failing(folder: Path) -> None:
         real(folder)
@@ -237,10 +237,10 @@ def test_a_run_that_is_killed_leaves_no_release(tmp_path: Path, monkeypatch: pyt
         if not left[0]:
             raise PrivsqlError("stopped")
 
-    monkeypatch.setattr(warehouse, "only_parts", failing)
+    monkeypatch.setattr(spark, "only_parts", failing)
     with pytest.raises(PrivsqlError, match="stopped"):
         privsql.publish(spec)
     assert {path.name for path in tmp_path.iterdir()} == {"people.parquet", "r.toml"}
-    monkeypatch.setattr(warehouse, "only_parts", real)
+    monkeypatch.setattr(spark, "only_parts", real)
     privsql.publish(spec)
     assert privsql.verify(spec.target).ok

@@ -15,10 +15,9 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.answers.functions import ASKED
+from privsql.answers.question import ASKED
 from privsql.engine import sqlfiles
-from privsql.engine.portable import unfit
-from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp
+from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp, unfit
 from support import sqllogic
 from support.loops import each
 from support.places import ROOT

@@ -17,12 +17,12 @@ from scipy import stats
 from sqlglot import exp
 
 import privsql
-from privsql.engine.duck.relations import DuckRelations
+from privsql.engine.duck.container import DuckRelations
 from privsql.engine.open import scratch
 from privsql.engine.sqlfiles import all_rows, column, temp
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.dealing import Dealing, Parts, Segments, cut
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.private import Dealing, Parts, Segments, cut
 from privsql.source.records import prepared
 from support.commands import write
 from support.enumeration import FALSE_ALARM

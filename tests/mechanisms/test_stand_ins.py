@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.noisytree.estimate import Estimator
-from privsql.mechanisms.noisytree.kept import enough
+from privsql.mechanisms.dp.noisy_tree import Estimator, enough_remaining
 from privsql.mechanisms.registry import of
-from privsql.mechanisms.setvalued.holdings import Holdings
+from privsql.mechanisms.setvalued.questions import Holdings
 from support import shop as shop_
 from support import town as people
 from support.commands import manifest, refused, rows, run, succeeded, write
@@ -166,13 +165,13 @@ def test_what_was_pruned_may_not_outweigh_what_was_kept(kept: float, lost: float
     made.is_mostly_lost = vars(Estimator)["is_mostly_lost"].fget(made)
     asks = SimpleNamespace(allow_empty=False, epsilon=Fraction(1, 3))
     if right:
-        assert enough(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+        assert enough_remaining(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
     else:
         with pytest.raises(InfeasibleError, match="coarser domains") as told:
-            enough(made, asks, "cell", "coarser domains")
+            enough_remaining(made, asks, "cell", "coarser domains")
         assert told.value.details["kept"] == leaves
     asks.allow_empty = True
-    assert enough(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+    assert enough_remaining(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import temp
-from privsql.model.checks import in_order
+from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.mechanisms.permute.axis import axis
-from privsql.mechanisms.permute.breach import closure, pairwise
-from privsql.releases.ledger.place import default, key_of
+from privsql.mechanisms.permute.checks import closure, pairwise
+from privsql.mechanisms.permute.grouping import axis
+from privsql.releases.ledger.book import default, key_of
 from support.commands import refused, rows, run, succeeded
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office

@@ -16,8 +16,8 @@ import pytest
 import privsql
 from privsql.engine.open import log_of
 from privsql.errors import GuaranteeError, InfeasibleError
-from privsql.releases.identity import digest
-from privsql.releases.ledger import place
+from privsql.releases.draft import digest
+from privsql.releases.ledger import book
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
 from support.loops import each, rest_slow
@@ -50,11 +50,11 @@ def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, mon
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for system, folder in (("linux", ".local/state"), ("darwin", "Library/Application Support")):
         monkeypatch.setattr("sys.platform", system)
-        assert place.default() == tmp_path / "home" / folder / "privsql" / "ledger.duckdb"
+        assert book.default() == tmp_path / "home" / folder / "privsql" / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", str(tmp_path))
-    assert place.default() == tmp_path / "ledger.duckdb"
+    assert book.default() == tmp_path / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", "here.db")
-    assert place.default() == Path.cwd() / "here.db"
+    assert book.default() == Path.cwd() / "here.db"
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_two_at_once_of_the_same_people_are_not_both_published(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_one_waits_for_another_and_not_for_ever(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "PATIENCE", 0.2)
+    monkeypatch.setattr(book, "PATIENCE", 0.2)
     office.publish()
     lock = Path(os.environ["PRIVSQL_LEDGER"] + ".lock")
     with lock.open("a") as file:
@@ -398,12 +398,12 @@ def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
 @pytest.fixture(scope="module")
 def shared() -> Path:
     """The ledger of a fixture of several tests."""
-    return place.default()
+    return book.default()
 
 
 @each("number", [1, 2])
 def test_tests_use_ledgers_that_are_thrown_away(shared: Path, tmp_path: Path, number: int) -> None:
-    own = place.default()
+    own = book.default()
     assert {path.parents[1] for path in (own, shared)} == {Path(FOLDER.name).resolve()}
     assert own != shared
     assert not own.parent.exists(), "a case has the ledger of another one"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from privsql.releases.draft import OLD, Draft
-from privsql.releases.ledger import place as ledgers
+from privsql.releases.ledger import book as ledgers
 from support.commands import left_over, run, succeeded
 from support.loops import each, rest_slow
 from support.rights import mode

@@ -14,9 +14,9 @@ import pytest
 
 import privsql
 from privsql import EngineError, GuaranteeError, UsageError
-from privsql.releases.identity import digest, exists
-from privsql.releases.lines import APART
-from privsql.source.address import address, parted
+from privsql.releases.draft import digest, exists
+from privsql.releases.statements import APART
+from privsql.source.places import address, parted
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
 from support.statements import command, counted
 from support.tampering import failed
@@ -219,7 +219,7 @@ def test_open_elsewhere(house: Path) -> None:
 @pytest.mark.slow
 def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody puts a table there while a release is made: nothing is written, and the ledger says so."""
-    from privsql.releases.housed import Housed
+    from privsql.releases.opened import Housed
 
     commit = Housed.commit
 
@@ -238,7 +238,7 @@ def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_a_copy_that_is_not_what_was_checked(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.releases.housed.folded", lambda _, database, __: database)
+    monkeypatch.setattr("privsql.releases.opened.folded", lambda _, database, __: database)
     before = held(house)
     with pytest.raises(GuaranteeError, match="not what was checked"):
         privsql.publish(house / "spec.toml", seed=6, replace=True)

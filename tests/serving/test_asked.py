@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privsql.errors import UsageError
-from privsql.serving.asked import address, parameters, read
-from privsql.serving.form import COUNT, Form, Measure
+from privsql.serving.form import COUNT, Form, Measure, address, parameters, read
 from support.loops import each
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from privsql.errors import LateError, UsageError
-from privsql.serving import desk
-from privsql.serving.desk import BusyError, Desk
+from privsql.serving import guard
+from privsql.serving.guard import BusyError, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from privsql.answers.limits import Limits
+    from privsql.answers.present import Limits
 
 
 class Answered:
@@ -85,7 +85,7 @@ def test_so_many_at_once_and_all_are_answered() -> None:
 
 
 def test_who_comes_too_late_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "WAITING", 2)
+    monkeypatch.setattr(guard, "WAITING", 2)
 
     async def do(own: Desk, served: Any) -> None:
         asking = [asyncio.ensure_future(own.ask(served, str(k), 0.95, here)) for k in range(3)]
@@ -101,8 +101,8 @@ def test_who_comes_too_late_is_told_to_come_again(monkeypatch: pytest.MonkeyPatc
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for a place nor for an answer; a place is free again when its question has ended, not before."""
-    monkeypatch.setattr(desk, "GRACE", 0.0)
-    monkeypatch.setattr(desk, "LOOK", 0.01)
+    monkeypatch.setattr(guard, "GRACE", 0.0)
+    monkeypatch.setattr(guard, "LOOK", 0.01)
 
     async def do(own: Desk, served: Any) -> None:
         first = asyncio.ensure_future(own.ask(served, "1", 0.95, here))
@@ -118,7 +118,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_leaves_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "LOOK", 0.01)
+    monkeypatch.setattr(guard, "LOOK", 0.01)
 
     async def do(own: Desk, served: Any) -> None:
         with pytest.raises(LateError):
@@ -168,21 +168,21 @@ def test_errors_come_through_and_free_the_place() -> None:
 def test_the_last_answers_are_kept_and_no_more() -> None:
     async def do(own: Desk, served: Any) -> int:
         served.let.set()
-        for k in (*range(desk.KEPT), *range(desk.KEPT)):
+        for k in (*range(guard.KEPT), *range(guard.KEPT)):
             await own.ask(served, str(k), 0.95, here)
-        assert served.asked == desk.KEPT
+        assert served.asked == guard.KEPT
         await own.ask(served, "0", 0.9, here)
         await own.ask(served, "0", 0.9, here, "baseline")
-        assert served.asked == desk.KEPT + 2
+        assert served.asked == guard.KEPT + 2
         for k in range(100):
             await own.ask(served, f"x{k}", 0.95, here)
         return len(own._kept)
 
-    assert asked(2, 30, do) == desk.KEPT
+    assert asked(2, 30, do) == guard.KEPT
 
 
 def test_large_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "ROWS", 0)
+    monkeypatch.setattr(guard, "ROWS", 0)
 
     async def do(own: Desk, served: Any) -> int:
         served.let.set()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from privsql.serving.guard import COOKIE, LONGEST, Guard
+from privsql.serving.guard import COOKIE, LONGEST_ADDRESS, Guard
 from support import shelf as shelves
 from support.loops import each
 from support.serving import page
@@ -84,8 +84,8 @@ def test_only_reading_is_answered(client: Client, method: str) -> None:
 def test_nothing_large_is_read(client: Client) -> None:
     assert client.request("GET", "/setvalued", content=b"x" * 100).status_code == 413
     assert client.request("GET", "/setvalued", headers={"transfer-encoding": "chunked"}).status_code == 413
-    assert client.get("/setvalued?sql=" + "x" * LONGEST).status_code == 414
-    assert client.get("/" + "x" * LONGEST).status_code == 414
+    assert client.get("/setvalued?sql=" + "x" * LONGEST_ADDRESS).status_code == 414
+    assert client.get("/" + "x" * LONGEST_ADDRESS).status_code == 414
 
 
 @each("address", ["/setvalued", "/setvalued/answer.json", "/nosuch", "/", "/setvalued?c9=1", "/favicon.ico"], few=6)

@@ -22,7 +22,7 @@ import pytest
 import privsql
 from privsql import extras
 from privsql.errors import EngineError, UsageError
-from privsql.serving import running
+from privsql.serving import server
 from support import shelf as shelves
 from support.commands import refused, run
 from support.serving import served
@@ -54,13 +54,13 @@ def closes(connection: socket.socket) -> bool:
 
 
 def test_this_machine_needs_no_token_unless_it_is_asked_for() -> None:
-    with closing(running.door("127.0.0.1", 0).socket) as one:
-        door = running.Door("127.0.0.1", one, None)
+    with closing(server.door("127.0.0.1", 0).socket) as one:
+        door = server.Door("127.0.0.1", one, None)
         port = one.getsockname()[1]
         assert door.address == f"http://127.0.0.1:{port}/"
         assert {"localhost", "127.0.0.1", "::1"} <= door.names
         assert not door.everywhere
-    door = running.door("localhost", 0, token=True)
+    door = server.door("localhost", 0, token=True)
     with door.socket:
         assert door.token is not None
         assert len(door.token) >= 43
@@ -68,7 +68,7 @@ def test_this_machine_needs_no_token_unless_it_is_asked_for() -> None:
 
 
 def test_other_addresses_need_one() -> None:
-    doors = [running.door("0.0.0.0", 0, hosts=["Box.lan"]) for _ in range(2)]  # noqa: S104 (that is what is tested)
+    doors = [server.door("0.0.0.0", 0, hosts=["Box.lan"]) for _ in range(2)]  # noqa: S104 (that is what is tested)
     assert len({door.token for door in doors} - {None}) == 2
     for door in doors:
         with door.socket:
@@ -77,33 +77,33 @@ def test_other_addresses_need_one() -> None:
 
 
 def test_names_are_those_that_a_host_can_say() -> None:
-    door = running.door("127.0.0.1", 0, hosts=["Stats.Example.org.", "fe80::1"])
+    door = server.door("127.0.0.1", 0, hosts=["Stats.Example.org.", "fe80::1"])
     with door.socket:
         assert {"stats.example.org", "fe80::1"} <= door.names
     for name in ("stats.example.org:8317", "http://stats.example.org", "", "a b", "a/b", "[::1]", "*"):
         with pytest.raises(UsageError, match="a name alone"):
-            running.door("127.0.0.1", 0, hosts=[name])
+            server.door("127.0.0.1", 0, hosts=[name])
 
 
 def test_pages_of_one_machine_have_a_cookie_each() -> None:
     """Browsers send the cookies of all ports: the token of one page took the place of the other's."""
-    doors = [running.door("127.0.0.1", 0, token=True) for _ in range(2)]
-    assert len({running.app({}, door, None, verified=False)._cookie for door in doors}) == 2  # type: ignore[arg-type]
+    doors = [server.door("127.0.0.1", 0, token=True) for _ in range(2)]
+    assert len({server.app({}, door, None, verified=False)._cookie for door in doors}) == 2  # type: ignore[arg-type]
     for door in doors:
         door.socket.close()
 
 
 def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
-    with running.door("127.0.0.1", 0).socket as taken:
+    with server.door("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
         refused(run("serve", release, "--port", port), 4, f"port {port} of 127.0.0.1 is in use", "--port 0")
 
 
 def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no such address"):
-        running.door("no such host", 0)
+        server.door("no such host", 0)
     with pytest.raises(EngineError, match="can't listen"):
-        running.door("192.0.2.1", 0)
+        server.door("192.0.2.1", 0)
     refused(run("serve", tmp_path / "nothing.duckdb"), 4, "nothing.duckdb")
     with pytest.raises(UsageError, match="at least one release"):
         privsql.serve([])
@@ -119,7 +119,7 @@ def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: p
 
 def test_it_is_served_and_the_slow_are_not_waited_for(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a request, a trickle of one, an idle connection: each is closed; whoever asks is answered meanwhile."""
-    monkeypatch.setattr(running, "PATIENCE", 0.5)
+    monkeypatch.setattr(server, "PATIENCE", 0.5)
     with served(release) as address:
         place = address.removeprefix("http://").rstrip("/").split(":")
         half, trickle, idle = (socket.create_connection((place[0], int(place[1]))) for _ in range(3))
@@ -145,7 +145,7 @@ def test_what_is_far_too_long_is_not_read(release: Path) -> None:
             assert b" 414 " in long.recv(1_000)
         with socket.create_connection((place[0], int(place[1])), timeout=30) as endless, suppress(ConnectionError):
             for _ in range(20):
-                endless.sendall(b"x" * running.HEAD)
+                endless.sendall(b"x" * server.HEAD)
             pytest.fail("it goes on reading")
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from privsql import extras
 from privsql.answers.answer import Answer, Figure
-from privsql.serving import picture, shown
+from privsql.serving import results, site
 from support.loops import each
 from support.markup import EVIL
 
 if TYPE_CHECKING:
-    from privsql.model.estimate import RestsOn
+    from privsql.model.manifest import RestsOn
 
 NAMES = ("estimate", "std_error", "low", "high")
 
@@ -45,42 +45,42 @@ class Served:
     few=6,
 )
 def test_one_figure_is_a_headline(figures: tuple[Any, ...], rests: RestsOn, said: tuple[str, str | None]) -> None:
-    found = shown.headline(answer([figures], rests=rests))
+    found = results.headline(answer([figures], rests=rests))
     assert found is not None
     assert found[0] == said[0]
     assert said[1] in (None, found[1])
 
 
 def test_other_answers_have_no_headline() -> None:
-    assert shown.headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
-    assert shown.headline(answer([])) is None
-    assert "99.9 % sure" in (shown.headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
+    assert results.headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
+    assert results.headline(answer([])) is None
+    assert "99.9 % sure" in (results.headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
 
 
 def test_a_table_has_a_bar_beside_every_interval() -> None:
     rows = [("f", 50.0, 5.0, 25.0, 100.0), (None, 10.0, None, None, None), ("=1", 0.0, 0.0, 0.0, 0.0)]
-    found = shown.shown(answer(rows, "sex"))
+    found = results.render_answer(answer(rows, "sex"))
     assert found.head == ("sex", "estimate", "low", "high", "interval", "standard error")
     assert found.numeric == (1, 2, 3, 5)
     bars = [row[4] for row in found.rows]
-    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, shown.Bar)] == [
+    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, results.Bar)] == [
         (25.0, 50.0, 100.0),
         (None, 10.0, None),
         (0.0, 0.0, 0.0),
     ]
-    assert [row[0] for row in found.rows] == ["f", shown.MISSING, "=1"]
-    assert shown.MISSING != "NULL"
+    assert [row[0] for row in found.rows] == ["f", results.MISSING, "=1"]
+    assert results.MISSING != "NULL"
 
 
 def test_long_tables_end_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown, "ROWS", 2)
-    found = shown.shown(answer([(k, 1.0, 1.0, 0.0, 2.0) for k in range(5)], "age"))
+    monkeypatch.setattr(results, "ROWS", 2)
+    found = results.render_answer(answer([(k, 1.0, 1.0, 0.0, 2.0) for k in range(5)], "age"))
     assert (len(found.rows), found.left_out) == (2, 3)
 
 
 @each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx", "\uff1d1+1", "\uff20a"], few=9)
 def test_no_cell_is_a_formula(value: str) -> None:
-    lines = shown.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
+    lines = results.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
     assert lines.startswith("'=name,")
     assert f"'{value}" in lines
     assert ",-1.5,0.0,-2,-1.0" in lines
@@ -89,13 +89,13 @@ def test_no_cell_is_a_formula(value: str) -> None:
 def test_the_same_elsewhere_survives_quotes() -> None:
     sql = "SELECT COUNT(*) FROM t WHERE a = 'it''s \"x\" $HOME `id`'\nAND b"
     served: Any = Served()
-    assert shlex.split(shown.shell(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
-    assert shlex.split(shown.shell(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
-    assert shlex.split(shown.shell(served, sql, 0.9999999))[-1] == "0.9999999"
-    assert shlex.split(shown.shell(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
-    assert shlex.split(shown.shell(served, "-- all\nSELECT 1", 0.9))[2:5] == ["--confidence", "0.9", "--"]
-    assert "estimator='baseline').frame()" in shown.python(served, sql, 0.95, "baseline")
-    call: Any = ast.parse(shown.python(served, sql, 0.9)).body[-1]
+    assert shlex.split(results.shell_snippet(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
+    assert shlex.split(results.shell_snippet(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
+    assert shlex.split(results.shell_snippet(served, sql, 0.9999999))[-1] == "0.9999999"
+    assert shlex.split(results.shell_snippet(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
+    assert shlex.split(results.shell_snippet(served, "-- all\nSELECT 1", 0.9))[2:5] == ["--confidence", "0.9", "--"]
+    assert "estimator='baseline').frame()" in results.python_snippet(served, sql, 0.95, "baseline")
+    call: Any = ast.parse(results.python_snippet(served, sql, 0.9)).body[-1]
     given = call.value.func.value
     assert [one.value for one in given.args] == ["a b.duckdb", sql]
     assert given.keywords[0].value.value == 0.9
@@ -129,19 +129,19 @@ def grouped(number: int, *values: Any) -> Answer:
     few=9,
 )
 def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert picture.drawable(found) is there
+    assert site.drawable(found) is there
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    assert not picture.drawable(found)
+    assert not site.drawable(found)
 
 
 def test_values_that_begin_alike_have_a_row_each() -> None:
     """Cut to the same label they were one row of the picture, their dots on top of each other."""
     long = [f"{'disease of the circulatory system'} {k}" for k in range(3)]
-    called = picture._called([*long, None, "NULL", long[0]])
+    called = site._called([*long, None, "NULL", long[0]])
     assert len(set(called.values())) == len(called) == 5
-    assert max(len(one) for one in called.values()) <= picture.LABEL
+    assert max(len(one) for one in called.values()) <= site.LABEL
     found = grouped(5, lambda k: [*long, None, "NULL"][k])
-    shown = [picture._row(found, row, [0], [called], along=False)["group"] for row in found.rows]
+    shown = [site._row(found, row, [0], [called], along=False)["group"] for row in found.rows]
     assert len(set(shown)) == 5
 
 
@@ -157,7 +157,7 @@ def test_values_that_begin_alike_have_a_row_each() -> None:
     ],
 )
 def test_a_picture_is_shapes_and_text_in_both_schemes(found: Answer) -> None:
-    drawn = picture.drawn(found)
+    drawn = site.draw_answer(found)
     root = ET.fromstring(drawn)  # noqa: S314 (made here)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     tags = {one.tag.split("}")[1] for one in root.iter()}
@@ -168,5 +168,5 @@ def test_a_picture_is_shapes_and_text_in_both_schemes(found: Answer) -> None:
     assert {"fill-first", "fill-text", "stroke-still"} <= inked
     assert [name for name in inked if f".{name} {{ " not in style] == []
     assert {one.get(ink) for one in root.iter() for ink in ("fill", "stroke")} <= {None, "none", "transparent"}
-    assert "sha256-" in picture.policy()
+    assert "sha256-" in site.content_policy()
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) >= 2

@@ -208,7 +208,7 @@ def test_answers_have_bounds(releases: Path) -> None:
 
 
 def test_what_takes_too_long_is_504(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.serving.desk.GRACE", 60.0)
+    monkeypatch.setattr("privsql.serving.guard.GRACE", 60.0)
     with page(releases / "bucketize.duckdb", seconds=0.001) as client:
         assert any(client.get(f"/bucketize?c0.from={k}&c3=flu&by=1").status_code == 504 for k in range(50))
 

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.statement import parsed
+from privsql.answers.names import parsed
 from privsql.errors import UsageError
-from privsql.serving.asked import Asked, Condition, read
-from privsql.serving.form import COUNT, Column, Form, Measure
-from privsql.serving.sql import statement, text
-from privsql.serving.words import words
+from privsql.serving.form import COUNT, Asked, Column, Condition, Form, Measure, read
+from privsql.serving.results import statement, text
+from privsql.serving.site import words
 from support.commands import fetched
 from support.loops import each
 

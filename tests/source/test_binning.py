@@ -13,13 +13,13 @@ import duckdb
 import pytest
 from pydantic import ValidationError
 
-from privsql.answers.cuts import refuse
-from privsql.answers.parse import read
+from privsql.answers.answer import refuse_cuts
+from privsql.answers.parser import parse_query
 from privsql.engine.roles import Field, Roles
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
-from privsql.model.bins import Bins, fits, spread
-from privsql.source.binning import in_bins
+from privsql.model.parameters import Bins, fits, spread
+from privsql.source.table import in_bins
 
 KINDS = [
     "TINYINT",
@@ -146,9 +146,9 @@ OPERATORS = {
 def is_answered(kind: str, bins: Bins, condition: str) -> bool:
     """Whether a question under a condition is answered."""
     field = Field("x", kind)
-    asked = read(f"SELECT COUNT(*) FROM t WHERE {condition}", Roles((field,), (Field("s", "VARCHAR"),)), "t")
+    asked = parse_query(f"SELECT COUNT(*) FROM t WHERE {condition}", Roles((field,), (Field("s", "VARCHAR"),)), "t")
     try:
-        refuse(asked, {"x": bins}, {}, [field])
+        refuse_cuts(asked, {"x": bins}, {}, [field])
     except UsageError:
         return False
     return True
@@ -258,9 +258,9 @@ def test_conditions_on_moments(condition: str, *, fine: bool) -> None:
 )
 def test_groups_and_aggregates(sql: str, *, fine: bool) -> None:
     fields = (Field("x", "INTEGER"), Field("g", "VARCHAR"))
-    asked = read(sql, Roles(fields, (Field("s", "VARCHAR"),)), "t")
+    asked = parse_query(sql, Roles(fields, (Field("s", "VARCHAR"),)), "t")
     try:
-        refuse(asked, {"x": Bins(width=Decimal(5))}, {"g": ["FR", "rest"]}, fields)
+        refuse_cuts(asked, {"x": Bins(width=Decimal(5))}, {"g": ["FR", "rest"]}, fields)
     except UsageError:
         assert not fine
     else:

@@ -18,14 +18,12 @@ from privsql.engine import files
 from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.source.columns import Columns
-from privsql.source.given import specified
-from privsql.source.names import known_as, overlaps, same_source
-from privsql.source.persons import mount
+from privsql.source.keywords import specified
 from privsql.source.places import Source
-from privsql.source.preparing import prepare
-from privsql.source.reading import build
-from privsql.verbs.room import workroom
+from privsql.source.records import known_as, overlaps, same_source
+from privsql.source.spec import Columns, build
+from privsql.source.table import mount_persons, prepare
+from privsql.verbs.session import workroom
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite
 
@@ -41,14 +39,14 @@ def source(folder: Path, **given: Any) -> Source:
 def rows(folder: Path, **given: Any) -> list[tuple[Any, ...]]:
     """The rows of a source."""
     with workroom() as db:
-        mount(db, source(folder, **given))
+        mount_persons(db, source(folder, **given))
         return db.rows(all_rows(temp("source")))
 
 
 def columns(folder: Path, **given: Any) -> dict[str, str]:
     """The columns of a source."""
     with workroom() as db:
-        mount(db, source(folder, **given))
+        mount_persons(db, source(folder, **given))
         return {field.name: field.type for field in db.fields(temp("source"))}
 
 
@@ -686,7 +684,7 @@ def test_what_sqlite_holds_and_can_not_be_published(tmp_path: Path, given: dict[
 def test_a_query_beside_the_source_is_sqlites(tmp_path: Path) -> None:
     lite(tmp_path / "x.db", *PEOPLE_LITE, "CREATE TABLE given AS SELECT 'flu' AS disease, 0.5 AS threshold")
     with workroom() as db:
-        mount(db, source(tmp_path, database="x.db", table="old"))
+        mount_persons(db, source(tmp_path, database="x.db", table="old"))
         db.own("given", "SELECT disease, threshold FROM given WHERE disease GLOB 'f*'")
         assert db.rows(all_rows(temp("given"))) == [("flu", 0.5)]
 

@@ -15,8 +15,8 @@ import pytest
 
 import privsql
 from privsql import UsageError
-from privsql.source.frames import frame
-from privsql.source.names import known_as, same_source
+from privsql.source.places import as_frame
+from privsql.source.records import known_as, same_source
 from support.commands import tables
 from support.loops import each
 
@@ -149,7 +149,7 @@ def test_a_release_is_measured_against_the_table_alone(tmp_path: Path) -> None:
 def test_numbers_that_change_later_change_nothing() -> None:
     """Without a copy Arrow shares memory with pandas, which writes in place."""
     people = pd.DataFrame({"age": [1, 2, 3], "when": pd.to_datetime(["2020-01-01"] * 3)})
-    found = frame(people)
+    found = as_frame(people)
     people.loc[0, "age"] = 99
     people["age"].to_numpy(copy=False)
     assert found.table["age"].to_pylist() == [1, 2, 3]
@@ -157,13 +157,13 @@ def test_numbers_that_change_later_change_nothing() -> None:
 
 def test_a_stream_is_read_once() -> None:
     read = stream()
-    assert frame(read).table.num_rows == ROWS
+    assert as_frame(read).table.num_rows == ROWS
     with pytest.raises(UsageError, match="can be read once"):
-        frame(read)
+        as_frame(read)
 
 
 def test_what_pandas_does_with_missing_numbers_is_said() -> None:
-    found = frame(pd.DataFrame({"age": [1, None, 3], "size": [1.5, None, 2.0], "name": ["a", None, float("nan")]}))
+    found = as_frame(pd.DataFrame({"age": [1, None, 3], "size": [1.5, None, 2.0], "name": ["a", None, float("nan")]}))
     assert found.table["age"].to_pylist() == [1.0, None, 3.0]
     assert found.table["name"].to_pylist() == ["a", None, None]
     (said,) = found.said(["AGE", "size"], queried=False)
@@ -174,13 +174,13 @@ def test_what_pandas_does_with_missing_numbers_is_said() -> None:
 
 @each("index", [pd.Index([5, 6], name="person"), pd.Index(["a", "b"]), pd.MultiIndex.from_product([[1], [2, 3]])])
 def test_an_index_is_no_column_and_that_is_said(index: Any) -> None:
-    found = frame(pd.DataFrame({"age": [1, 2]}, index=index))
+    found = as_frame(pd.DataFrame({"age": [1, 2]}, index=index))
     assert found.table.column_names == ["age"]
     assert "is no column and is left out" in found.said([], queried=False)[0]
 
 
 def test_an_index_that_says_nothing_is_not_spoken_of() -> None:
-    assert frame(pd.DataFrame({"age": [1, 2]}, index=[7, 3])).remarks == ()
+    assert as_frame(pd.DataFrame({"age": [1, 2]}, index=[7, 3])).remarks == ()
 
 
 def levels() -> pd.DataFrame:
@@ -229,7 +229,7 @@ def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_pa
 def test_intervals_are_their_labels_and_what_else_arrow_can_not_hold_is_no_traceback() -> None:
     bands = pd.cut(pd.Series([21, 37, None]), [20, 30, 40])
     months = pd.Categorical(pd.period_range("2020-01", periods=3, freq="M"))
-    found = frame(pd.DataFrame({"age": bands, "month": months}))
+    found = as_frame(pd.DataFrame({"age": bands, "month": months}))
     assert found.table["age"].to_pylist() == ["(20, 30]", "(30, 40]", None]
     assert "period" in found.left_out["month"]
 
@@ -239,8 +239,8 @@ def test_a_column_that_pandas_made_an_index_is_not_found_and_that_is_said() -> N
     for name in ("age", "AGE"):
         with pytest.raises(UsageError, match=r"is of the index, which is no column; df\.reset_index"):
             privsql.publish(people, quasi_identifiers=[name], **ASKED)
-    frame(people).refuse(["age"], queried=True)
-    frame(people.rename_axis("SMOKES")).refuse(["smokes"], queried=False)
+    as_frame(people).refuse(["age"], queried=True)
+    as_frame(people.rename_axis("SMOKES")).refuse(["smokes"], queried=False)
 
 
 def test_a_stream_whose_maker_fails_is_a_line() -> None:
@@ -249,16 +249,16 @@ def test_a_stream_whose_maker_fails_is_a_line() -> None:
         raise ValueError("upstream broke")
 
     with pytest.raises(UsageError, match=r"upstream broke\.?$"):
-        frame(pa.RecordBatchReader.from_batches(arrow().schema, batches()))
+        as_frame(pa.RecordBatchReader.from_batches(arrow().schema, batches()))
 
 
 def test_types_of_arrow_that_the_engine_lacks_are_read() -> None:
     given = pa.table(
         {"half": pa.array([1.5], pa.float16()), "none": pa.nulls(1), "code": pa.array([7]).dictionary_encode()}
     )
-    found = frame(given).table
+    found = as_frame(given).table
     assert found.schema.types == [pa.float32(), pa.string(), pa.int64()]
-    named = frame(pd.DataFrame({"id": [uuid.UUID(int=1)]}))
+    named = as_frame(pd.DataFrame({"id": [uuid.UUID(int=1)]}))
     assert named.table.schema.types == [pa.uuid()]
 
 
@@ -266,9 +266,9 @@ def test_a_relation_that_fails_is_a_line() -> None:
     with duckdb.connect() as db:
         fails, closed = db.sql("SELECT error('no such ward') AS a"), db.sql("SELECT 1 AS a")
         with pytest.raises(UsageError, match="no such ward"):
-            frame(fails)
+            as_frame(fails)
     with pytest.raises(UsageError, match="closed"):
-        frame(closed)
+        as_frame(closed)
 
 
 def test_a_specification_has_one_source() -> None:

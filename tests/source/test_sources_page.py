@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from privsql.engine.files import REMOTE
-from privsql.source.csv import Csv
-from privsql.source.places import Source
-from privsql.source.reading import build
+from privsql.source.places import Csv, Source
+from privsql.source.spec import build
 from support.commands import PEOPLE, succeeded, warehouse, write
 from support.lite import copied
 from support.places import ROOT

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.answers.channel import Channel, Observation, counting
-from privsql.answers.reconstruct import STRENGTHS, Posterior
+from privsql.answers.channel import STRENGTHS, Channel, Observation, Posterior, counting
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.portable import BY_PLACE
-from privsql.engine.sqlfiles import PREFIX, all_rows, fill, render, table, temp
+from privsql.engine.sqlfiles import BY_PLACE, PREFIX, all_rows, fill, render, table, temp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

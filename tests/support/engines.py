@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from privsql.engine.database import Relations
-    from privsql.engine.postgres.relations import PostgresRelations
-    from privsql.engine.spark.relations import SparkRelations
+    from privsql.engine.postgres import PostgresRelations
+    from privsql.engine.spark import SparkRelations
     from support.elsewhere import Elsewhere
 
 ENGINES = ("duckdb", "spark", "postgres")
@@ -61,7 +61,7 @@ def without_spark() -> str:
 @functools.cache
 def java() -> None:
     """Start Java, small; what compiles best takes longer to compile than these tests run."""
-    from privsql.engine.spark.session import started
+    from privsql.engine.spark import started
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     started(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
@@ -82,8 +82,7 @@ def elsewhere(engine: str) -> Elsewhere | None:
 def postgres() -> PostgresRelations:
     """Relations in a server of the tests' own, which the test closes; skipped with a word where there is none."""
     place = server.address()
-    from privsql.engine.postgres.relations import PostgresRelations
-    from privsql.engine.postgres.server import Server
+    from privsql.engine.postgres import PostgresRelations, Server
 
     return PostgresRelations(Server(place))
 
@@ -92,7 +91,7 @@ def spark(spill: Path | None) -> SparkRelations:
     """Relations of Spark's, which the test closes; skipped with a word where there is none."""
     if reason := without_spark():
         pytest.skip(reason)
-    from privsql.engine.spark.warehouse import SparkWarehouse
+    from privsql.engine.spark import SparkWarehouse
 
     return SparkWarehouse(session(), spill, Options())
 
@@ -114,7 +113,7 @@ def one_line(db: Relations, sql: str, error: type[PrivsqlError], said: str) -> s
 
 def session() -> SparkSession:
     """A session of somebody's own, as privsql demands it."""
-    from privsql.engine.spark.session import started
+    from privsql.engine.spark import started
 
     java()
     return started(Options(threads=2))

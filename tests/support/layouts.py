@@ -12,10 +12,9 @@ from privsql.mechanisms.bucketize.model import Plan, Setting
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from privsql.mechanisms.bucketize.layout.pieces import Pieces
-    from privsql.mechanisms.bucketize.layout.runs import Runs
+    from privsql.keyed_random import Shuffler
+    from privsql.mechanisms.bucketize.layout import Pieces, Runs
     from privsql.mechanisms.bucketize.model import Ints
-    from privsql.noise import Shuffler
 
     Table = NDArray[np.int64]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from privsql.answers.evaluation import Asking
+from privsql.answers.evaluate_select import Asking
 from privsql.answers.present import Presented
 
 if TYPE_CHECKING:
-    from privsql.answers.asked import Statement
-    from privsql.answers.base import Answers
+    from privsql.answers.aggregates import Statement
+    from privsql.answers.answer import Answers
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.model.manifest import Manifest

@@ -35,8 +35,7 @@ def _programs() -> Path | None:
 def stored(name: str, sql: str) -> None:
     """Keep what a SELECT of DuckDB's yields as a table of the server."""
     place = address()  # first: it skips the test where there is no driver to import
-    from privsql.engine.postgres.relations import PostgresRelations
-    from privsql.engine.postgres.server import Server
+    from privsql.engine.postgres import PostgresRelations, Server
 
     own = Server(place)
     with PostgresRelations(own) as made, duckdb.connect() as duck:

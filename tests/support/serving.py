@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from privsql.engine.progress import Options
-from privsql.serving import running
-from privsql.serving.desk import Desk
-from privsql.serving.guard import Guard
-from privsql.serving.shelf import opened
+from privsql.serving import server
+from privsql.serving.guard import Desk, Guard, opened
 from privsql.serving.site import site
 
 if TYPE_CHECKING:
@@ -69,13 +67,13 @@ def served(*paths: Path, token: bool = False) -> Iterator[str]:
 
     async def serve(shelf: Any) -> None:
         desk = Desk(2, 30, 20_000)
-        door = running.door("127.0.0.1", 0, token=token)
+        door = server.door("127.0.0.1", 0, token=token)
 
         def started() -> None:
             told.append(door.address)
             ready.set()
 
-        servers.append(running.Server(running.app(shelf, door, desk, verified=False), desk, started))
+        servers.append(server.Server(server.app(shelf, door, desk, verified=False), desk, started))
         await servers[0].serve(sockets=[door.socket])
         desk.close()
 

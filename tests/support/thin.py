@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from privsql.mechanisms import variants
+from privsql.mechanisms import contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privsql.model.parameters import Parameters
 
 # ``read`` is of the newcomer's own parameters; the checks against a source are given a manifest as well.
-BY_MANIFEST = {name: at for name, at in variants.BY_MANIFEST.items() if name != "read"} | {"source_checks": 1}
+BY_MANIFEST = {name: at for name, at in contract.BY_MANIFEST.items() if name != "read"} | {"source_checks": 1}
 
 
 def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
@@ -37,8 +37,8 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         arguments = list(given)
         if name in BY_MANIFEST:
             arguments[BY_MANIFEST[name]] = told(arguments[BY_MANIFEST[name]])
-        if name in variants.BY_PARAMETERS:
-            arguments[variants.BY_PARAMETERS[name]] = asked(arguments[variants.BY_PARAMETERS[name]])
+        if name in contract.BY_PARAMETERS:
+            arguments[contract.BY_PARAMETERS[name]] = asked(arguments[contract.BY_PARAMETERS[name]])
         return getattr(of, name)(*arguments)
 
     def read(manifest: Manifest) -> Parameters:
@@ -50,6 +50,6 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         return replace(found, parameters=found.parameters | {"kind": kind})
 
     members: dict[str, Callable[..., Any]] = {
-        name: partial(handed, name) for name in BY_MANIFEST | variants.BY_PARAMETERS
+        name: partial(handed, name) for name in BY_MANIFEST | contract.BY_PARAMETERS
     }
     return replace(of, parameters=parameters, read=read, propose=propose, **members)

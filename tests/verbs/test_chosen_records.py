@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.noise import key_file, seed_key
-from privsql.releases import matching
-from privsql.source.persons import Choice
+from privsql.keyed_random import key_file, seed_key
+from privsql.releases import statements
+from privsql.source.table import Choice
 from support.commands import rows, write
 
 if TYPE_CHECKING:
@@ -141,4 +141,4 @@ def test_a_plan_makes_no_secret(tmp_path: Path) -> None:
 )
 def test_persons_are_matched(pairs: list[tuple[int, int]], records: list[int], missing: int) -> None:
     persons, options = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    assert matching.unfilled(persons, options, np.array(records, dtype=np.int64)) == missing
+    assert statements.unfilled(persons, options, np.array(records, dtype=np.int64)) == missing

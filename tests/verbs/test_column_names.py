@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql.engine.names import beside, fold
+from privsql.engine.files import beside, fold
 from support.commands import manifest, refused, rows, run, succeeded, tables, warehouse, write
 from support.loops import each
 

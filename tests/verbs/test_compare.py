@@ -13,11 +13,9 @@ import pytest
 
 import privsql
 from privsql import UsageError, Workload
-from privsql.answers.accuracy import Evaluated
-from privsql.answers.scores import Put, Score
-from privsql.verbs.finished import Finished, Outcome
-from privsql.verbs.grid import combinations
-from privsql.verbs.published import Published
+from privsql.answers.accuracy import Evaluated, Put, Score
+from privsql.verbs.compare import Finished, Outcome, combinations
+from privsql.verbs.publish import Published
 from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:

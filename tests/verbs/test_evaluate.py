@@ -17,8 +17,8 @@ import pytest
 import privsql
 import privsql as api
 from privsql.errors import EngineError, PrivsqlError, UsageError
-from privsql.noise import seed_key
-from privsql.source.reading import build
+from privsql.keyed_random import seed_key
+from privsql.source.spec import build
 from support import commands
 from support.commands import write
 from support.loops import each, rest_slow

@@ -69,7 +69,7 @@ def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     assert spec["mechanism"]["algorithm"] == "informative"
     assert "'informative' uses thresholds up: it leaves open" in text
     assert highest(tmp_path, text) <= 0.5
-    monkeypatch.setattr("privsql.mechanisms.bucketize.proposal.CLEARLY", 0.01)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.CLEARLY", 0.01)
     text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert spec["mechanism"]["algorithm"] == "optimal"
     assert "informative" not in text
@@ -162,9 +162,9 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
     def search(*_: object) -> None:
         raise AssertionError("it was searched")
 
-    monkeypatch.setattr("privsql.mechanisms.bucketize.proposal.search", search)
-    monkeypatch.setattr("privsql.mechanisms.bucketize.publishing.search", search)
-    monkeypatch.setattr("privsql.mechanisms.bucketize.foreseen.search", search)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.search", search)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.publish.search", search)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.search", search)
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
     refused(run("init", table, "--sensitive", "disease"), 2, "'disease'", words)
     for verb in ("plan", "publish"):

@@ -15,13 +15,12 @@ import pytest
 
 import privsql
 from privsql import extras, plot
-from privsql.model.checks import Promised, Result
-from privsql.model.told import Structure
+from privsql.model.manifest import Promised, Result, Structure
 from privsql.pages import rendering
 from privsql.pages import report as page
-from privsql.pages.shown import Shown, _drawn
-from privsql.releases.stored import stored
-from privsql.verbs.reporting.ways import ways
+from privsql.pages.report import Shown, _drawn
+from privsql.releases.contents import stored
+from privsql.verbs.report import ways
 from support import shelf as shelves
 from support.commands import refused, run, succeeded
 from support.markup import EVIL, Seen
@@ -29,7 +28,7 @@ from support.markup import EVIL, Seen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.pages.facts import Ways
+    from privsql.pages.rendering import Ways
 
 MOST = 700_000  # bytes of a page
 LONG = "\u202e" + "x" * 10_000
@@ -335,7 +334,7 @@ def test_which_bounds_are_drawn_is_said() -> None:
 
 @pytest.mark.slow
 def test_bounds_that_are_all_alike_need_no_picture() -> None:
-    from privsql.pages.shown import _alike, _bound, _bounds
+    from privsql.pages.report import _alike, _bound, _bounds
 
     alike = [Promised(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
     assert _bounds(alike, 300) is None

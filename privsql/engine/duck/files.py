@@ -1,33 +1,80 @@
-"""Several files as one table: by the names of their columns, of the same types, with the columns that folders tell.
-
-DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and forgets
-columns that it lacks. So the columns of each file are compared before.
-"""
+"""Read a publisher's files in DuckDB: CSV and Parquet as one table, SQLite, and what extensions read."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from privsql.engine.duck import extensions
-from privsql.engine.duck.connection import about
-from privsql.engine.duck.container import called, literal, reader
-from privsql.engine.duck.relations import text
-from privsql.engine.files import WILD, disguised, found, levels, rounded, scheme, shown
-from privsql.engine.names import fold
-from privsql.engine.sqlfiles import DIALECT, all_rows, render
-from privsql.errors import EngineError
+from privsql.engine.duck.connection import about, missing
+from privsql.engine.duck.container import called, literal, reader, text
+from privsql.engine.files import REMOTE, WILD, disguised, fold, found, levels, rounded, scheme, shown
+from privsql.engine.sqlfiles import DIALECT, all_rows, render, table
+from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from privsql.engine.database import Scan
     from privsql.engine.duck.connection import Connection
+
+# Extensions -----------------------------------------------------------------------------------------------------------
+# What DuckDB reads by an extension: loaded where it is installed, and never installed from here.
+
+ATTACHED = ("mysql", "ducklake")  # kinds of origin that are attached like a database
+TABLES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}  # kinds of files that know which of them count
+
+
+def load_extension(
+    connection: Connection, name: str, what: str, instead: str = "copy the rows into a Parquet file"
+) -> None:
+    """Load an extension; ``EngineError`` that says how it is installed, where it is not."""
+    try:
+        connection.run(f"LOAD {name}")
+    except PrivsqlError as error:
+        if "needs DuckDB's extension" not in str(error):
+            raise EngineError(f"DuckDB's extension {name} can't be loaded: {error}") from error
+        raise EngineError(missing(name, what, instead)) from None
+
+
+def load_for_address(connection: Connection, name: str) -> None:
+    """Load what an address needs; nothing for a path."""
+    start = scheme(name)
+    if start:
+        load_extension(connection, REMOTE[start], shown(name), "copy the file to this machine")
+
+
+def attach(connection: Connection, kind: str, address: str, name: str) -> None:
+    """Attach a server or a catalogue, to be read. What it says of its address is told to nobody."""
+    load_extension(connection, kind, f"source.{kind}")
+    given = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
+    options = "READ_ONLY" if kind == "ducklake" else f"TYPE {kind}, READ_ONLY"
+    try:
+        connection.run(f"ATTACH {text(given)} AS {name} ({options})")
+    except PrivsqlError as error:
+        told = str(error).replace(given, "..").replace(address, "..")
+        why = told if _tells_nothing(told, address) else f"nothing answers at source.{kind}.uri"
+        raise EngineError(f"{kind}: {why}") from None
+
+
+def _tells_nothing(told: str, address: str) -> bool:
+    """Whether no word of an address that may be a secret stands in a text."""
+    words = [word for word in address.replace("@", " ").replace(":", " ").replace("=", " ").split() if len(word) > 2]
+    return not any(word in told for word in words)
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+# Several files as one table: by the names of their columns, of the same types, with the columns that folders tell.
+#
+# DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and forgets
+# columns that it lacks. So the columns of each file are compared before.
 
 LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
 CHUNK = 2**20  # bytes that are unpacked at a time
@@ -40,13 +87,13 @@ def scanned(connection: Connection, kind: str, scan: Scan) -> str:
 
     Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
     """
-    if kind in extensions.TABLES:
+    if kind in TABLES:
         return _table(connection, kind, scan.files[0])
     files, options = _looked_up(connection, scan.files), dict(scan.options)
     encoding = options.get("encoding", ENCODINGS[0])
     if encoding not in ENCODINGS:
         anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
-        extensions.load(connection, "encodings", f"encoding {encoding!r}", anew)
+        load_extension(connection, "encodings", f"encoding {encoding!r}", anew)
     known = [_columns(connection, kind, file, options) for file in files]
     if len(files) > 1:
         if not scan.by_name:
@@ -60,15 +107,15 @@ def scanned(connection: Connection, kind: str, scan: Scan) -> str:
 
 
 def _table(connection: Connection, kind: str, name: str) -> str:
-    extensions.reach(connection, name)
-    extensions.load(connection, kind, f"{shown(name)}, a table of {kind},")
-    return f"{extensions.TABLES[kind]}({text(name)})"
+    load_for_address(connection, name)
+    load_extension(connection, kind, f"{shown(name)}, a table of {kind},")
+    return f"{TABLES[kind]}({text(name)})"
 
 
 def _looked_up(connection: Connection, given: Sequence[str]) -> list[str]:
     files = list(map(str, found([name for name in given if not scheme(name)])))
     for name in (one for one in given if scheme(one)):
-        extensions.reach(connection, name)
+        load_for_address(connection, name)
         if scheme(name) in LISTED and WILD.search(name):
             met = [row[0] for row in connection.rows(_all(f"glob({text(name)})"))]
             if not met:
@@ -196,3 +243,113 @@ def _apart(files: Sequence[str], known: Sequence[Columns]) -> None:
                 f"{shown(files[0])} and {shown(file)} differ: their folders tell other columns "
                 f"({', '.join(keys[0]) or 'none'}; {', '.join(here) or 'none'})"
             )
+
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+# A publisher's SQLite file, read by Python's own module: its rows as Arrow, in the types that its values have.
+#
+# In SQLite a type belongs to a value, and a column's is a wish. So the values are asked first: a column of numbers that
+# holds texts is refused by its name. (A driver that tells types by the first rows fails where these are NULL.)
+
+SQLITE = "sqlite"  # the dialect
+BEGINNING = b"SQLite format 3\0"
+ROWS = 2**16  # that come over at a time
+TYPES = {
+    frozenset[str](): pa.string(),
+    frozenset({"integer"}): pa.int64(),
+    frozenset({"real"}): pa.float64(),
+    frozenset({"integer", "real"}): pa.float64(),
+    frozenset({"text"}): pa.string(),
+}
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file says of itself that it is a SQLite database."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BEGINNING)) == BEGINNING
+    except OSError:
+        return False
+
+
+class SQLiteFile:
+    """One file, as it was at one moment; nothing is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        """``EngineError`` where it can't be opened."""
+        with _translated():
+            place = f"{path.resolve().as_uri()}?mode=ro"
+            self._file = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+            self._file.execute("BEGIN")
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._file.close()
+
+    def tables(self) -> list[str]:
+        """Its tables and views, by name."""
+        listed = exp.select("name").from_("sqlite_master").where(exp.column("type").isin("table", "view"))
+        with _translated():
+            names = [str(name) for (name,) in self._file.execute(listed.order_by("name").sql(SQLITE)).fetchall()]
+        return [name for name in names if not name.startswith("sqlite_")]
+
+    def whole(self, name: str) -> str:
+        """The query for a table or view by its dotted name."""
+        try:
+            given = exp.to_table(name, dialect=SQLITE)
+        except SqlglotError as error:
+            raise UsageError(f"table {name!r} is not a name; quote its parts") from error
+        return all_rows(table(given.name, schema=given.db)).sql(SQLITE)
+
+    def stream(self, query: str) -> pa.RecordBatchReader:
+        """The rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes."""
+        with _translated():
+            found = self._file.execute(query)
+            names = [column[0] for column in found.description]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise UsageError(f"two columns are called {twice!r}; name them apart in source.query")
+            schema = pa.schema([(name, self._type(query, name)) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, _batches(found, schema))
+
+    def _type(self, query: str, name: str) -> pa.DataType:
+        value = exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True)))
+        rows = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE))
+        asked = exp.select(value.as_("kind")).distinct().from_(rows.subquery("q")).sql(SQLITE)
+        kinds = {str(kind) for (kind,) in self._file.execute(asked).fetchall()} - {"null"}
+        found = TYPES.get(frozenset(kinds))
+        if found is None:
+            raise UsageError(
+                f"column {name!r} holds values of type {' and '.join(sorted(kinds))}, which can't be published as one; "
+                "cast it in source.query"
+            )
+        return found
+
+
+def _batches(rows: sqlite3.Cursor, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while True:
+        with _translated():
+            some = rows.fetchmany(ROWS)
+        if not some:
+            return
+        columns = zip(*some, strict=True)
+        yield pa.RecordBatch.from_arrays(list(map(_array, columns, schema)), schema=schema)
+
+
+def _array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
+        raise EngineError(f"column {field.name!r}: a value is no {field.type}: {error}") from error
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """SQLite's errors as privsql's, one line each."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        kind = EngineError if "open" in str(error) or "lock" in str(error) or "decode" in str(error) else UsageError
+        raise kind(f"SQLite: {error}") from error
+    except sqlite3.Error as error:
+        raise EngineError(f"SQLite: {error}") from error

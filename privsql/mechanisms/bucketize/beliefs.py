@@ -1,31 +1,327 @@
-"""How far beliefs go: for each value of each single sensitive column, the largest share of a bucket that has it.
-
-For a value v of a column: max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|, in exact
-fractions. Of several sensitive columns the combination is what thresholds bound; a single one of them can go further.
-Where listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
-"""
+"""Compute thresholds, bounds on groups, and the beliefs that a bucketized release gives, also certain ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, temp
-from privsql.exact import text
-from privsql.mechanisms.bucketize.groups.bounds import put_members, stated_bounds
-from privsql.mechanisms.bucketize.tables import size_of_bucket
+from privsql.engine.files import fold, label
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.errors import InfeasibleError, UsageError
+from privsql.exact import fraction, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
+    from privsql.mechanisms.contract import Columns
+    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# The tables of a bucketized release: their columns, its weighted view, and what the number of a bucket says.
+
+GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
+VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles, own = manifest.roles, manifest.roles.by_sa
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed(("bid", "INTEGER"))],
+        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
+        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(*VALUE_COLUMNS)],
+        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
+    }
+
+
+def view(manifest: Manifest) -> exp.Query:
+    """The weighted view over QIT and ST."""
+    roles = manifest.roles
+    holes: Holes = {
+        "qit": table("qit"),
+        "st": table("st"),
+        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
+        "size": _listed(manifest.facts, roles.by_sa.column("bid", "st")),
+        "count": roles.by_sa.column("count", "st"),
+        "qit_bid": roles.by_qi.column("bid", "qit"),
+        "st_bid": roles.by_sa.column("bid", "st"),
+        **roles.by_all.names("weight"),
+    }
+    return fill("bucketize/weighted", holes)
+
+
+def _listed(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:
+    """How many values a bucket lists: its records, and its fakes."""
+    size = size_of_bucket(facts["setting"], bid)
+    fakes = facts.get("fake_values", 0)
+    return exp.paren(exp.Add(this=size, expression=exp.Literal.number(fakes))) if fakes else size
+
+
+def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
+    """|g| from the bucket's number: buckets are numbered by size, so a CASE over the sizes replaces a join."""
+    sizes = [(int(size), int(buckets)) for size, buckets in setting.items()]
+    ends = np.cumsum([buckets for _, buckets in sizes]).tolist()
+    case = exp.Case()
+    for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
+        case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
+    last = exp.Literal.number(sizes[-1][0])
+    # A bare number in GROUP BY would be read as a position in the select list.
+    return case.else_(last) if len(sizes) > 1 else exp.cast(last, "INTEGER")
+
+
+def some_buckets(share: float, bid: exp.Expr) -> exp.Expr:
+    """About a share of the buckets, the same ones every time; numbers that follow each other are spread evenly."""
+    if share >= 1:
+        return exp.true()
+    turned = exp.paren(exp.Mul(this=exp.cast(bid, "BIGINT"), expression=exp.Literal.number(GOLDEN)))
+    part = exp.Mod(this=turned, expression=exp.Literal.number(TURN))
+    return exp.LT(this=part, expression=exp.Literal.number(ceil(share * TURN)))
+
+
+# Certain values -------------------------------------------------------------------------------------------------------
+# Values that a release makes certain (belief 1), which its publisher must have allowed.
+#
+# A rule such as ``2*f + 0.02`` is 1 for a value of half of the records, and a threshold below 1 on a compound value
+# lets one of its columns be the same in a whole bucket. Who writes a threshold as 1, as a constant, for a value or by a
+# query, has said so; for all others there is ``allow_certain``. Fake values leave no listed value certain by itself.
+
+SHOWN_VALUES = 5  # values that a message names
+
+
+def allows_certainty(asked: Bucketize) -> bool:
+    """Whether nothing has to be allowed: it is, fakes hide what is listed, or every threshold is written as 1."""
+    rule = asked.threshold.default
+    return asked.allow_certain or asked.fake_values > 0 or (asked.threshold.is_constant and str(rule) == "1")
+
+
+def allowed_values(asked: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int]:
+    """Codes of the values whose threshold the publisher wrote as 1, value by value."""
+    given = asked.threshold
+    return [
+        code
+        for code, (name, value) in enumerate(zip(labels, thresholds, strict=True))
+        if value == 1 and (given.query is not None or given.values.get(name) == 1)
+    ]
+
+
+def count_certain(
+    db: Relations, st: exp.Table, values: exp.Expr, setting: dict[str, int], roles: Roles, excused: Sequence[int]
+) -> dict[str, int]:
+    """By value, of how many records it is certain; ``values``: (code, s0..), ``excused``: codes that may be.
+
+    Values of several sensitive columns stand behind the column's name.
+    """
+    db.put("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
+    filled: Holes = {
+        "st": st,
+        "values": values,
+        "excused": temp("c_excused"),
+        "same_value": same("st", "v", roles.sa_keys),
+        "size": size_of_bucket(setting, column("bid", "st")),
+    }
+    db.make("c_filled", fill("bucketize/filled", filled))
+    found, alone = {}, exp.select("bid", *roles.sa(), named(column("count"), "held")).from_(st)
+    for key, each_field in zip(roles.sa_keys, roles.sensitive, strict=True):
+        holes: Holes = {
+            "held": (
+                fill("bucketize/held", {"st": st, "sa": [column(key)]}) if len(roles.sensitive) > 1 else alone
+            ).subquery(),
+            "filled": temp("c_filled"),
+            "key": column(key, "h"),
+            "label": exp.cast(column(key, "h"), "VARCHAR"),
+            "size": size_of_bucket(setting, column("bid", "h")),
+        }
+        for value, records in sorted(db.rows(fill("bucketize/certain", holes)), key=str):
+            name = label([value]) if len(roles.sensitive) == 1 else f"{each_field.name}: {label([value])}"
+            found[name] = int(records)
+    db.drop("c_excused", "c_filled")
+    return found
+
+
+def reaches_certainty(facts: Mapping[str, Any]) -> bool:
+    """Whether the stated beliefs reach 1 anywhere."""
+    return any("1" in of.values() for of in facts["highest_belief"]["components"].values())
+
+
+def list_values(roles: Roles, table: exp.Table) -> exp.Expr:
+    """(code, s0..) of a release's values."""
+    return exp.select(*roles.by_sa.read("code"), *roles.sa_in()).from_(table).subquery()
+
+
+def refuse_certainty(found: Mapping[str, int]) -> None:
+    """``InfeasibleError`` if a value is certain: names it, and says of how many people."""
+    if found:
+        raise InfeasibleError(said(found), {"certain": dict(found)})
+
+
+def said(found: Mapping[str, int]) -> str:
+    """The same in words."""
+    shown = [f"{name} ({number:,} people)" for name, number in list(found.items())[:SHOWN_VALUES]]
+    more = f" and {len(found) - SHOWN_VALUES:,} more" if len(found) > SHOWN_VALUES else ""
+    return (
+        f"certain, whoever looks: {', '.join(shown)}{more}; what works is a threshold below 1, larger buckets, for "
+        "one of several columns a bound of its own ([mechanism.components]), a threshold that is written as 1, or "
+        "--allow-certain (allow_certain = true), which says that it is meant"
+    )
+
+
+# Bounds on groups of values -------------------------------------------------------------------------------------------
+# What is bounded besides single values: columns of a compound sensitive attribute, and named groups of values.
+#
+# Both are sets of sensitive values with a threshold each: in every bucket g the values of a set G together have at most
+# floor(f'_G |g|) records. The set of ``disease = flu`` holds all combinations with that disease.
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A set of values, by their ranks in ascending order, that may have ``threshold`` of a bucket together."""
+
+    name: str
+    members: tuple[int, ...]
+    threshold: Fraction
+
+    def as_fact(self) -> dict[str, Any]:
+        """What the manifest states."""
+        return {"name": self.name, "codes": list(self.members), "threshold": str(self.threshold)}
+
+
+def stated_bounds(facts: dict[str, Any]) -> list[Bound]:
+    """The bounds that a manifest's facts state."""
+    return [Bound(one["name"], tuple(one["codes"]), Fraction(one["threshold"])) for one in facts.get("bounds", [])]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One sensitive column: the rank of its part in every value (m,), and its parts as text, by rank."""
+
+    name: str
+    key: str
+    ranks: tuple[int, ...]
+    labels: tuple[str, ...]
+
+    def bound(self, rank: int) -> str:
+        """What the bound on one of the parts is called."""
+        return f"{self.name} = {self.labels[rank]}"
+
+    def members(self, ranks: set[int]) -> tuple[int, ...]:
+        """The values with one of these parts."""
+        return tuple(i for i, own in enumerate(self.ranks) if own in ranks)
+
+
+@dataclass(frozen=True)
+class Values:
+    """The sensitive values: relation ``domain``(code, s0..), each column, texts (m,) and records (m,)."""
+
+    domain: exp.Table
+    columns: tuple[Part, ...]
+    labels: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    def records(self, members: Sequence[int]) -> int:
+        """How many records have one of them."""
+        return sum(self.counts[i] for i in members)
+
+    def column(self, name: str, where: str) -> Part:
+        """A column by its name; ``UsageError`` if it is not sensitive."""
+        found = next((part for part in self.columns if fold(part.name) == fold(name)), None)
+        if found is None:
+            known = ", ".join(part.name for part in self.columns)
+            raise UsageError(f"{where}: {name!r} is not a sensitive column; these are {known}")
+        return found
+
+
+def put_members(db: Relations, name: str, bounds: Sequence[Bound]) -> None:
+    """Relation ``name``(bound, code): which bound holds which values."""
+    numbers = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
+    codes = np.array([code for one in bounds for code in one.members], dtype=np.int64)
+    db.put(name, pa.table({"bound": numbers, "code": codes}))
+
+
+def values_of(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> Values:
+    """The values of ``domain``(code, s0..), codes 0, 1, .., with their records."""
+    columns = []
+    for own, key in zip(roles.sensitive, roles.sa_keys, strict=True):
+        rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
+        shown = {int(part): label([text]) for _, part, text, _ in rows}
+        columns.append(Part(own.name, key, tuple(int(row[1]) for row in rows), tuple(shown[k] for k in sorted(shown))))
+    whole = zip(*([part.labels[rank] for rank in part.ranks] for part in columns), strict=True)
+    return Values(domain, tuple(columns), tuple(label(parts) for parts in whole), tuple(counts))
+
+
+def bounds(asked: Bucketize, values: Values, query: Callable[[Part, str], Sequence[Fraction]]) -> tuple[Bound, ...]:
+    """All bounds on sets of values; ``UsageError`` names what is wrong with one.
+
+    ``query``: the thresholds that a publisher's query gives for the parts of a column.
+    """
+    return (*_of_components(asked, values, query), *_of_groups(asked, values))
+
+
+def _of_components(
+    asked: Bucketize, values: Values, query: Callable[[Part, str], Sequence[Fraction]]
+) -> Iterator[Bound]:
+    """One set for every part of every column that is named."""
+    for name, threshold in asked.components.items():
+        where = f"mechanism.components.{name}"
+        part = values.column(name, where)
+        if len(values.columns) == 1:
+            raise UsageError(f"{where}: there is one sensitive column, and threshold bounds its values; leave this out")
+        sets = [part.members({rank}) for rank in range(len(part.labels))]
+        try:
+            counts = [values.records(members) for members in sets]
+            found = query(part, threshold.query) if threshold.query else threshold.of(part.labels, counts)
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}") from error
+        for rank, (members, value) in enumerate(zip(sets, found, strict=True)):
+            yield Bound(part.bound(rank), members, value)
+
+
+def _of_groups(asked: Bucketize, values: Values) -> Iterator[Bound]:
+    """One set for every named group, and for every list inside it."""
+    total = sum(values.counts)
+    for name, group in asked.groups.items():
+        where = f"mechanism.groups.{name}"
+        part = values.column(group.column, where) if group.column is not None else None
+        labels, ranks = (part.labels, part.ranks) if part else (values.labels, range(len(values.labels)))
+        for own, names in group.sets(name):
+            unknown = sorted(set(names) - set(labels))
+            if unknown:
+                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {_of_what(part, values)}")
+            members = tuple(i for i, rank in enumerate(ranks) if labels[rank] in set(names))
+            try:
+                yield Bound(own, members, group.at(values.records(members), total))
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from error
+
+
+def _of_what(part: Part | None, values: Values) -> str:
+    if part is not None:
+        return f"column {part.name}"
+    if len(values.columns) == 1:
+        return "the sensitive column"
+    return f"the sensitive columns together, such as {values.labels[0]!r}; for values of one name it as column"
+
+
+# Beliefs --------------------------------------------------------------------------------------------------------------
+# How far beliefs go: for each value of each single sensitive column, the largest share of a bucket that has it.
+#
+# For a value v of a column: max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|, in exact
+# fractions. Of several sensitive columns the combination is what thresholds bound; a single one of them can go further.
+# Where listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
 
 HALF = Fraction(1, 2)
-SHOWN = 4  # sensitive columns whose highest belief a person is shown
+SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 @dataclass(frozen=True)
@@ -148,7 +444,7 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     overall, columns = facts["highest_belief"]["overall"], facts["highest_belief"]["components"]
     tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in columns.items()]
-    shown = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN]]
+    shown = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
     mean = facts.get("mean_belief")
     whole = [f"{overall} (together)"] if len(tops) > 1 else []
     return [
@@ -166,5 +462,83 @@ def _bounded(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if not stated:
         return []
     nearest = sorted(stated, key=lambda one: -Fraction(highest[one.name]) / one.threshold)
-    shown = [f"{one.name} {highest[one.name]} (at most {text(one.threshold)})" for one in nearest[:SHOWN]]
-    return [("bounded", ", ".join(shown) + (f", and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""))]
+    shown = [f"{one.name} {highest[one.name]} (at most {text(one.threshold)})" for one in nearest[:SHOWN_COLUMNS]]
+    return [
+        (
+            "bounded",
+            ", ".join(shown) + (f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""),
+        )
+    ]
+
+
+# Thresholds -----------------------------------------------------------------------------------------------------------
+# Thresholds per sensitive value, and per set of values: from a rule over frequencies, with exceptions, or a query.
+
+EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+MAX_BITS = 126  # counts times denominators are compared as HUGEINT
+
+
+def thresholds(db: Relations, domain: Records, asked: Threshold) -> tuple[Fraction, ...]:
+    """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
+    try:
+        given = queried(db, asked.query, temp("domain"), domain.roles.sa_keys, domain.labels) if asked.query else None
+        found = given or asked.of(domain.labels, domain.counts)
+    except ValueError as error:
+        raise UsageError(f"mechanism.threshold: {error}") from error
+    largest = max(domain.counts)
+    for each_label, value in zip(domain.labels, found, strict=True):
+        refuse_long(value, largest, f"mechanism.threshold: too many digits for value {each_label}")
+    return found
+
+
+def bounds_of(db: Relations, domain: Records, asked: Bucketize) -> tuple[Bound, ...]:
+    """The bounds on components and groups; ``UsageError`` names what is wrong with one."""
+    if not asked.is_bounding:
+        return ()
+
+    def query(part: Part, given: str) -> tuple[Fraction, ...]:
+        holes: Holes = {"domain": temp("domain"), "key": column(part.key, "d")}
+        parts = fill("bucketize/parts", holes).subquery("parts")
+        own = exp.select(named(column("part"), "code"), "s0").distinct().from_(parts).subquery()
+        return queried(db, given, own, ("s0",), part.labels)
+
+    found = bounds(asked, values_of(db, temp("domain"), domain.roles, domain.counts), query)
+    for one in found:
+        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
+    return found
+
+
+def refuse_long(value: Fraction, records: int, what: str) -> None:
+    """``UsageError`` for a fraction that can't be compared in SQL with so many records."""
+    if value.denominator.bit_length() + records.bit_length() > MAX_BITS:
+        raise UsageError(f"{what}; round the rule's numbers")
+
+
+def queried(
+    db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
+) -> tuple[Fraction, ...]:
+    """The thresholds that the publisher's query yields, matched in SQL to ``domain``(code, s0..); or ``ValueError``."""
+    db.own("given_thresholds", query)
+    fields = db.fields(temp("given_thresholds"))
+    if len(fields) != len(keys) + 1:
+        raise ValueError(
+            f"the query yields {len(fields)} columns; it must yield {len(keys)} for the value and one more"
+        )
+    if fields[-1].type.split("(")[0] not in EXACT_TYPES:
+        raise ValueError(f"the query's column {fields[-1].name!r} is {fields[-1].type}; cast it to DECIMAL or VARCHAR")
+    renamed = [named(column(field.name), key) for field, key in zip(fields, (*keys, "threshold"), strict=True)]
+    db.make("threshold_rows", exp.select(*renamed).from_(temp("given_thresholds")))
+    holes: Holes = {"domain": domain, "given": temp("threshold_rows"), "same_value": same("d", "t", keys)}
+    rows = db.rows(fill("bucketize/queried_thresholds", holes))
+    db.drop("given_thresholds", "threshold_rows")
+    return tuple(_exact(label, row) for label, row in zip(labels, rows, strict=True))
+
+
+def _exact(label: str, row: tuple[object, ...]) -> Fraction:
+    _, times, given = row
+    if times != 1 or given is None:
+        raise ValueError(f"the query yields {times} thresholds for value {label}; it must yield one")
+    value = fraction(given)
+    if not 0 < value <= 1:
+        raise ValueError(f"threshold {given} of value {label} lies outside (0, 1]")
+    return value

@@ -1,5 +1,6 @@
-"""The checks of a bucketized release. They share nothing with the search: only the published tables, the manifest's
-claims, SQL, and exact fractions.
+"""Check a bucketized release, its fakes and its bounds on groups.
+
+The checks share nothing with the search: they read the published tables and the manifest, and recompute the rest.
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.names import label
+from privsql.engine.files import label
 from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
-from privsql.mechanisms.bucketize import certain
-from privsql.mechanisms.bucketize.fakes.checks import fake_checks, fake_source_checks, fakes
-from privsql.mechanisms.bucketize.groups import checks as groupchecks
+from privsql.exact import text
+from privsql.mechanisms.bucketize import beliefs
+from privsql.mechanisms.bucketize.beliefs import (
+    Bound,
+    Part,
+    bounds,
+    bounds_of,
+    of_sets,
+    put_members,
+    size_of_bucket,
+    stated_bounds,
+    thresholds,
+    together,
+    values_of,
+)
+from privsql.mechanisms.bucketize.fake_chances import Entries, scaled, times_listed
 from privsql.mechanisms.bucketize.joint import joint
 from privsql.mechanisms.bucketize.parameters import Bucketize, Facts
-from privsql.mechanisms.bucketize.tables import size_of_bucket
-from privsql.mechanisms.bucketize.thresholds import thresholds
 from privsql.mechanisms.contract import stated
-from privsql.model.checks import Check, as_asked, differ, exceed, in_order, tally, values_true
+from privsql.model.manifest import Check, Promised, differ, differ_from_spec, exceed, in_order, tally, values_true
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +42,286 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+
+# Groups of values -----------------------------------------------------------------------------------------------------
+# The checks of bounds on sets of values: columns of a compound attribute, and groups. As ``group_checks``, they share
+# nothing with the search.
+
+
+def group_checks(db: Relations, manifest: Manifest, asked: Bucketize) -> list[Check]:
+    """That every bucket keeps the bounds, and that these are what the parameters ask for; none if there are none."""
+    stated = stated_bounds(manifest.facts)
+    if not stated and not asked.is_bounding:
+        return []
+    _put(db, stated)
+    held = together(temp("v_st"), temp("v_values"), temp("v_members"), manifest.roles)
+    holes: Holes = {"held": held, "sizes": temp("v_sizes"), "bounds": temp("v_bounds")}
+    return [
+        Check("every bucket obeys every bound on groups", fill("verify/bounds_hold", holes)),
+        Check("bounds on groups follow from what was asked", lambda: _wrong(db, manifest, asked), lambda: _said(asked)),
+    ]
+
+
+def group_bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+    """Every bound, and the largest share of a bucket that its values have."""
+    found = of_sets(db, temp("v_st"), temp("v_values"), manifest.facts, manifest.roles)
+    stated = stated_bounds(manifest.facts)
+    return [Promised(one.name, text(one.threshold), text(most)) for one, most in zip(stated, found, strict=True)]
+
+
+def group_source_checks(db: Relations, manifest: Manifest, source: Records, asked: Bucketize) -> list[Check]:
+    """That the bounds are those that the specification has for the source."""
+    stated = stated_bounds(manifest.facts)
+    if not stated and not asked.is_bounding:
+        return []
+    wanted = bounds_of(db, source, asked)
+    return [Check("bounds on groups are those of the specification", lambda: _differing(stated, wanted))]
+
+
+def _put(db: Relations, stated: Sequence[Bound]) -> None:
+    """Relations v_members(bound, code) and v_bounds(bound, name, numerator, denominator as text)."""
+    put_members(db, "v_members", stated)
+    texts = {
+        "name": [one.name for one in stated],
+        "numerator": [str(one.threshold.numerator) for one in stated],
+        "denominator": [str(one.threshold.denominator) for one in stated],
+    }
+    columns = {key: pa.array(column, pa.string()) for key, column in texts.items()}
+    db.put("v_bounds", pa.table({"bound": np.arange(len(stated)), **columns}))
+
+
+def _said(asked: Bucketize) -> str:
+    queried = [name for name, threshold in asked.components.items() if threshold.query is not None]
+    return f"queries gave those of {', '.join(queried)}: compared only where the source is given" if queried else ""
+
+
+def _wrong(db: Relations, manifest: Manifest, asked: Bucketize) -> list[str]:
+    """Recompute the sets and their thresholds from the manifest's parameters and the listed values.
+
+    What a query gave for a column is as stated, and only seen to lie in (0, 1].
+    """
+    listed = exp.select("records").from_(temp("v_values")).order_by("code")
+    counts = [int(row[0] or 0) for row in db.rows(listed)]
+    if not counts or min(counts) <= 0:
+        return ["a value has no records"]
+    stated = stated_bounds(manifest.facts)
+    given = {(one.name, one.members): one.threshold for one in stated}
+
+    def query(part: Part, _: str) -> list[Fraction]:
+        return [given.get((part.bound(rank), part.members({rank})), Fraction(1)) for rank in range(len(part.labels))]
+
+    values = values_of(db, temp("v_values"), manifest.roles, counts)
+    outside = [f"{one.name}: threshold {one.threshold} is above 1" for one in stated if one.threshold > 1]
+    return _differing(stated, bounds(asked, values, query)) + outside
+
+
+def _differing(stated: Sequence[Bound], wanted: Sequence[Bound]) -> list[str]:
+    """Bounds that are stated and not wanted, and the other way round."""
+    extra = [f"{one.name}: stated {one.threshold} of values {_few(one)}" for one in stated if one not in set(wanted)]
+    missing = [f"{one.name}: not {one.threshold} of values {_few(one)}" for one in wanted if one not in set(stated)]
+    return extra + missing
+
+
+def _few(bound: Bound) -> str:
+    shown = ", ".join(map(str, bound.members[:5]))
+    return f"{{{shown}, ..}}" if len(bound.members) > 5 else f"{{{shown}}}"
+
+
+# Fakes ----------------------------------------------------------------------------------------------------------------
+# The checks of what a release with fake values states of them: arithmetic in fractions on ST and the manifest, and the
+# law of the fakes worked out again for the published lists.
+
+CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
+
+
+def fakes(manifest: Manifest) -> exp.Expr:
+    """Sigma, for SQL."""
+    return exp.Literal.number(manifest.facts.get("fake_values", 0))
+
+
+def fake_checks(db: Relations, manifest: Manifest, asked: Bucketize) -> list[Check]:
+    """That every bucket lists distinct values, if some of them are fake, and how certain they are."""
+    facts = manifest.facts
+    if not facts.get("fake_values"):
+        return [Check("nothing is said of fakes where there are none", lambda: _nothing(manifest, asked))]
+    distinct = fill("verify/count_above", {"st": temp("v_st"), "sa": manifest.roles.sa()})
+    found = [Check("every bucket lists distinct values", distinct)]
+    if facts.get("fake_law") is None:  # fakes uniform over the values that are not in the bucket
+        return [*found, Check("of fakes no more is said than their number", lambda: _nothing(manifest, asked))]
+    return [
+        *found,
+        Check("as many values are fake as asked for", lambda: _wrong_sigma(manifest, asked)),
+        Check("each value is listed as often as the law of the fakes says", lambda: _law(db, manifest)),
+        Check("each value is as certain as stated", lambda: _certainty(db, manifest)),
+        Check("values are as even as asked for", lambda: _even(db, manifest, asked)),
+        Check("no listed value is more certain than stated", lambda: _anywhere(db, manifest)),
+    ]
+
+
+def _wrong_sigma(manifest: Manifest, asked: Bucketize) -> list[str]:
+    said = manifest.facts.get("fake_values", 0)
+    return [] if said == asked.fake_values else [f"{said} fake values in every bucket, asked for {asked.fake_values}"]
+
+
+def _nothing(manifest: Manifest, asked: Bucketize) -> list[str]:
+    """Releases from before there was a law did not ask for evenness either."""
+    said = [name for name in ("real", "certainty", "uneven", "excluded_real") if manifest.facts.get(name) is not None]
+    silent = asked.fake_values and "uneven_fakes" in manifest.parameters
+    return [
+        *_wrong_sigma(manifest, asked),
+        *(f"{name} is stated" for name in said),
+        *(["the law of the fakes is not stated"] if silent else []),
+    ]
+
+
+def _listed(db: Relations, manifest: Manifest) -> list[tuple[str, int]]:
+    """Text and listed records of every value, by code."""
+    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
+    rows = db.rows(exp.select(*labels, "records").from_(temp("v_values")).order_by("code"))
+    return [(label(row[:-1]), int(row[-1] or 0)) for row in rows]
+
+
+def _law(db: Relations, manifest: Manifest) -> list[str]:
+    """How often each value is listed follows from how often it is real."""
+    facts, listed = manifest.facts, _listed(db, manifest)
+    real, sizes = facts.get("real") or [], sorted((int(size), number) for size, number in facts["setting"].items())
+    if len(real) != len(listed) or sum(real) != sum(size * number for size, number in sizes):
+        return [f"{sum(real)} values are stated to be real, of {len(real)} kinds; {len(listed)} are listed"]
+    wanted = times_listed(np.array(real), sizes, facts["fake_values"]).sum(axis=1).tolist()
+    return [
+        f"value {name}: listed {number} times, {times} by the law"
+        for (name, number), times in zip(listed, wanted, strict=True)
+        if number != times
+    ]
+
+
+def _certainty(db: Relations, manifest: Manifest) -> list[str]:
+    """What is stated of single values, from how often each is listed and real."""
+    facts, listed = manifest.facts, _listed(db, manifest)
+    real, said = facts.get("real"), facts.get("certainty")
+    if real is None or said is None or len(real) != len(listed):
+        return [f"real and certainty are stated for {len(real or [])} of {len(listed)} values"]
+    wrong = [
+        f"value {name}: real {own} times, listed {number} times"
+        for (name, number), own in zip(listed, real, strict=True)
+        if own > number
+    ]
+    if sum(real) != manifest.published:
+        wrong.append(f"{sum(real)} real values, {manifest.published} records")
+    if wrong or not any(real):
+        return wrong or ["nothing is real"]
+    each = [(name, Fraction(own, number)) for (name, number), own in zip(listed, real, strict=True) if number]
+    some, mean = [of for _, of in each if of], Fraction(sum(real), sum(number for _, number in listed))
+    found = {"mean": mean, "lowest": min(some), "highest": max(some)}
+    wrong += [f"{name} {said[name]}, found {value}" for name, value in found.items() if _fraction(said[name]) != value]
+    uneven = facts.get("uneven", {}).items()
+    return wrong + [f"{name}: {value}" for name, value in uneven if (name, _fraction(value)) not in each]
+
+
+def _even(db: Relations, manifest: Manifest, asked: Bucketize) -> list[str]:
+    """The k most frequent values have at most sum min(S + sigma, k) b S/(S + sigma) records, for every k.
+
+    Where that was not asked for, whatever has more than sum b S/(S + sigma) is named.
+    """
+    real, facts = manifest.facts.get("real") or [], manifest.facts
+    if asked.uneven_fakes == "state":
+        each = sum((_share(size, number, facts) for size, number in facts["setting"].items()), Fraction(0))
+        named_ = facts.get("uneven", {})
+        names = (name for name, _ in _listed(db, manifest))
+        return [
+            f"{name}: too frequent" for name, own in zip(names, real, strict=False) if own > each and name not in named_
+        ]
+    wrong, total = [f"{name} is stated to be uneven" for name in facts.get("uneven", {})], 0
+    for k, own in enumerate(sorted(real, reverse=True), start=1):
+        total += own
+        room = sum(
+            min(int(size) + facts["fake_values"], k) * _share(size, number, facts)
+            for size, number in facts["setting"].items()
+        )
+        if total > room:
+            wrong.append(f"the {k} most frequent values have {total} records, {float(room):.1f} at most can be hidden")
+    return wrong
+
+
+def _share(size: str, buckets: int, facts: dict[str, Any]) -> Fraction:
+    return Fraction(buckets * int(size), int(size) + facts["fake_values"])
+
+
+def _anywhere(db: Relations, manifest: Manifest) -> list[str]:
+    """The law's probabilities for the published lists (``chances.scaled``): the highest is the one that is stated."""
+    facts, real = manifest.facts, manifest.facts.get("real") or []
+    said = (facts.get("certainty") or {}).get("anywhere")
+    if manifest.parameters.get("exclude_negative"):
+        return [] if said is None else [f"anywhere {said} is stated of fakes that depend on associations"]
+    holes: Holes = {
+        "st": temp("v_st"),
+        "sizes": temp("v_sizes"),
+        "values": temp("v_values"),
+        "same_value": same("st", "v", manifest.roles.sa_keys),
+    }
+    rows = db.arrow(fill("verify/entries", holes))
+    bid, code, size = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "size"))
+    if said is None or not len(bid) or code.max() >= len(real):
+        return ["anywhere is not stated"]
+    buckets = np.unique(bid, return_inverse=True)[1]
+    entries = Entries(buckets, code, (int(buckets.max()) + 1, len(real)))
+    number = np.array(real)
+    share = size / (size + facts["fake_values"])
+    ratio = number / np.maximum(entries.sums(share)[1], 1e-9)
+    fake = entries.lengths[1] - number
+    chances = scaled(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts["fake_values"]), fake)
+    found = float((1 - chances).max())
+    return [] if found - 1e-6 <= said <= found + CLOSE else [f"anywhere {said}, found {found:.6f}"]
+
+
+def fake_source_checks(manifest: Manifest, source: Records, asked: Bucketize) -> list[Check]:
+    """The listed values against the source's, where some are fake: more of each, and as many of them real."""
+    roles = manifest.roles
+    holes: Holes = {
+        "qit": temp("v_qit"),
+        "st": temp("v_st"),
+        "records": temp("records"),
+        "qi": roles.qi(),
+        "sa": roles.sa(),
+        "sa_real": roles.sa("r"),
+        "fakes": fakes(manifest),
+        "same_qi": same("q", "r", roles.qi_keys),
+        "same_value": same("st", "k", roles.sa_keys),
+    }
+    published = tally(temp("v_st"), roles.sa(), column("count"))
+    missing = exceed(roles.sa(), published, tally(temp("records"), roles.sa()))
+    return [
+        *([] if asked.excess == "suppress" else [Check("every sensitive value of the source is listed", missing)]),
+        Check("no more values of a bucket are fake than stated", fill("verify/unexplained", holes)),
+        Check("values are real as often as in the source", lambda: _real(manifest, source, asked)),
+    ]
+
+
+def _real(manifest: Manifest, source: Records, asked: Bucketize) -> list[str]:
+    """What is stated to be real of each value against the source's counts; fewer, if some are left out."""
+    real = manifest.facts.get("real")
+    if real is None:
+        return []
+    if len(real) != len(source.counts):
+        return [f"{len(real)} values, the source has {len(source.counts)}"]
+    less = asked.excess == "suppress"
+    return [
+        f"value {name}: real {own} times, {has} in the source"
+        for name, own, has in zip(source.labels, real, source.counts, strict=True)
+        if own > has or (own < has and not less)
+    ]
+
+
+def _fraction(value: Any) -> Fraction | None:
+    try:
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+# Buckets --------------------------------------------------------------------------------------------------------------
+# The checks of a bucketized release. They share nothing with the search: only the published tables, the manifest's
+# claims, SQL, and exact fractions.
 
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 
@@ -62,7 +354,7 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
     }
     return [
         *fake_checks(db, manifest, read(manifest)),
-        *groupchecks.checks(db, manifest, read(manifest)),
+        *group_checks(db, manifest, read(manifest)),
         Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
         Check(
             "thresholds are fractions in (0, 1]",
@@ -156,7 +448,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
     return [
         Check("parameters are those of the specification", lambda: _parameters(read(manifest), asked)),
         Check("thresholds are those of the specification", lambda: _as_asked(db, given)),
-        *groupchecks.source_checks(db, manifest, source, asked),
+        *group_source_checks(db, manifest, source, asked),
         *_value_checks(manifest, source, asked),
         Check("quasi-identifiers are the source's", quasi),
         _joint(db, manifest, asked),
@@ -165,7 +457,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Buc
 
 def _parameters(stated: Bucketize, asked: Bucketize) -> list[str]:
     """Parameters but for the publisher's word that certain values are meant, which a flag may have given."""
-    return as_asked(stated, asked.model_copy(update={"allow_certain": stated.allow_certain}))
+    return differ_from_spec(stated, asked.model_copy(update={"allow_certain": stated.allow_certain}))
 
 
 def _joint(db: Relations, manifest: Manifest, asked: Bucketize) -> Check:
@@ -209,13 +501,13 @@ def read(manifest: Manifest) -> Bucketize:
 def _certain(db: Relations, manifest: Manifest) -> list[str]:
     """Values that are certain, though that was neither written nor allowed; earlier versions did not ask."""
     asked, roles, values = read(manifest), manifest.roles, temp("v_values")
-    if "allow_certain" not in manifest.parameters or certain.free(asked):
+    if "allow_certain" not in manifest.parameters or beliefs.allows_certainty(asked):
         return []
     texts = [exp.cast(item, "VARCHAR") for item in roles.sa()]
     rows = db.rows(exp.select(*texts, "numerator", "denominator").from_(values).order_by("code"))
     shares = [Fraction(int(top or 0), int(bottom or 1)) for *_, top, bottom in rows]
-    excused = certain.written(asked, [label(row[:-2]) for row in rows], shares)
-    found = certain.certain(db, temp("v_st"), values, manifest.facts["setting"], roles, excused)
+    excused = beliefs.allowed_values(asked, [label(row[:-2]) for row in rows], shares)
+    found = beliefs.count_certain(db, temp("v_st"), values, manifest.facts["setting"], roles, excused)
     return [f"{name}: certain for {records} records" for name, records in found.items()]
 
 

@@ -28,7 +28,7 @@ import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.names import label
+from privsql.engine.files import label
 from privsql.engine.sqlfiles import Holes, column, fill, same, temp
 
 if TYPE_CHECKING:

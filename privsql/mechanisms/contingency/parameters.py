@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsql.engine.names import fold
+from privsql.engine.files import fold
 from privsql.exact import fraction, text
-from privsql.mechanisms.noisytree import release
-from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, Exact, NoiseFacts, Parameters, Positive, Share
-from privsql.model.universe import Universe
+from privsql.mechanisms.dp import parameters
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY
+from privsql.model.parameters import Epsilon, Exact, NoiseFacts, Parameters, Positive, Share, Universe
 
 MOST_BINS = 10_000
 WITHIN = 64  # whole numbers that stand for a bin, at most
@@ -70,7 +69,7 @@ class Facts(NoiseFacts):
     not_covered: list[str]
 
 
-class TreeFacts(Facts, release.Facts):
+class TreeFacts(Facts, parameters.Facts):
     """What the manifest of a tree states."""
 
 

@@ -1,0 +1,1 @@
+"""Permutation of numbers within groups: (k,e)-anonymity, also of growing tables."""

@@ -1,164 +1,467 @@
-"""Answers from a (k,e)-anonymous release: exactly, or group by group, with certain bounds or intervals."""
+"""Estimate aggregates from permuted groups: contents of groups, amounts, and variances of sums."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from sqlglot import exp
 
-from privsql.answers import base, posterior
-from privsql.answers.channel import Channel
-from privsql.answers.counts import pooled
-from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
-from privsql.answers.seen import QuestionOn, chosen, sets
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, table
+from privsql.answers.channel import POWER, Channel, Floats
+from privsql.engine.sqlfiles import Holes, fill, same, table
 from privsql.errors import UsageError
-from privsql.mechanisms.permute import amounts, baseline, sharing
-from privsql.mechanisms.permute.contents import Contents, contents, through
-from privsql.model.estimate import Estimate
 
 if TYPE_CHECKING:
-    from privsql.answers.channel import Floats
-    from privsql.answers.seen import Observed
+    from collections.abc import Callable
 
-FORMULA = (
-    "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
-    "unlike the values of one group are, judged by neighbouring groups"
-)
-AMOUNTS = {"sum": amounts.total, "avg": amounts.mean, "min": amounts.minimum, "max": amounts.maximum}
-SPREAD = (
-    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
-    "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
-)
+    from privsql.answers.estimate import Measured
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.mechanisms.permute.grouping import Ints
+
+    Sizes = tuple[Ints, Ints]
+    Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
+
+# Amounts --------------------------------------------------------------------------------------------------------------
+# SUM, AVG, MIN and MAX of the sensitive column: an estimate, and bounds that are certain (Zhang et al., ICDE 2007).
+#
+# For every group g the release tells n_g, how many of its records meet the condition on quasi-identifiers, and the
+# values of all |g| records. Which n_g of the |g| it are is not told, so an answer is certain between the best and the
+# worst choice; the estimate is the mean over all choices. "Chosen" values are those that meet the condition on the
+# sensitive column.
+
+EXACT = 2.0**53  # below which doubles add up whole numbers without rounding
+STEPS = 60  # at most, of the search for an extreme average; it halts far earlier
+Figures = tuple[Floats, Floats, Floats, Floats]  # estimate, standard error (NaN: none), low, high, each (S,)
 
 
-class Answers(base.Answers):
-    """An open release that answers count queries; what its groups hold is read once."""
+@dataclass(frozen=True)
+class Held:
+    """The chosen values of every group, rising: rows (group, rank of the value, records); the groups' sizes (B,)."""
 
-    certain = frozenset({"baseline"})
-    records = "qit"
-    measures = frozenset(AMOUNTS)
-
-    @cached_property
-    def contents(self) -> Contents:
-        """What every group holds."""
-        return contents(self._db, self._roles, None)
-
-    @cached_property
-    def channel(self) -> Channel | None:
-        """A question is seen as how many records of every group meet it; None where that is too large to be told."""
-        return through(self.contents) if self.contents.is_small else None
-
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
-        if query.is_exact:
-            return exact_statement(query, table("qit")), EXACT
-        if query.measure.side == "sa":
-            _refuse_mixtures(query)
-            return self._observed(query), SPREAD
-        if estimator == "baseline" and query.measure.kind != "count":
-            raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
-        return self._observed(query), baseline.FORMULA if estimator == "baseline" else FORMULA
-
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-        if query.is_exact:
-            return exact_answer(self._db, query, table("qit"))
-        if query.measure.side == "sa":
-            return self._amounts(query)
-        asked = self._asked(query)
-        seen = self._seen(asked)
-        if estimator == "baseline":
-            return baseline.estimate(asked, self.contents, seen)
-        return self._estimated(asked, seen, confidence)
-
-    def _asked(self, query: CountQuery) -> QuestionOn:
-        """A question is seen as how many records of every group meet it."""
-        nothing = np.zeros(0)
-        groups = Channel(np.zeros((0, self.contents.groups)), nothing, nothing)
-        return QuestionOn(self._db, query, table("qit"), groups, code=self._roles.by_sa.called("code"))
-
-    def _estimated(self, asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
-        """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
-        held, query = self.contents, asked.query
-        outputs, functionals = chosen(asked, seen, held.values)
-        if not seen.keys or not outputs:
-            return posterior.nothing(query)
-        if functionals.ndim > 2 and query.measure.amount is None:
-            seen, functionals = pooled(query, seen, functionals)
-            if not seen.keys:
-                return posterior.nothing(query)
-        parts = baseline.parts(held, seen.observed, functionals)
-        variance, judged = sharing.variances(held, seen.observed, functionals)
-        parts = replace(parts, variance=variance, judged=judged)
-        of, added = posterior.measured(asked, seen), None
-        if of is not None:
-            means = baseline.shared(held, of.deviations, functionals)
-            variance = sharing.variances_of_amounts(held, seen.observed, functionals, of)
-            added = posterior.Amounts(of, means, variance)
-        level = posterior.Level(confidence, sharing.DEGREES)
-        return posterior.collected(asked, seen, outputs, parts, level, added)
-
-    def _seen(self, asked: QuestionOn) -> Observed:
-        rows = self._db.arrow(self._observed(asked.query))
-        return sets(asked, rows, np.ones(len(rows)))
-
-    def _observed(self, query: CountQuery) -> exp.Query:
-        """The statement: records of every group that meet the condition on quasi-identifiers."""
-        amount = query.measure.amount
-        holes: Holes = {
-            "qit": query.records(table("qit")),
-            "bid": self._roles.by_qi.column("bid"),
-            "terms": select_terms(query, "qi"),
-            "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": every(query.filters["qi"]),
-            "totals": [named(exp.Sum(this=amount), "amounts")] if amount else [],
-            "amount": [column("amounts")] if amount else [],
-            "groups": [column(name) for name, _ in group_terms(query, "qi")],
-        }
-        return fill("permute/observed", holes)
-
-    def _amounts(self, query: CountQuery) -> list[Estimate]:
-        """SUM, AVG, MIN or MAX of the sensitive column."""
-        held = self.contents
-        asked = self._asked(query)
-        seen = self._seen(asked)
-        outputs, functionals = chosen(asked, seen, held.values)
-        if not seen.keys or not outputs:
-            return posterior.nothing(query)
-        rows = functionals[held.code, 0] > 0
-        wanted = amounts.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
-        met = _met(seen)
-        figures = AMOUNTS[query.measure.kind](wanted, met)
-        some, fewest = np.flatnonzero(amounts.possible(wanted, met) > 0).tolist(), amounts.forced(wanted, met)
-        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in (*figures, fewest))) for s in some]
-        return found or posterior.nothing(query)
+    group: Ints
+    rank: Ints
+    records: Ints
+    values: Floats  # (m,) by rank, rising
+    sizes: Ints
 
     @cached_property
-    def _values(self) -> Floats:
-        """The sensitive values as doubles, rising (m,)."""
-        value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
-        by = self._roles.by_sa.column("code")
-        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
-        return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
+    def keys(self) -> Ints:
+        """Group and rank in one number, rising."""
+        return np.asarray(self.group * (len(self.values) + 1) + self.rank)
+
+    @cached_property
+    def counted(self) -> Ints:
+        """Records before every row, and of all rows (R + 1,)."""
+        return np.concatenate(([0], np.cumsum(self.records)))
+
+    @cached_property
+    def summed(self) -> Floats:
+        """The same for sums of values."""
+        return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
+
+    @cached_property
+    def first(self) -> Ints:
+        """The first row of every group, and the number of rows (B + 1,)."""
+        return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
+
+    @cached_property
+    def chosen(self) -> Ints:
+        """Chosen records of every group (B,)."""
+        return np.diff(self.counted[self.first])
+
+    @cached_property
+    def mirrored(self) -> Held:
+        """The same with all values negated."""
+        back = np.lexsort((-self.rank, self.group))
+        top = len(self.values) - 1
+        return Held(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
+
+    def below(self, group: Ints, rank: Ints) -> Ints:
+        """Chosen records of a group whose rank is less."""
+        row = np.searchsorted(self.keys, group * (len(self.values) + 1) + rank)
+        return np.asarray(self.counted[row] - self.counted[self.first[group]])
+
+    def least(self, group: Ints, number: Ints) -> Floats:
+        """Sum of so many of the smallest chosen values of a group."""
+        target = self.counted[self.first[group]] + number
+        row = np.searchsorted(self.counted, target, side="right") - 1
+        extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.counted[row])
+        return np.asarray(self.summed[row] + extra - self.summed[self.first[group]])
+
+    def at(self, group: Ints, number: Ints) -> Floats:
+        """The chosen value of a group that so many are before."""
+        row = np.searchsorted(self.counted, self.counted[self.first[group]] + number, side="right") - 1
+        return np.append(self.values[self.rank], np.nan)[row]
 
 
-def _refuse_mixtures(query: CountQuery) -> None:
-    kind, name = query.measure.kind.upper(), query.measure.column
-    if query.predicate is not None:
-        raise UsageError(f"{kind}({name}) with a condition that mixes {name} and quasi-identifiers is not supported")
-    if any(group.side == "sa" for group in query.groups):
-        raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
+@dataclass(frozen=True)
+class Met:
+    """For S sets of records: pairs (set, group) with n > 0 records that meet the condition."""
+
+    sets: int
+    set: Ints
+    group: Ints
+    n: Ints
+
+    def total(self, parts: Floats | Ints) -> Floats:
+        """Sums over the groups (S,)."""
+        return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
+
+    def smallest(self, parts: Floats, where: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
+        """Minima over some of the groups (S,), infinite for none."""
+        found = np.full(self.sets, np.inf)
+        np.minimum.at(found, self.set[where], parts[where])
+        return found
 
 
-def _met(seen: Observed) -> amounts.Met:
-    at = np.nonzero(seen.observed)
-    return amounts.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
+def possible_records(held: Held, met: Met) -> Floats:
+    """The most chosen records that each set can have (S,)."""
+    return met.total(np.minimum(met.n, held.chosen[met.group]))
 
 
-def _figure(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+def forced(held: Held, met: Met) -> Floats:
+    """Return the fewest chosen records that each set can have (S,)."""
+    return met.total(_forced(held, met))
+
+
+def _forced(held: Held, met: Met) -> Ints:
+    return np.maximum(met.n - (held.sizes - held.chosen)[met.group], 0)
+
+
+def total(held: Held, met: Met) -> Figures:
+    """SUM."""
+    share = met.n / held.sizes[met.group]
+    sums = np.diff(held.summed[held.first])
+    zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
+    low, _ = _extreme(held, met, zero)
+    other = held.mirrored
+    high, _ = _extreme(other, met, np.full(met.sets, np.searchsorted(other.values, 0.0)))
+    slack = rounding(held)
+    return met.total(share * sums[met.group]), _error(held, met), low - slack, slack - high
+
+
+def rounding(held: Held) -> float:
+    """How far a sum of doubles may lie from that of the values that they stand for; 0 where all of them are whole.
+
+    Each value is rounded once, and each of its additions by as much at most as the sum of all magnitudes (Higham 2002,
+    section 4.2).
+    """
+    whole = float(np.abs(held.values[held.rank]) @ held.records)
+    if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
+        return 0.0
+    return whole * (len(held.records) + 2) * float(np.finfo(float).eps)
+
+
+def _error(held: Held, met: Met, centre: Floats | None = None) -> Floats:
+    """Of the sum of chosen values less ``centre`` (S,): drawing n of |g| without replacement in every group."""
+    values = held.values[held.rank]
+    squares = np.bincount(held.group, held.records * values**2, minlength=len(held.sizes))[met.group]
+    sums = np.diff(held.summed[held.first])[met.group]
+    chosen, sizes = held.chosen[met.group], held.sizes[met.group]
+    shift = np.zeros(len(met.n)) if centre is None else centre[met.set]
+    second, first = (squares - 2 * shift * sums + shift**2 * chosen) / sizes, (sums - shift * chosen) / sizes
+    variance = met.n * (second - first**2).clip(0) * (sizes - met.n) / np.maximum(sizes - 1, 1)
+    return np.asarray(np.sqrt(met.total(variance)))
+
+
+def _extreme(held: Held, met: Met, rank: Ints) -> tuple[Floats, Floats]:
+    """The least sum of v - x over choices, for x just below the value of a rank (S,): (sum of v, number) taken (S,).
+
+    Of every group: chosen values below x first, then those that are not chosen and count nothing, then the others.
+    """
+    below = held.below(met.group, rank[met.set])
+    unchosen = held.sizes[met.group] - held.chosen[met.group]
+    taken = np.minimum(met.n, below) + np.maximum(met.n - below - unchosen, 0)
+    return met.total(held.least(met.group, taken)), met.total(taken)
+
+
+def mean(held: Held, met: Met) -> Figures:
+    """AVG; of a set without chosen records there is none."""
+    share = met.n / held.sizes[met.group]
+    sums = np.diff(held.summed[held.first])
+    number = met.total(share * held.chosen[met.group])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        estimate = met.total(share * sums[met.group]) / number
+        error = _error(held, met, np.nan_to_num(estimate)) / number
+    low = _least_mean(held, met, estimate)
+    return estimate, error, low, -_least_mean(held.mirrored, met, -estimate)
+
+
+def _least_mean(held: Held, met: Met, start: Floats) -> Floats:
+    """The least average of the chosen values over all choices that have any, by Dinkelbach's iteration."""
+    least = start.copy()
+    for _ in range(STEPS):
+        sums, number = _extreme(held, met, np.searchsorted(held.values, least))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lower = np.where(number > 0, sums / number, least)
+        if not (lower < least).any():
+            break
+        least = np.fmin(least, lower)
+    return least
+
+
+def minimum(held: Held, met: Met) -> Figures:
+    """MIN: certain bounds, and the value that it is as likely to exceed as not; no standard error."""
+    chosen = held.chosen[met.group]
+    any_chosen = chosen > 0
+    low = met.smallest(held.at(met.group, np.zeros_like(met.n)), any_chosen)
+    fewest = _forced(held, met)
+    highest = -met.smallest(-held.at(met.group, np.maximum(chosen - 1, 0)), any_chosen)
+    sure = met.smallest(held.at(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
+    high = np.where(np.isfinite(sure), sure, highest)
+    estimate = held.values[_median(held, met)]
+    return np.clip(estimate, low, high), np.full(met.sets, np.nan), low, high
+
+
+def maximum(held: Held, met: Met) -> Figures:
+    """MAX, likewise."""
+    estimate, error, low, high = minimum(held.mirrored, met)
+    return -estimate, error, -high, -low
+
+
+def _median(held: Held, met: Met) -> Ints:
+    """The least rank that the minimum, if there is one, does not exceed with a probability of at least one half."""
+    target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
+    low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        enough = _none_up_to(held, met, middle + 1) <= target
+        low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
+    return low
+
+
+def _none_up_to(held: Held, met: Met, rank: Ints) -> Floats:
+    """Probability that no chosen value of a lower rank is among the records that meet the condition (S,)."""
+    sizes, below = held.sizes[met.group], held.below(met.group, rank[met.set])
+    left = sizes - below
+    free = left >= met.n
+    kept = scipy.special.gammaln(left + 1) - scipy.special.gammaln(np.maximum(left - met.n, 0) + 1)
+    logs = kept - scipy.special.gammaln(sizes + 1) + scipy.special.gammaln(sizes - met.n + 1)
+    return np.where(met.total((~free).astype(np.int64)) > 0, 0.0, np.exp(met.total(np.where(free, logs, 0.0))))
+
+
+# Contents -------------------------------------------------------------------------------------------------------------
+# What the groups of a release hold, and the channel through which they are seen.
+
+LARGE = 2**24  # numbers that the channel's matrix may hold
+MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What ST tells: rows (group, code, records), in order."""
+
+    group: Ints
+    code: Ints
+    records: Ints
+    groups: int
+    values: int
+
+    @property
+    def sizes(self) -> Ints:
+        """|g| (B,)."""
+        return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
+
+    @property
+    def totals(self) -> Ints:
+        """o_i (m,)."""
+        return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
+
+    @property
+    def table(self) -> scipy.sparse.csr_array:
+        """Records by group and code (B, m)."""
+        return scipy.sparse.csr_array(
+            (self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values)
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the channel's matrix can be held."""
+        return self.groups * self.values <= LARGE and self.groups <= MOST_GROUPS
+
+
+def read_contents(db: Relations, roles: Roles, database: str | None) -> Contents:
+    """The contents of a release's groups, its tables in ``database``."""
+    own = roles.by_sa
+    st = exp.select(*own.read("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
+    values = exp.select(*own.read("code"), *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
+    holes: Holes = {"st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
+    rows = db.arrow(fill("permute/contents", holes))
+    group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+    return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
+
+
+class Groups(Channel):
+    """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
+
+    Within a group they are in proportion to the values' records: neighbours on the axis deviate together, so that a
+    group's records are shared out as in the papers' formula.
+    """
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Shape of the prior's variance, f_i sum_g M_ig s_g^0.5 F, s_g the groups' shares, F = sum s^2 / sum s^1.5."""
+        groups = self.shares @ self.mean
+        shape = self.shares * (self.mean @ groups ** (POWER - 1))
+        return np.asarray(shape * ((groups**2).sum() / shape.sum()))
+
+
+def through(held: Contents) -> Channel:
+    """A question is seen as how many records of every group meet it: M_ig = share of value i that lies in g.
+
+    ``UsageError`` for a release that is too large.
+    """
+    if not held.is_small:
+        raise UsageError(
+            f"a release of {held.groups:,} groups and {held.values:,} values is too large for its channel to be told"
+        )
+    mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
+    return Groups(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
+
+
+# Sharing --------------------------------------------------------------------------------------------------------------
+# How many of the records that are asked about have a value that is asked for, group by group.
+#
+# Of the |g| records of a group s are asked about, by quasi-identifiers, and c = f |g| have a value that is asked for.
+# The release does not tell which: over all choices s f of them have both, the papers' estimate, with the variance of
+# the hypergeometric distribution. In real tables quasi-identifiers go with values inside of a group, too: where the
+# log-odds of being asked about differ by d between the records with these values and the others of the group,
+#
+#     E = s f + d s (1 - s/|g|) f (1 - f),
+#     Var = s (|g| - s)/(|g| - 1) f (1 - f) + E[d^2] (s (1 - s/|g|) f (1 - f))^2.
+#
+# No release tells anything of d. Between neighbouring groups g, h of the axis it tells the differences of s/|g|, about
+#
+#     N(0, v (q (1 - q))^2 + q (1 - q) (1/|g| + 1/|h|)),     q = (s_g + s_h) / (|g| + |h|),
+#
+# v_1, and v_2 between those that are two apart, being the posterior means over all pairs. Where each value is what it
+# is by itself, v_2 = v_1, and d is of variance v_1 / (2 f (1 - f)). Where all there is is a trend that wanders along
+# the axis, v_1 and v_2 are 2/3 and 5/3 of what it wanders over a group, and d of a third of it. So
+#
+#     E[d^2] = n / (f (1 - f)) + b/3,     b = v_2 - v_1,     n = (v_1 - 2/3 b)/2,     none below 0.
+#
+# What is added up, less its mean over all who are asked about, is treated alike: its means in groups differ by N(0, t^2
+# v + v (1/s_g + 1/s_h)) between neighbours, v its variance, and by N(0, E[d^2] v) inside.
+
+DEGREES = 8  # of freedom behind a standard error: groups differ in how much their values do
+STRENGTHS = np.geomspace(0.02, 5.0, 24)  # t
+USUAL, SPREAD = 0.2, 1.0  # median of t before anything is seen, and standard deviation of its logarithm
+CHUNK = 2**20  # numbers that one array may hold
+
+
+def neighbours(held: Contents) -> tuple[Ints, Ints]:
+    """Groups g and, of each, the one h that begins next after all of its values; none for the last ones."""
+    first = np.full(held.groups, held.values)
+    last = np.full(held.groups, -1)
+    np.minimum.at(first, held.group, held.code)
+    np.maximum.at(last, held.group, held.code)
+    order = np.argsort(first, kind="stable")
+    place = np.searchsorted(first[order], last, side="right")
+    some = np.flatnonzero(place < held.groups)
+    return some, order[place[some]]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """E[d^2] = ``rough`` / (f (1 - f)) + ``smooth``, each (R,), of R sets of records."""
+
+    rough: Floats
+    smooth: Floats
+
+    @staticmethod
+    def of(near: Floats, far: Floats) -> Apart:
+        """By v_1 and v_2."""
+        wandered = np.maximum(far - near, 0)
+        return Apart(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
+
+
+def unlike(held: Contents, met: Floats) -> Apart:
+    """How unlike the values of a group are, of sets that have ``met`` (R, B) records in every group."""
+
+    def told(sizes: Sizes, here: Floats, there: Floats) -> Differences:
+        one, other = sizes
+        q = (here + there) / (one + other)
+        spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
+        return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
+
+    return _judged(held, told, met)
+
+
+def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> Apart:
+    """The same of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
+
+    def told(
+        _: Sizes, here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, __: Floats
+    ) -> Differences:
+        v = np.where((here > 0) & (there > 0), v, 0.0)
+        here, there = np.maximum(here, 1), np.maximum(there, 1)
+        return (sum_here / here - sum_there / there) ** 2, v, v * (1 / here + 1 / there)
+
+    return _judged(held, told, met, deviations, np.broadcast_to(variance[:, None], met.shape))
+
+
+def _judged(held: Contents, told: Callable[..., Differences], *parts: Floats) -> Apart:
+    """By the differences that ``told`` makes of ``parts`` (R, B), each of both groups, of some sets at a time."""
+    one, other = neighbours(held)
+    following = np.full(held.groups, -1)
+    following[one] = other
+    beyond = following[other]
+    found = []
+    for pairs in ((one, other), (one[beyond >= 0], beyond[beyond >= 0])):
+        step, strengths = max(1, CHUNK // max(len(pairs[0]), 1)), [np.zeros(0)]
+        sizes = tuple(held.sizes[side] for side in pairs)
+        for start in range(0, len(parts[0]), step):
+            some = [part[start : start + step] for part in parts]
+            strengths.append(_strength(*told(sizes, *(part[:, side] for part in some for side in pairs))))
+        found.append(np.concatenate(strengths))
+    return Apart.of(*found)
+
+
+def _strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
+    """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
+    logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
+    for i, strength in enumerate(STRENGTHS):
+        variance = np.where(spread > 0, strength**2 * spread + noise, 1.0)
+        logs[i] -= (np.log(variance) + np.where(spread > 0, squares, 0) / variance).sum(axis=1)
+    weights = np.exp((logs - logs.max(axis=0)) / 2)
+    return np.asarray((STRENGTHS**2 @ weights) / weights.sum(axis=0))
+
+
+def sharing_variances(held: Contents, met: Floats, functionals: Floats) -> tuple[Floats, Floats]:
+    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F), and the part
+    of it that is judged by neighbouring groups.
+    """
+    sizes = held.sizes.astype(np.float64)
+    choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
+    known = _summed(held, functionals, choices, np.zeros_like(choices))
+    apart, moved = unlike(held, met), (met * (1 - met / sizes)) ** 2
+    judged = _summed(held, functionals, apart.rough[:, None] * moved, apart.smooth[:, None] * moved)
+    return known + judged, judged
+
+
+def amount_variances(held: Contents, met: Floats, functionals: Floats, added: Measured) -> Floats:
+    """Of the sums of what is ``added`` up, less its mean, over these records (R, F)."""
+    variance = added.second / np.maximum(met.sum(axis=1), 1)
+    apart, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
+    rough, smooth = (part[:, None] * v * met**2 for part in (apart.rough, apart.smooth))
+    return _summed(held, functionals, v * met + rough, smooth)
+
+
+def _summed(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
+    """Sums over groups of ``choices`` f (1 - f) and ``deviating`` (f (1 - f))^2, both (R, B)."""
+    if functionals.ndim > 2:
+        rows = [_over(held, one) for one in functionals]
+        parts = [choices[i] @ row + deviating[i] @ row**2 for i, row in enumerate(rows)]
+        return np.array(parts).reshape(len(choices), functionals.shape[-1])
+    over = _over(held, functionals)
+    return np.asarray(choices @ over + deviating @ over**2)
+
+
+def _over(held: Contents, functionals: Floats) -> Floats:
+    """F (1 - f) of every group (B, F)."""
+    share = np.asarray(held.table @ functionals) / held.sizes[:, None]
+    return np.asarray(share * (1 - share))

@@ -1,26 +1,97 @@
-"""The checks of a (k,e)-anonymous release. They share nothing with the search: only the published tables, the
-manifest's claims, SQL, and exact numbers.
-"""
+"""Check a permuted release and everything that it breaches together with earlier ones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
+from privsql.attacks.scene import Finding
 from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.errors import UsageError
 from privsql.mechanisms.contract import stated
+from privsql.mechanisms.permute.grouping import FLOATS, narrow, scale, width
 from privsql.mechanisms.permute.parameters import Permute
-from privsql.mechanisms.permute.scale import FLOATS, narrow, scale, width
-from privsql.model.checks import Check, Promised, differ, exceed, in_order, tally, values_true
+from privsql.model.manifest import Check, Promised, differ, exceed, in_order, run, tally, values_true
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.attacks.suite import Several
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.contract import Kept
+    from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+
+# Breach ---------------------------------------------------------------------------------------------------------------
+# What an adversary finds who has several releases: Definition 5 pair by pair, and every Boolean combination.
+#
+# The reference in its plainest form. All sets of records are compared as they are, in O(pairs of groups * records).
+
+Kind = Literal["earlier minus later", "later minus earlier", "intersection"]
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Records that two groups of two releases together expose."""
+
+    kind: Kind
+    releases: tuple[int, int]
+    groups: tuple[int, int]
+    records: tuple[int, ...]  # positions
+
+
+def pairwise(axis: Axis, ranks: Ints, releases: Ints) -> Iterator[Breach]:
+    r"""Every breach of Definition 5: a\b, b\a or a∩b is not empty and not fine, a of an earlier, b of a later release.
+
+    ``ranks`` (n,), ``releases`` (m, n): group of every record in every release, -1 where it is not in it.
+    """
+    for later in range(len(releases)):
+        for earlier in range(later):
+            for a in np.unique(releases[earlier][releases[earlier] >= 0]).tolist():
+                for b in np.unique(releases[later][releases[later] >= 0]).tolist():
+                    for kind, exposed in _exposed(axis, ranks, releases[earlier] == a, releases[later] == b):
+                        yield Breach(kind, (earlier, later), (a, b), tuple(np.flatnonzero(exposed).tolist()))
+
+
+Members = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+def _exposed(axis: Axis, ranks: Ints, a: Members, b: Members) -> Iterator[tuple[Kind, Members]]:
+    sets: tuple[tuple[Kind, Members], ...] = (
+        ("earlier minus later", a & ~b),
+        ("later minus earlier", b & ~a),
+        ("intersection", a & b),
+    )
+    for kind, members in sets:
+        if members.any() and not axis.fine(ranks[members]):
+            yield kind, members
+
+
+def closure(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]:
+    """The atoms of the common refinement of all releases that are not fine, each as positions of its records.
+
+    An atom holds the records that no release tells apart; every Boolean combination of groups is a union of atoms. If
+    none is listed, whatever is subtracted and intersected is fine or empty. Records of no release are in no atom.
+    """
+    shown = np.flatnonzero((releases >= 0).any(axis=0))
+    _, atom = np.unique(releases[:, shown], axis=1, return_inverse=True)
+    order = np.argsort(atom, kind="stable")
+    cuts = np.flatnonzero(np.diff(atom[order])) + 1
+    members = np.split(shown[order], cuts) if len(shown) else []
+    return [found for found in members if not axis.fine(ranks[found])]
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+# The checks of a (k,e)-anonymous release. They share nothing with the search: only the published tables, the manifest's
+# claims, SQL, and exact numbers.
 
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
 
@@ -176,3 +247,118 @@ def _as_asked(stated: Permute, asked: Permute) -> list[str]:
         ("algorithm", stated.algorithm, asked.algorithm),
     )
     return [f"{name}: stated {found}, asked for {wanted}" for name, found, wanted in pairs if found != wanted]
+
+
+# Several releases together --------------------------------------------------------------------------------------------
+# What several (k,e)-anonymous releases tell together: Definition 5 pair by pair, and every Boolean combination.
+#
+# Two views. The adversary's: from the published files alone, groups are matched by multisets of quasi-identifiers and
+# sensitive values. The records': the publisher's ledger tells who is where, so nothing is guessed.
+
+DIFFERENCES = "difference of releases"
+DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects groups whose members it can match"
+
+
+def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
+    """``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+    first = manifests[0]
+    for name, manifest in zip(names, manifests, strict=True):
+        if manifest.mechanism != first.mechanism:
+            raise UsageError(
+                f"{name} is made by {manifest.mechanism}; --against compares releases of {first.mechanism}"
+            )
+        if manifest.roles != first.roles:
+            raise UsageError(f"{name} has other columns than {names[0]}: {manifest.roles.unlike(first.roles)}")
+
+
+def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+    """The adversary's view of every pair; release i is attached as database ``r<i>``."""
+    for i, manifest in enumerate(manifests):
+        roles = manifest.roles
+        db.view(f"qit{i}", exp.select(*roles.qi_in(), *roles.by_qi.read("bid")).from_(table("qit", f"r{i}")))
+        listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
+        db.view(f"st{i}", listed.from_(table("st", f"r{i}")))
+    found = []
+    for first, second in combinations(range(len(names)), 2):
+        found += _pair_of_files(db, manifests[second], names, (first, second))
+    return found
+
+
+def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
+    roles, (first, second) = manifest.roles, pair
+    both = f"{names[first]} and {names[second]}"
+    holes: Holes = {
+        "first": temp(f"qit{first}"),
+        "second": temp(f"qit{second}"),
+        "first_st": temp(f"st{first}"),
+        "second_st": temp(f"st{second}"),
+        "qi": roles.qi(),
+        "same_qi": same("x", "y", roles.qi_keys),
+        "same_value": same("x", "y", roles.sa_keys),
+    }
+    db.make(f"shared_{first}_{second}", fill("against/shared", holes))
+    shared = temp(f"shared_{first}_{second}")
+    tables: Holes = {"first_st": temp(f"st{first}"), "second_st": temp(f"st{second}"), "value": roles.sa("s")[0]}
+    pairs = fill("against/overlapping", {"shared": shared}).subquery()
+    differences = fill("against/differences", {"pairs": pairs, **tables, **_condition(manifest)})
+    remainders = fill("against/remainders", {"shared": shared, **tables, **_condition(manifest)})
+    return [
+        Check(f"adversary's view of {both}: differences and intersections", differences),
+        Check(f"adversary's view of {both}: what is left without the earlier groups", remainders),
+    ]
+
+
+def _condition(manifest: Manifest) -> Holes:
+    asked = read(manifest)
+    ends = narrow(manifest.sensitive[0], asked.e, exp.column("low"), exp.column("high"))
+    return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
+
+
+def by_record(db: Relations, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+    """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
+    db.view("known", known)
+    found = []
+    for first, second in combinations(releases, 2):
+        found += _pair(db, first, second, manifest)
+    first, *others = releases
+    db.make("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(first.members))
+    for i, more in enumerate(others):
+        db.make(f"atoms{i + 1}", fill("against/refined", {"atoms": temp(f"atoms{i}"), "members": more.members}))
+        db.drop(f"atoms{i}")
+    atoms: Holes = {"atoms": temp(f"atoms{len(others)}"), "known": temp("known"), **_condition(manifest)}
+    numbers = ", ".join(str(one.number) for one in releases)
+    return [*found, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
+
+
+def _pair(db: Relations, first: Kept, second: Kept, manifest: Manifest) -> list[Check]:
+    name = f"joined_{first.number}_{second.number}"
+    holes: Holes = {
+        "first": first.members,
+        "second": second.members,
+        "known": temp("known"),
+    }
+    db.make(name, fill("against/joined", holes))
+    joined, fine = {"joined": temp(name)}, _condition(manifest)
+    both, a, b = f"records of releases {first.number} and {second.number}", exp.column("a"), exp.column("b")
+    return [
+        Check(f"{both}: intersections", fill("against/meetings", {**joined, **fine})),
+        Check(f"{both}: earlier minus later", fill("against/leavings", {**joined, **fine, "own": a, "other": b})),
+        Check(f"{both}: later minus earlier", fill("against/leavings", {**joined, **fine, "own": b, "other": a})),
+    ]
+
+
+def attack_together(given: Several) -> list[Finding]:
+    """Differences and intersections of groups (Definition 5), as an adversary finds them in the files."""
+    checks = run(given.db, published(given.db, given.names, given.manifests))
+    failed = [check for check in checks if not check.ok]
+    return [
+        Finding(
+            DIFFERENCES,
+            DIFFERENCES_KNOW,
+            promised=given.manifests[0].algorithm == "nested",
+            attacked=len(checks),
+            unit="ways to combine",
+            leaks=bool(failed),
+            notes=tuple(f"{check.name}: {check.violations}" for check in failed),
+        )
+    ]

@@ -1,23 +1,487 @@
-"""The groups of the next release of a growing table, by any of the algorithms."""
+"""Group the records of a growing table so that no two releases breach (k,e)-anonymity together."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.exact import exact
-from privsql.mechanisms.permute.history import labels
-from privsql.mechanisms.permute.nested import nested
-from privsql.mechanisms.permute.reapply import MOST, reapply
-from privsql.mechanisms.permute.restraint import Arrivals, Spans
-from privsql.mechanisms.permute.sweep import static
+from privsql.mechanisms.permute.grouping import Arrivals, Spans, static, sweep, taken_apart, traced
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.permute.axis import Ints
-    from privsql.mechanisms.permute.history import History
+    from collections.abc import Sequence
+
+    from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.mechanisms.permute.parameters import Algorithm
+
+# History --------------------------------------------------------------------------------------------------------------
+# The records of a growing table and the groups that earlier releases put them in, as arrays in sorted order.
+
+
+@dataclass(frozen=True)
+class History:
+    """n records in rising order of the sensitive value and the groups of m earlier releases, oldest first.
+
+    A table only gains records, so a record of one release is in all later ones.
+    """
+
+    axis: Axis
+    ranks: Ints  # (n,) rank of every record's value, rising
+    groups: Ints  # (m, n) group in every earlier release; -1 where the record was not in it
+
+    @property
+    def is_new(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """(n,) whether a record is in no earlier release."""
+        return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
+
+    def last(self, releases: int) -> History:
+        """The same records with the last so many releases alone."""
+        return History(self.axis, self.ranks, self.groups[max(len(self.groups) - releases, 0) :])
+
+
+def arranged(ranks: Ints, groups: Ints) -> Ints:
+    """An order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
+
+    Among equal values the order is free. Records of earlier releases lie by their groups, the last release first: where
+    groups of every release were intervals of one order of its records, they still are. New records lie before the
+    first group that begins at their value, so that groups before and after can both have them, or after all others.
+    """
+    if not len(groups):
+        return np.argsort(ranks, kind="stable")
+    last = groups[-1]
+    after = 2 * (int(last.max(initial=0)) + 1)
+    begins = np.full(after // 2, np.iinfo(np.int64).max)
+    old = last >= 0
+    np.minimum.at(begins, last[old], ranks[old])
+    first = np.full(int(ranks.max(initial=-1)) + 1, after)
+    opening = old & (begins[np.maximum(last, 0)] == ranks)
+    np.minimum.at(first, ranks[opening], 2 * last[opening])
+    place = np.where(old, 2 * last, first[ranks] - 1)
+    return np.lexsort((*groups[:-1], place, ranks))
+
+
+def labels(starts: Sequence[int], records: int) -> Ints:
+    """Group of every record (n,) from the left ends of the groups."""
+    marks = np.zeros(records, dtype=np.int64)
+    marks[list(starts)] = 1
+    return np.asarray(np.cumsum(marks) - 1)
+
+
+# Nested ---------------------------------------------------------------------------------------------------------------
+# Releases closed under combination: every group is a union of last groups plus a fine set of new records.
+#
+# Then every atom of the common refinement of all releases is fine (by induction: an atom is one of the last release's,
+# or the new records of one group), so every Boolean combination of groups is fine or empty, and only the last release
+# is needed.
+#
+# The optimum. If two groups' ranges meet in more than a point, their union costs less and is allowed, so the groups of
+# an optimum lie side by side on the axis. Each old group, with the new values inside its range, is one element, each
+# other new value one more, and the static program runs over these elements; a segment is feasible if the new records in
+# it are fine, or if it is one old group. New values are counted, never records: O(groups + new values).
+#
+# Taken alone, that sum wants a handful of new records spread over the axis to melt all old groups into one, so
+# ``restraint`` takes some segments apart again. Old groups that overlap through that stay as they are, but for a
+# heaviest disjoint set.
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The new group of every old group (G,) and of every new value (N,): 0, 1, .. by lowest, then highest value."""
+
+    old: Ints
+    new: Ints
+
+
+def nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
+    """The grouping of the next release; not ``restrained``, of the least sum (max - min) alone.
+
+    The new records as a whole must be fine, or none: they can't be published otherwise by anyone.
+    """
+    if not len(new.ranks):
+        return _numbered(old, new, np.arange(len(old.low)), np.zeros(0, dtype=np.int64))
+    base = _disjoint(old)
+    elements = _Elements(axis, Spans(old.low[base], old.high[base], old.records[base]), new)
+    joined = _joined(axis, elements, restrained)
+    kept = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
+    kept[base] = joined.old
+    return _numbered(old, new, kept, joined.new)
+
+
+def _disjoint(old: Spans) -> Ints:
+    """A set of groups with disjoint ranges that holds most records, rising: all, unless some were taken apart."""
+    order = np.lexsort((old.low, old.high))
+    low, high = old.low[order], old.high[order]
+    if (high[:-1] < low[1:]).all():
+        return order
+    highs, held, taken = high.tolist(), [0], []
+    for i, (begin, records) in enumerate(zip(low.tolist(), old.records[order].tolist(), strict=True)):
+        before = bisect_left(highs, begin, 0, i)
+        taken.append(before if held[before] + records > held[i] else -1)
+        held.append(max(held[i], held[before] + records))
+    chosen, i = [], len(taken)
+    while i:
+        if taken[i - 1] >= 0:
+            chosen.append(i - 1)
+            i = taken[i - 1]
+        else:
+            i -= 1
+    return np.asarray(order[chosen[::-1]])
+
+
+class _Elements:
+    """Old groups with the new values inside them, and the other new values, side by side in rising order."""
+
+    def __init__(self, axis: Axis, old: Spans, new: Arrivals) -> None:
+        self.old, self.new = old, new
+        within = np.searchsorted(old.low, new.ranks, side="right") - 1
+        inside = (within >= 0) & (new.ranks <= old.high[np.maximum(within, 0)]) if len(old.low) else within >= 0
+        lone = new.ranks[~inside]
+        order = np.argsort(np.concatenate((old.low, lone)), kind="stable")
+        self.low = np.concatenate((old.low, lone))[order]
+        self.high = np.concatenate((old.high, lone))[order]
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        self.of_old = place[: len(old.low)]
+        self.of_new = np.empty(len(new.ranks), dtype=np.int64)
+        self.of_new[inside], self.of_new[~inside] = self.of_old[within[inside]], place[len(old.low) :]
+        self.reach = self._reach(axis)
+
+    def _reach(self, axis: Axis) -> Ints:
+        """The largest element from which on the new records up to here are fine, or -1; (T,)."""
+        left = axis.left_ends(self.new.ranks)
+        seen = np.searchsorted(self.of_new, np.arange(len(self.low)), side="right") - 1
+        least = np.where(seen >= 0, left[np.maximum(seen, 0)], -1)
+        return np.where(least >= 0, self.of_new[np.maximum(least, 0)], -1)
+
+    def segments(self, axis: Axis) -> Ints:
+        """Segment of every element in the optimum (T,)."""
+        low, high = ([axis.units[rank] for rank in ends.tolist()] for ends in (self.low, self.high))
+        untouched = np.bincount(self.of_new, minlength=len(low)) == 0
+        starts = sweep(low, high, self.reach.tolist(), untouched.tolist())
+        if starts is None:
+            raise ValueError("the new records are not fine as a whole")
+        marks = np.zeros(len(low), dtype=np.int64)
+        marks[starts] = 1
+        return np.asarray(np.cumsum(marks) - 1)
+
+
+def _joined(axis: Axis, elements: _Elements, restrained: bool) -> Grouping:
+    """The optimum's segments, those that would widen groups too much taken apart; numbered in no particular order."""
+    segment = elements.segments(axis)
+    old, new = segment[elements.of_old], segment[elements.of_new]
+    count = int(segment[-1]) + 1
+    if restrained:
+        for join in taken_apart(axis, elements.old, elements.new, _runs(old, count), _runs(new, count)):
+            old[join.olds] = count + np.arange(join.olds.stop - join.olds.start)
+            count += join.olds.stop - join.olds.start
+            new[join.news] = count + labels(join.starts, join.news.stop - join.news.start)
+            count += len(join.starts)
+    return Grouping(old, new)
+
+
+def _runs(numbers: Ints, count: int) -> list[slice]:
+    """Where every number 0..count-1 lies in a rising sequence."""
+    edges = np.searchsorted(numbers, np.arange(count + 1)).tolist()
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def _numbered(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
+    """The same groups, numbered 0, 1, .. by lowest, then highest value, then the first of their old groups."""
+    every = np.concatenate((group_old, group_new))
+    _, first, group = np.unique(every, return_index=True, return_inverse=True)
+    low, high = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
+    np.minimum.at(low, group, np.concatenate((old.low, new.ranks)))
+    np.maximum.at(high, group, np.concatenate((old.high, new.ranks)))
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.lexsort((first, high, low))] = np.arange(len(first))
+    return Grouping(number[group[: len(group_old)]], number[group[len(group_old) :]])
+
+
+# Reapply --------------------------------------------------------------------------------------------------------------
+# The thesis' re-applying algorithm to the letter: every segment against every group of the releases that are given.
+#
+# Against all earlier releases it is the optimum by Definition 5 (``reapply-all``, O(m n^3)); against the last one alone
+# it misses breaches against older ones (``reapply-last``). A baseline and a reference: ``exact`` finds the same much
+# faster.
+
+MOST = 400  # records; beyond them it takes minutes
+
+
+def reapply(history: History) -> list[int] | None:
+    """Left ends of the segments of least sum (max - min), then most groups, that no given release breaches; or None."""
+    n = len(history.ranks)
+    units = [history.axis.units[rank] for rank in history.ranks.tolist()]
+    cost: list[tuple[int, int] | None] = [(0, 0)]
+    back: list[int] = []
+    for i in range(n):
+        best, arg = None, -1
+        for j in range(i + 1):
+            before = cost[j]
+            if before is None or not safe(history, j, i):
+                continue
+            found = (before[0] + units[i] - units[j], before[1] - 1)
+            if best is None or found < best:
+                best, arg = found, j
+        cost.append(best)
+        back.append(arg)
+    return traced(back)
+
+
+def safe(history: History, first: int, last: int) -> bool:
+    """Whether the records first..last are fine and breach no group of any given release (Definition 5)."""
+    axis, ranks = history.axis, history.ranks
+    inside = np.zeros(len(ranks), dtype=bool)
+    inside[first : last + 1] = True
+    if not axis.fine(ranks[inside]):
+        return False
+    return all(
+        _unbreached(axis, ranks, inside, groups == a)
+        for groups in history.groups
+        for a in np.unique(groups[inside]).tolist()
+        if a >= 0
+    )
+
+
+def _unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> bool:
+    return all(not members.any() or axis.fine(ranks[members]) for members in (a & b, a & ~b, b & ~a))
+
+
+# Windows --------------------------------------------------------------------------------------------------------------
+# Which left ends a segment may have beside every earlier release (Definition 5), as windows; vectorised by release.
+#
+# Records lie in sorted order and the groups of a release are intervals of its records. Take a segment [j..i] and a
+# release r, "members" being its records. Every piece a∩b must be fine; a\b then is, for if it is not empty it holds
+# another segment's piece of a; and b\a is, once b meets two groups of r. What remains, with p the group of r of the
+# first member at or after j and q that of the last member up to i:
+#
+# * no member in [j..i]: nothing to hold;
+# * p before q: the members of p from j on are fine (on j alone) and those of q up to i are fine (on i alone);
+# * p = q: the members in [j..i] are fine (j <= A(i)), and its non-members, new since r, are none or fine (j > N(i), the
+#   last non-member up to i, or j <= B(i)).
+#
+# For one i and r that is an upper bound on j, if i is a member, and one interval (x, y] that j must avoid.
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one release asks: j <= cap[i], j not in (avoid[i], until[i]], a ``dead`` j only while no member follows."""
+
+    cap: Ints  # (n,)
+    avoid: Ints  # (n,)
+    until: Ints  # (n,) equal to avoid where there is nothing to avoid
+    dead: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # (n,)
+    last: Ints  # (n,) position of the last member up to i, or -1
+
+
+def bounds(axis: Axis, ranks: Ints, groups: Ints) -> Bounds:
+    """The bounds of one release; ``groups`` (n,) in sorted order, -1 for records that it does not hold. O(n).
+
+    Raises ``ValueError`` if a group is no interval of the release's records.
+    """
+    member = groups >= 0
+    at, other = np.flatnonzero(member), np.flatnonzero(~member)
+    if not len(at):
+        return _unbounded(len(ranks))
+    begin, end = _group_ends(groups[at])
+    left = axis.left_ends(ranks[at])
+    left = np.where(left >= begin, left, -1)  # fine within its own group
+    seen = np.cumsum(member) - 1  # the last member up to i, by number
+    far = _place(at, left, seen)
+    spans = _place(at, begin - 1, seen)  # j up to here meets an earlier group of the release
+    fresh = np.cumsum(~member) - 1
+    enough = np.maximum(spans, _place(other, axis.left_ends(ranks[other]), fresh))
+    last, last_other = _place(at, np.arange(len(at)), seen), _place(other, np.arange(len(other)), fresh)
+    avoid = np.where(member, enough, np.minimum(far, enough))
+    until = np.where(member, last_other, last)
+    following = np.minimum(seen + ~member, len(at) - 1)  # the first member at or after j
+    dead = (left[end[following]] < following) & (seen + ~member < len(at))
+    cap = np.where(member, far, np.arange(len(ranks)))
+    return Bounds(cap, avoid, np.maximum(until, avoid), dead, last)
+
+
+def _unbounded(records: int) -> Bounds:
+    none = np.full(records, -1)
+    return Bounds(np.arange(records), none, none, np.zeros(records, dtype=bool), none)
+
+
+def _group_ends(groups: Ints) -> tuple[Ints, Ints]:
+    """First and last member of every member's group."""
+    steps = groups[1:] != groups[:-1]
+    starts = np.concatenate(([0], np.flatnonzero(steps) + 1))
+    if len(starts) != len(np.unique(groups)):
+        raise ValueError("a group of an earlier release is no interval of the sensitive value")
+    ends = np.append(starts[1:], len(groups)) - 1
+    number = np.concatenate(([0], np.cumsum(steps)))
+    return starts[number], ends[number]
+
+
+def _place(at: Ints, number: Ints, seen: Ints) -> Ints:
+    """Position of ``number[seen]`` among all records; -1 where either is -1."""
+    if not len(at):
+        return np.full(len(seen), -1)
+    found = np.where(number >= 0, at[np.maximum(number, 0)], -1)
+    return np.where(seen >= 0, found[np.maximum(seen, 0)], -1)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The left ends that are allowed for every right end: pieces ``first[w]..last[w]`` of one level.
+
+    ``level`` (n,) is 0 for a left end that is good for all right ends, r + 1 if release r is the last one that
+    it can only serve before its next member. Pieces of right end i are ``at[i]..at[i+1]-1``.
+    """
+
+    level: Ints  # (n,)
+    at: Ints  # (n + 1,)
+    levels: Ints  # (w,)
+    first: Ints  # (w,)
+    last: Ints  # (w,)
+
+
+def windows(history: History) -> Windows:
+    """All allowed left ends of all right ends. O(m n) but for the sorting of what several releases forbid at once."""
+    asked = [bounds(history.axis, history.ranks, groups) for groups in history.groups]
+    cap = history.axis.left_ends(history.ranks)
+    level = np.zeros(len(cap), dtype=np.int64)
+    for r, release in enumerate(asked):
+        cap = np.minimum(cap, release.cap)
+        level[release.dead] = r + 1
+    cap = _lowered(cap, asked)
+    ends, first, last = _pieces(cap, asked)
+    return _by_level(level, asked, ends, first, last)
+
+
+def _lowered(cap: Ints, asked: list[Bounds]) -> Ints:
+    """``cap`` below every forbidden interval that it lies in."""
+    changed = True
+    while changed:
+        changed = False
+        for release in asked:
+            inside = (release.until >= cap) & (release.avoid < cap)
+            if inside.any():
+                cap[inside] = release.avoid[inside]
+                changed = True
+    return cap
+
+
+def _pieces(cap: Ints, asked: list[Bounds]) -> tuple[Ints, Ints, Ints]:
+    """(right end, first, last) of the intervals of 0..cap that no release forbids, by right end."""
+    n = len(cap)
+    open_ends = np.flatnonzero(cap >= 0)
+    owner, avoid, until = [open_ends], [np.full(len(open_ends), -1)], [np.full(len(open_ends), -1)]
+    for release in asked:
+        holes = np.flatnonzero((release.avoid < release.until) & (release.until < cap))
+        owner.append(holes)
+        avoid.append(release.avoid[holes])
+        until.append(release.until[holes])
+    owner.append(open_ends)
+    avoid.append(cap[open_ends])
+    until.append(cap[open_ends])
+    ends, before, after = np.concatenate(owner), np.concatenate(avoid), np.concatenate(until)
+    order = np.lexsort((before, ends)) if len(ends) > 2 * len(open_ends) else _interleaved(len(open_ends))
+    ends, before, after = ends[order], before[order], after[order]
+    # The furthest point forbidden so far, by right end: keys of one right end lie above those of all earlier ones.
+    reached = np.maximum.accumulate(ends * (n + 1) + after + 1) - ends * (n + 1)
+    first, last = reached[:-1], before[1:]
+    kept = (ends[:-1] == ends[1:]) & (first <= last)
+    return ends[1:][kept], first[kept], last[kept]
+
+
+def _interleaved(number: int) -> Ints:
+    return np.arange(2 * number).reshape(2, number).T.ravel()
+
+
+def _by_level(level: Ints, asked: list[Bounds], ends: Ints, first: Ints, last: Ints) -> Windows:
+    """The pieces split by the level of the left ends; those without any are left out."""
+    found = []
+    for number in np.unique(level).tolist():
+        counted = np.concatenate(([0], np.cumsum(level == number)))
+        begin = first if number == 0 else np.maximum(first, asked[number - 1].last[ends] + 1)
+        begin = np.minimum(begin, last + 1)
+        some = np.flatnonzero(counted[last + 1] > counted[begin])
+        # Left ends are numbered within their level.
+        pieces = (ends[some], np.full(len(some), number), counted[begin[some]], counted[last[some] + 1] - 1)
+        found.append(pieces)
+    if not found:
+        return Windows(level, np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=np.int64),) * 3)
+    owner, levels, begin, end = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(owner, kind="stable")
+    at = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(level)))))
+    return Windows(level, at, levels[order], begin[order], end[order])
+
+
+# Exact ----------------------------------------------------------------------------------------------------------------
+# The optimum by Definition 5 against all m earlier releases, as one sweep in about O(m n).
+
+BLOCK = 64
+
+
+class Least:
+    """Minimum over any range of numbers that are appended one by one; prefixes cost one step, others a few slices."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self.prefixes: list[int] = []
+        self.blocks: list[int] = []
+        self.large: list[int] = []
+
+    def append(self, value: int) -> None:
+        """Add a number at the end."""
+        self.values.append(value)
+        self.prefixes.append(min(value, self.prefixes[-1]) if self.prefixes else value)
+        if not len(self.values) % BLOCK:
+            self.blocks.append(min(self.values[-BLOCK:]))
+            if not len(self.blocks) % BLOCK:
+                self.large.append(min(self.blocks[-BLOCK:]))
+
+    def over(self, first: int, last: int) -> int:
+        """The least of numbers ``first..last``; the range is not empty."""
+        if first == 0:
+            return self.prefixes[last]
+        a, b = -(-first // BLOCK), (last + 1) // BLOCK
+        if a >= b:
+            return min(self.values[first : last + 1])
+        parts = self.values[first : a * BLOCK] + self.values[b * BLOCK : last + 1]
+        c, d = -(-a // BLOCK), b // BLOCK
+        if c >= d:
+            return min(parts + self.blocks[a:b])
+        return min(parts + self.blocks[a : c * BLOCK] + self.large[c:d] + self.blocks[d * BLOCK : b])
+
+
+def exact(history: History) -> list[int] | None:
+    """Left ends of the segments of least sum (max - min), then most groups, without a breach; None if there is none.
+
+    The same as ``reapply`` against all releases: every segment is fine, and with every group of every earlier release
+    both differences and the intersection are empty or fine. The optimum is that of the given order of equal values.
+    Raises ``ValueError`` if groups of an earlier release are no intervals of its records.
+    """
+    allowed = windows(history)
+    units = history.axis.units
+    n = len(history.ranks)
+    scale, zero = n + 1, units[0] if units else 0
+    infinite = (units[-1] - zero + 2) * scale if units else 0
+    hopeless = 2 * infinite * scale
+    # A candidate is (cost before j - u_j) and j in one integer, so that the minimum brings its argument.
+    values = [(units[rank] - zero) * scale for rank in history.ranks.tolist()]
+    levels = [Least() for _ in range(len(history.groups) + 1)]
+    pieces = list(zip(allowed.levels.tolist(), allowed.first.tolist(), allowed.last.tolist(), strict=True))
+    at = allowed.at.tolist()
+    cost, back = 0, []
+    for i, (value, level) in enumerate(zip(values, allowed.level.tolist(), strict=True)):
+        levels[level].append((cost - value) * scale + i if cost < infinite else hopeless)
+        found = [levels[which].over(first, last) for which, first, last in pieces[at[i] : at[i + 1]]]
+        least, left = divmod(min(found, default=hopeless), scale)
+        cost = min(least + value - 1, infinite)
+        back.append(left if cost < infinite else -1)
+    return traced(back)
+
+
+# Incremental ----------------------------------------------------------------------------------------------------------
+# The groups of the next release of a growing table, by any of the algorithms.
 
 
 def release(history: History, algorithm: Algorithm) -> Ints:

@@ -1,44 +1,318 @@
-"""(k,e)-anonymity as a mechanism (``contract``): group over distinct values, shuffle, publish through SQL.
-
-US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
-"""
+"""Permutation as a ``Mechanism``: plans, answers, explanations and proposals."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
+from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.attacks import intersection
+from privsql.answers.channel import Channel
+from privsql.answers.estimate import Bounds, QuestionOn, chosen, empty_estimates, places, pooled, sets
+from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
-from privsql.engine.sqlfiles import Holes, fill, temp
-from privsql.errors import InfeasibleError
-from privsql.mechanisms import alternatives
+from privsql.engine.sqlfiles import Holes, column, every, fill, named, table, temp
+from privsql.errors import InfeasibleError, UsageError
+from privsql.mechanisms import contract
 from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
-from privsql.mechanisms.permute import guesses, said, together
-from privsql.mechanisms.permute.answers import Answers
-from privsql.mechanisms.permute.assign import contents, write_ranked, write_records
-from privsql.mechanisms.permute.axis import axis
+from privsql.mechanisms.permute import answers, attacks
+from privsql.mechanisms.permute import checks as together
+from privsql.mechanisms.permute.answers import Contents, read_contents, through
+from privsql.mechanisms.permute.attacks import Permuted, contents, write_ranked, write_records
 from privsql.mechanisms.permute.checks import SQL, bounds, checks, long_checks, read, source_checks
-from privsql.mechanisms.permute.history import History, arranged, labels
-from privsql.mechanisms.permute.incremental import release
+from privsql.mechanisms.permute.grouping import DAY, STEPS, Measured, axis, measured, static
+from privsql.mechanisms.permute.incremental import History, arranged, labels, release
 from privsql.mechanisms.permute.parameters import Permute, extent
-from privsql.mechanisms.permute.scale import DAY, STEPS, Measured, measured
-from privsql.mechanisms.permute.scene import Permuted
-from privsql.mechanisms.permute.sweep import static
-from privsql.mechanisms.permute.tables import tables, view
+from privsql.model.manifest import LEARNT, Estimate, Structure, Words, by_range
+from privsql.model.manifest import structure as part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from privsql.answers.channel import Floats
+    from privsql.answers.estimate import Observed
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.permute.axis import Axis, Ints
+    from privsql.keyed_random import Key
+    from privsql.mechanisms.contract import Columns, Profiled
+    from privsql.mechanisms.permute.grouping import Axis, Ints
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
-    from privsql.noise import Key
+
+# Baseline -------------------------------------------------------------------------------------------------------------
+# COUNT by the papers' formula, with bounds that hold with certainty.
+#
+# est = sum_g n_g c_g / |g|: n_g records of the group meet the condition on quasi-identifiers, c_g that on the sensitive
+# column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet both. Where the range that is asked for holds a
+# group's values all or none, nothing is uncertain about the group.
+
+BASELINE_FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
+
+
+def bound_parts(held: Contents, met: Floats, functionals: Floats) -> Bounds:
+    """Estimates and certain bounds per set and functional (G, F); ``met`` (G, B): records of each set by group."""
+    table, sizes = held.table, held.sizes.astype(np.float64)
+    least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(2))
+    alike = np.asarray(table @ functionals) if functionals.ndim == 2 else None
+    for g, own in enumerate(met):
+        count = alike if alike is not None else np.asarray(table @ functionals[g])
+        at = np.flatnonzero(own)
+        n, c, size = own[at, None], count[at], sizes[at, None]
+        least[g] = np.maximum(n + c - size, 0).sum(axis=0)
+        most[g] = np.minimum(n, c).sum(axis=0)
+    return Bounds(share_out(held, met, functionals), np.zeros_like(least), least, most)
+
+
+def share_out(held: Contents, seen: Floats, functionals: Floats) -> Floats:
+    """What is ``seen`` (G, B) in every group, shared out over its records, summed over the values that count (G, F)."""
+    each = seen / held.sizes
+    if functionals.ndim == 2:
+        return np.asarray(each @ (held.table @ functionals))
+    return np.array([one @ (held.table @ own) for one, own in zip(each, functionals, strict=True)])
+
+
+def estimate_baseline(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate]:
+    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+    outputs, functionals = chosen(asked, seen, held.values)
+    if not seen.keys or not outputs:
+        return empty_estimates(asked.query)
+    counts = bound_parts(held, seen.observed, functionals)
+    cells = places(asked.query, seen, outputs, counts.most)
+    mean, least, most = (cells.summed(part).tolist() for part in (counts.mean, counts.least, counts.most))
+    found = [
+        Estimate(group, middle, 0.0 if low == high else None, low, high)
+        for group, middle, low, high in zip(cells.groups, mean, least, most, strict=True)
+    ]
+    return found or empty_estimates(asked.query)
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# Answers from a (k,e)-anonymous release: exactly, or group by group, with certain bounds or intervals.
+
+FORMULA = (
+    "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
+    "unlike the values of one group are, judged by neighbouring groups"
+)
+AMOUNTS = {"sum": answers.total, "avg": answers.mean, "min": answers.minimum, "max": answers.maximum}
+SPREAD = (
+    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
+    "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
+)
+
+
+class Answers(answer.Answers):
+    """An open release that answers count queries; what its groups hold is read once."""
+
+    certain = frozenset({"baseline"})
+    records = "qit"
+    measures = frozenset(AMOUNTS)
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What every group holds."""
+        return read_contents(self._db, self._roles, None)
+
+    @cached_property
+    def channel(self) -> Channel | None:
+        """A question is seen as how many records of every group meet it; None where that is too large to be told."""
+        return through(self.contents) if self.contents.is_small else None
+
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        self.known(estimator)
+        if query.is_exact:
+            return exact_statement(query, table("qit")), EXACT
+        if query.measure.side == "sa":
+            _refuse_mixtures(query)
+            return self._observed(query), SPREAD
+        if estimator == "baseline" and query.measure.kind != "count":
+            raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
+        return self._observed(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+        if query.is_exact:
+            return exact_answer(self._db, query, table("qit"))
+        if query.measure.side == "sa":
+            return self._amounts(query)
+        asked = self._asked(query)
+        seen = self._seen(asked)
+        if estimator == "baseline":
+            return estimate_baseline(asked, self.contents, seen)
+        return self._estimated(asked, seen, confidence)
+
+    def _asked(self, query: CountQuery) -> QuestionOn:
+        """A question is seen as how many records of every group meet it."""
+        nothing = np.zeros(0)
+        groups = Channel(np.zeros((0, self.contents.groups)), nothing, nothing)
+        return QuestionOn(self._db, query, table("qit"), groups, code=self._roles.by_sa.called("code"))
+
+    def _estimated(self, asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
+        """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
+        held, query = self.contents, asked.query
+        outputs, functionals = chosen(asked, seen, held.values)
+        if not seen.keys or not outputs:
+            return estimate.empty_estimates(query)
+        if functionals.ndim > 2 and query.measure.amount is None:
+            seen, functionals = pooled(query, seen, functionals)
+            if not seen.keys:
+                return estimate.empty_estimates(query)
+        parts = bound_parts(held, seen.observed, functionals)
+        variance, judged = answers.sharing_variances(held, seen.observed, functionals)
+        parts = replace(parts, variance=variance, judged=judged)
+        of, added = estimate.measure_amounts(asked, seen), None
+        if of is not None:
+            means = share_out(held, of.deviations, functionals)
+            variance = answers.amount_variances(held, seen.observed, functionals, of)
+            added = estimate.Amounts(of, means, variance)
+        level = estimate.Level(confidence, answers.DEGREES)
+        return estimate.collect_estimates(asked, seen, outputs, parts, level, added)
+
+    def _seen(self, asked: QuestionOn) -> Observed:
+        rows = self._db.arrow(self._observed(asked.query))
+        return sets(asked, rows, np.ones(len(rows)))
+
+    def _observed(self, query: CountQuery) -> exp.Query:
+        """The statement: records of every group that meet the condition on quasi-identifiers."""
+        amount = query.measure.amount
+        holes: Holes = {
+            "qit": query.records(table("qit")),
+            "bid": self._roles.by_qi.column("bid"),
+            "terms": select_terms(query, "qi"),
+            "keys": [expression for _, expression in group_terms(query, "qi")],
+            "filter": every(query.filters["qi"]),
+            "totals": [named(exp.Sum(this=amount), "amounts")] if amount else [],
+            "amount": [column("amounts")] if amount else [],
+            "groups": [column(name) for name, _ in group_terms(query, "qi")],
+        }
+        return fill("permute/observed", holes)
+
+    def _amounts(self, query: CountQuery) -> list[Estimate]:
+        """SUM, AVG, MIN or MAX of the sensitive column."""
+        held = self.contents
+        asked = self._asked(query)
+        seen = self._seen(asked)
+        outputs, functionals = chosen(asked, seen, held.values)
+        if not seen.keys or not outputs:
+            return estimate.empty_estimates(query)
+        rows = functionals[held.code, 0] > 0
+        wanted = answers.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
+        met = _met(seen)
+        figures = AMOUNTS[query.measure.kind](wanted, met)
+        some, fewest = np.flatnonzero(answers.possible_records(wanted, met) > 0).tolist(), answers.forced(wanted, met)
+        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in (*figures, fewest))) for s in some]
+        return found or estimate.empty_estimates(query)
+
+    @cached_property
+    def _values(self) -> Floats:
+        """The sensitive values as doubles, rising (m,)."""
+        value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
+        by = self._roles.by_sa.column("code")
+        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
+        return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
+
+
+def _refuse_mixtures(query: CountQuery) -> None:
+    kind, name = query.measure.kind.upper(), query.measure.column
+    if query.predicate is not None:
+        raise UsageError(f"{kind}({name}) with a condition that mixes {name} and quasi-identifiers is not supported")
+    if any(group.side == "sa" for group in query.groups):
+        raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
+
+
+def _met(seen: Observed) -> answers.Met:
+    at = np.nonzero(seen.observed)
+    return answers.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
+
+
+def _figure(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+# Explanations ---------------------------------------------------------------------------------------------------------
+# A (k,e)-anonymous release for people: what it promises in sentences, and its groups.
+
+MADE = (
+    "Records are put into groups by their sensitive value, and within a group the values are shuffled: it is published "
+    "who is in a group and which values the group has, not who has which."
+)
+SEVERAL = (
+    "Against people who combine several releases about the same persons, but for releases of a growing table that were "
+    "made with the earlier ones in view: privsql verify --against compares these."
+)
+NOT = (
+    "A bound on the belief in a single value: a value that most of a group have is believed of each of them.",
+    "Against people who know the values of others in the group.",
+    LEARNT,
+    SEVERAL,
+    "That somebody is in the table at all, and in which group, is not hidden: the group tells roughly what they have.",
+)
+
+
+def explain_guarantee(asked: Permute) -> Words:
+    """(k,e)-anonymity, in sentences."""
+    bound = (
+        f"Every group has at least {asked.k} different values, and the largest and the smallest of them are at least "
+        f"{asked.e} apart."
+    )
+    return Words((MADE, bound), NOT)
+
+
+def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
+    """Groups by their number of different values, and by their records."""
+    held = read_contents(db, manifest.roles, None)
+    values = np.bincount(held.group, minlength=held.groups).tolist()
+    found = []
+    for title, numbers in (("different values", values), ("records", held.sizes.tolist())):
+        rows: list[tuple[object, ...]] = [(name, number) for name, number in by_range(numbers)]
+        said = f"The {held.groups:,} groups have {min(numbers):,} to {max(numbers):,} {title}."
+        found.append(part(f"Groups by {title}", said, (title, "groups"), rows, 1))
+    return found
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# The tables of a (k,e)-anonymous release: their columns, and the shuffled single table as a view.
+
+
+def tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    roles, own = manifest.roles, manifest.roles.by_sa
+    sensitive = [(f.name, f.type) for f in roles.sensitive]
+    return {
+        "qit": [
+            *((f.name, f.type) for f in roles.quasi_identifiers),
+            *roles.by_qi.typed(("bid", "INTEGER"), ("code", "INTEGER")),
+        ],
+        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
+        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(("records", "BIGINT"))],
+    }
+
+
+def view(manifest: Manifest) -> exp.Query:
+    """Every record's quasi-identifiers beside the sensitive value that the shuffle deals to it."""
+    roles = manifest.roles
+    holes: Holes = {
+        "qit": table("qit"),
+        "values": table("privsql_values"),
+        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [named(column(f.name, "listed"), f.name) for f in roles.sensitive],
+        "qit_code": roles.by_qi.column("code", "qit"),
+        "listed_code": roles.by_sa.column("code", "listed"),
+        **roles.by_all.names("weight"),
+    }
+    return fill("permute/shuffled", holes)
+
+
+# The mechanism --------------------------------------------------------------------------------------------------------
+# (k,e)-anonymity as a mechanism (``contract``): group over distinct values, shuffle, publish through SQL.
+#
+# US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
 
 NESTED, LAST = "nested", "reapply-last"
 K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
@@ -230,7 +504,7 @@ MECHANISM = Mechanism(
     relations=("qit", "st", "privsql_values"),
     read=read,
     plan=plan,
-    algorithms=alternatives.none(
+    algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
     ),
     publish=publish,
@@ -245,13 +519,13 @@ MECHANISM = Mechanism(
     evaluate=by_questions,
     adversaries=Suite(
         scene=Permuted,
-        adversaries=guesses.ADVERSARIES,
-        combining=(intersection.attack, together.attack),
+        adversaries=attacks.ADVERSARIES,
+        combining=(adversaries.attack_by_intersection, together.attack_together),
         quick=None,
     ),
     promise=promise,
-    words=said.words,
-    structure=said.structure,
+    words=explain_guarantee,
+    structure=describe_structure,
     advice=(
         "a larger k or e: more and more different values in every group",
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",

@@ -1,0 +1,1 @@
+"""Randomized values with known retention probabilities: restricted (rho1, rho2)-privacy."""

@@ -1,35 +1,259 @@
-"""The checks of a randomized release. They share nothing with the search: only the published tables, the manifest's
-claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
-compared with another run of it.
-"""
+"""Check a randomized release: its exact bounds, its retention probabilities, and its likelihood against the source."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import isclose, log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from sqlglot import exp
 
-from privsql.engine.names import label
+from privsql.engine.files import label
 from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
 from privsql.errors import UsageError
 from privsql.exact import text
 from privsql.mechanisms.contract import stated
-from privsql.mechanisms.randomize import search
-from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
-from privsql.mechanisms.randomize.likelihood import Ratio, ratio
+from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
-from privsql.mechanisms.randomize.public import Public, public
-from privsql.mechanisms.randomize.tables import FRACTIONS
-from privsql.model.checks import Check, Promised, as_asked, differ, in_order, tally
+from privsql.mechanisms.randomize.publish import FRACTIONS, Public, public
+from privsql.model.manifest import Check, Promised, differ, differ_from_spec, in_order, tally
 
 if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
+    from privsql.mechanisms.randomize.publish import Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+
+# Agreement ------------------------------------------------------------------------------------------------------------
+# Whether published records can have come from the stated matrices: tests of a given significance.
+#
+# From the release alone: in sub-table j a cell with c true records is seen Y times, Y a sum of independent draws with
+# mean q |T_j| + p c. Hoeffding (1956): its tails beyond the mean are at most those of a binomial with that mean, so a
+# cell for which every admissible c (1 <= c <= rho1_j |T_j| where protected) is too improbable is a fault.
+#
+# Against the source: for a set Q of records given by quasi-identifiers, d = sum_j f*_j - n is the difference between
+# equation 7 and the truth n (m,). Its mean is 0 and
+#
+#     Cov d = sum_j p_j^-2 (diag(P_j^T c_j) - P_j^T diag(c_j) P_j),
+#
+# c_j (m_j,) the records of Q in sub-table j by true value, fitted to the known sums over j and over x. d^T Cov^+ d is
+# chi-square with the rank of Cov as degrees of freedom. Both tails count: values that were not perturbed at all can
+# agree too well.
+
+SIGNIFICANCE = 1e-6  # probability that a sound release fails one of the tests
+FEWEST = 30.0  # expected records of a value, seen and changed, below which a chi-square would not be one
+ROUNDING = 1e-9  # of a difference that must be none, relative to the records
+ROUNDS = 200  # of proportional fitting
+LARGEST = 2**31 - 1  # records that a flow can hold
+
+
+def improbable(public: Public) -> list[str]:
+    """Cells that no admissible true count explains, at ``SIGNIFICANCE`` over all cells."""
+    records = public.records[public.own].astype(np.float64)
+    p, q = public.retention[public.own], public.replacement[public.own]
+    level = SIGNIFICANCE / (2 * len(records))
+    highest, lowest = q + p * public.most / records, q + p / records
+    seen, trials = public.totals, public.records[public.own]
+    above = (seen > highest * records + 1) & (scipy.special.bdtrc(seen - 1, trials, highest) < level)
+    below = (seen < lowest * records - 1) & (scipy.special.bdtr(seen, trials, lowest) < level)
+    return [
+        f"sub-table {public.own[cell]}, value {public.code[cell]}: {seen[cell]:.0f} records are too "
+        f"{'many' if above[cell] else 'few'}"
+        for cell in np.flatnonzero(above | below)
+    ]
+
+
+def possible(public: Public, counts: Ints) -> bool:
+    """Whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
+
+    Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
+    """
+    tables, values, cells = len(public.records), len(counts), len(public.own)
+    if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
+        return False
+    supply = counts - np.bincount(public.code, minlength=values)
+    demand = public.records - public.sizes
+    room = public.most.astype(np.int64) - 1
+    if supply.min() < 0 or demand.min() < 0 or room.min() < 0:
+        return False
+    source, sink = values + tables, values + tables + 1
+    tails = np.concatenate((np.full(values, source), public.code, values + np.arange(tables)))
+    heads = np.concatenate((np.arange(values), values + public.own, np.full(tables, sink)))
+    capacity = np.concatenate((supply, room, demand)).astype(np.int32)
+    graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
+    return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value) == int(counts.sum()) - cells
+
+
+def deviation(public: Public, seen: Floats, truth: Floats) -> float | None:
+    """The two-sided p-value of ``seen`` (cells,) published records of a set with ``truth`` (m,) records of each value.
+
+    None where a value has too few records for the test, or too few that change.
+    """
+    p, q = public.retention[public.own], public.replacement[public.own]
+    totals = np.bincount(public.own, seen, minlength=len(public.records)).astype(np.float64)
+    counts = _fitted(public, truth, totals)
+    expected = q * totals[public.own] + p * counts
+    changed = counts * q * (public.sizes - 1)[public.own]
+    if min(public.by_value(expected).min(), public.by_value(changed).min()) < FEWEST:
+        return None
+    difference = public.by_value((seen - q * totals[public.own]) / p) - truth
+    covariance = _covariance(public, counts, expected)
+    scale = np.sqrt(np.diag(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    kept = values > 1e-9
+    along = vectors.T @ (difference / scale)
+    if np.abs(along[~kept]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
+        return 0.0  # a difference that perturbation can't make
+    statistic, degrees = float((along[kept] ** 2 / values[kept]).sum()), float(kept.sum())
+    return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
+
+
+def _fitted(public: Public, truth: Floats, totals: Floats) -> Floats:
+    """Counts (cells,) with the given sums by value and by sub-table, nearest to the estimated shares."""
+    counts = np.maximum(public.estimated[0], 1e-6)
+    for _ in range(ROUNDS):
+        counts = counts * (truth / np.maximum(public.by_value(counts), 1e-300))[public.code]
+        held = np.bincount(public.own, counts, minlength=len(totals))
+        counts = counts * (totals / np.maximum(held, 1e-300))[public.own]
+    return np.asarray(counts)
+
+
+def _covariance(public: Public, counts: Floats, expected: Floats) -> Floats:
+    """Cov d (m, m)."""
+    m = len(public.protected)
+    total = np.zeros((m, m))
+    for j in range(len(public.records)):
+        cells = np.flatnonzero(public.own == j)
+        matrix = public.perturbation(j)
+        own = np.diag(expected[cells]) - matrix.T @ (counts[cells][:, None] * matrix)
+        total[np.ix_(public.code[cells], public.code[cells])] += own / public.retention[j] ** 2
+    return total
+
+
+# Likelihood -----------------------------------------------------------------------------------------------------------
+# Whether published values come from the source's by the stated matrices, and are not independent of them.
+#
+# No single record of a randomized release can be checked. But a published record whose quasi-identifiers have one value
+# x in the source has that value; it became y in its sub-table j with P_j(x, y), independently of all others. With N_jx
+# such records, and F_j = sum_x N_jx P_j(x, .)/N_j what is seen if published values have nothing to do with the record
+# (a shuffled column), the logarithm of the likelihood ratio
+#
+#     T = sum over these records of log P_j(x, y)/F_j(y)
+#
+# is a sum of independent, bounded terms with known mean and variance. By Bernstein's inequality
+#
+#     Pr[|T - E T| >= t] <= 2 exp(-t^2/(2 (V + b t/3))),
+#
+# b the largest |term - its mean|, exactly, for any number of records. T too small says that values and
+# quasi-identifiers do not go together as in the source, or less of them was retained than stated; too large, that more
+# was retained. A value x that its sub-table does not have can't have been there at all.
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A sum of independent terms: ``mean``, ``variance``, and ``largest`` distance of a term from its mean."""
+
+    mean: float
+    variance: float
+    largest: float
+
+    @property
+    def margin(self) -> float:
+        """How far from the mean it lies with probability ``SIGNIFICANCE`` at most, above and below."""
+        level = log(2 / SIGNIFICANCE)
+        linear = self.largest * level / 3
+        return linear + sqrt(linear**2 + 2 * self.variance * level)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """T for ``records``, and what it is if all is as ``stated``, if the column was ``shuffled``, if ``nothing`` was
+    retained; ``strangers``: records in sub-tables that do not have their value.
+    """
+
+    records: int
+    found: float
+    stated: Spread
+    shuffled: Spread
+    nothing: Spread
+    strangers: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether T is one of the stated matrices'."""
+        return not self.strangers and abs(self.found - self.stated.mean) <= self.stated.margin
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
+        return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
+
+    @property
+    def retention(self) -> float:
+        """The relative change of all retention probabilities that would have been found; inf if none."""
+        slope = self.stated.mean - self.nothing.mean
+        return 2 * self.stated.margin / slope if slope > 0 else float("inf")
+
+    def __str__(self) -> str:
+        """What was compared, and what that tells."""
+        said = (
+            f"{self.records:,} records whose quasi-identifiers have one value in the source: log-likelihood ratio "
+            f"{self.found:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
+            f"shuffled column {self.shuffled.mean:.1f} +- {self.shuffled.margin:.1f}"
+        )
+        if not self.conclusive:
+            return f"inconclusive, a shuffled column would pass this test: {said}"
+        return said + (f"; retention is told to {self.retention:.0%}" if self.retention < 1 else "")
+
+
+def ratio(public: Public, table: Ints, own: Ints, seen: Ints, records: Ints) -> Ratio:
+    """T of records (k,) by sub-table, value in the source and published value (codes)."""
+    place = np.full((len(public.records), len(public.protected)), -1, dtype=np.int64)
+    for j in range(len(public.records)):
+        place[j, public.code[public.own == j]] = np.arange(int(public.sizes[j]))
+    known = (place[table, own] >= 0) & (place[table, seen] >= 0)
+    found, stated, shuffled, nothing = 0.0, list[Spread](), list[Spread](), list[Spread]()
+    for j in np.unique(table[known]).tolist():
+        mine = known & (table == j)
+        matrix, size = public.perturbation(j), int(public.sizes[j])
+        counts = np.zeros((size, size))
+        np.add.at(counts, (place[j, own[mine]], place[j, seen[mine]]), records[mine])
+        of = counts.sum(axis=1)
+        flat = of @ matrix / of.sum()
+        score = np.log(matrix / flat)
+        found += float((counts * score).sum())
+        for spreads, law in ((stated, matrix), (shuffled, flat[None]), (nothing, np.full((1, size), 1 / size))):
+            spreads.append(_spread_likelihood(of, score, law))
+    return Ratio(int(records.sum()), found, _sum(stated), _sum(shuffled), _sum(nothing), int(records[~known].sum()))
+
+
+def _spread_likelihood(of: Floats, score: Floats, law: Floats) -> Spread:
+    """The sum of scores (m, m) of ``of`` (m,) records whose published values follow ``law`` (m or 1, m)."""
+    mean = (law * score).sum(axis=1)
+    apart = score - mean[:, None]
+    there = of > 0
+    return Spread(
+        float(of @ mean), float(of @ (law * apart**2).sum(axis=1)), float(np.abs(apart[there]).max(initial=0.0))
+    )
+
+
+def _sum(parts: list[Spread]) -> Spread:
+    return Spread(
+        sum(part.mean for part in parts),
+        sum(part.variance for part in parts),
+        max((part.largest for part in parts), default=0.0),
+    )
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+# The checks of a randomized release. They share nothing with the search: only the published tables, the manifest's
+# claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
+# compared with another run of it.
 
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
 
@@ -110,7 +334,7 @@ def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Ran
     roles = manifest.roles
     quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
     return [
-        Check("parameters are those of the specification", lambda: as_asked(read(manifest), asked)),
+        Check("parameters are those of the specification", lambda: differ_from_spec(read(manifest), asked)),
         Check("the partition is the specification's", lambda: _partition(manifest, source, asked)),
         Check("bound and retention of the whole table are as stated", lambda: _whole(manifest, source, asked)),
         Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
@@ -217,7 +441,9 @@ def _claims(db: Relations, manifest: Manifest) -> list[str]:
 
 def _partition(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
-    found = search.find(search.problem(source.counts, source.labels, asked), asked.algorithm, asked.objective)
+    found = partition.find_partition(
+        partition.state_problem(source.counts, source.labels, asked), asked.algorithm, asked.objective
+    )
     pairs = {"groups": found.groups, "optimal": found.optimal, "subtables": len(found.parts)}
     return [
         f"{name}: stated {manifest.facts[name]}, found {value}"

@@ -7,10 +7,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms.noisytree import release
-from privsql.mechanisms.noisytree.release import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, NoiseFacts, Parameters, Positive
-from privsql.model.universe import Universe
+from privsql.mechanisms.dp import parameters
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY
+from privsql.model.parameters import Epsilon, NoiseFacts, Parameters, Positive, Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
 TINY_UNIVERSE = 20  # items of which every set may be counted
@@ -18,7 +17,7 @@ MOST_DECLARED = 1_000  # sets of a workload
 OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
-class Facts(release.Facts):
+class Facts(parameters.Facts):
     """What the manifest of such a release states of its tree."""
 
     items: int = Field(ge=1)

@@ -1,32 +1,139 @@
-"""How good a release of item sets is: what analysts ask of it, by class, whatever algorithm made it.
-
-``item``: single items; ``pair``: two of the most frequent items; ``rec1`` .. ``rec4``: as many items of a random
-record. Besides the literature's counting queries, over random items by length, and frequent item sets (Chen et al.
-2011, section 5.1), and whether the most frequent items are found.
-"""
+"""Measure how good a release of item sets is, and compare it with its source, by any algorithm."""
 
 from __future__ import annotations
 
+import heapq
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.accuracy import Evaluated, by_class, by_questions
-from privsql.answers.scores import SANITY, Put, Score
-from privsql.answers.workload import count_query, equals
-from privsql.engine.progress import counted
-from privsql.engine.sqlfiles import all_rows, column, fill, temp
+from privsql.answers.accuracy import SANITY, Evaluated, Put, Score, by_class, by_questions, count_query, equals
+from privsql.engine.progress import report_steps
+from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
 from privsql.errors import UsageError
-from privsql.mechanisms.setvalued.holdings import Holdings, utility
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.private import differ_from_spec
+from privsql.model.manifest import Check
+from privsql.model.records import copies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.answers.accuracy import Measuring
-    from privsql.model.estimate import Estimate
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.dp.noisy_tree import Ints
+    from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
+
+# Holdings -------------------------------------------------------------------------------------------------------------
+# Item sets with weights as bits: which of them hold some items, and which sets of items weigh most.
+
+Reals = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
+
+    starts: Ints
+    codes: Ints
+    weights: Reals
+    items: int
+
+    @property
+    def longest(self) -> int:
+        """Items of the largest set."""
+        return int(np.diff(self.starts).max(initial=0))
+
+    @cached_property
+    def _owner(self) -> Ints:
+        return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
+
+    @cached_property
+    def singles(self) -> Reals:
+        """Weight of every item alone, (items,)."""
+        return self._by_item(self.weights, self.codes >= 0)
+
+    @cached_property
+    def _bits(self) -> NDArray[np.uint8]:
+        """For every item the sets that hold it, as bits: (items, N/8)."""
+        found = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
+        owner = self._owner
+        np.bitwise_or.at(found, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
+        return found
+
+    def holding(self, codes: Sequence[int]) -> Flags:
+        """Which sets hold all of some items, (N,)."""
+        packed = np.bitwise_and.reduce(self._bits[list(codes)], axis=0)
+        return np.unpackbits(packed, count=len(self.weights)).astype(bool)
+
+    def copies(self) -> Ints:
+        """How many records stand for each set, (N,)."""
+        return copies(self.weights)
+
+    def top(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
+        """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+
+        ``counted`` (N,): what of the weights was measured. Item sets of which that is not half are left out.
+
+        Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
+        sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
+        out is exact; negative weights, from noise, may put a set somewhat later.
+        """
+        known = self.singles if counted is None else self._by_item(np.maximum(counted, 0), self.codes >= 0)
+        queue: list[tuple[float, int, tuple[int, ...]]] = [
+            (-weight, 1, (code,)) for code, weight in enumerate(self.singles.tolist()) if weight > 0 and known[code] > 0
+        ]
+        heapq.heapify(queue)
+        found: list[tuple[tuple[int, ...], float]] = []
+        while queue and len(found) < number:
+            weight, size, chosen = heapq.heappop(queue)
+            held = self.holding(chosen)
+            if counted is None or 2 * float(counted[held].sum()) >= -weight:
+                found.append((chosen, -weight))
+            for code, more in self._extensions(held, chosen[-1], counted):
+                heapq.heappush(queue, (-more, size + 1, (*chosen, code)))
+        return found
+
+    def _extensions(self, held: Flags, last: int, counted: Reals | None) -> list[tuple[int, float]]:
+        """Items after the last one with their weights in some sets; those of which nothing was measured are left out,
+        for nothing is of what they extend to.
+        """
+        inside = held[self._owner] & (self.codes > last)
+        weights = self._by_item(self.weights, inside)
+        known = weights if counted is None else self._by_item(np.maximum(counted, 0), inside)
+        return [(code, float(weights[code])) for code in np.flatnonzero((weights > 0) & (known > 0)).tolist()]
+
+    def _by_item(self, weights: Reals, inside: Flags) -> Reals:
+        """Weights by item, over some of the pairs of set and item, (items,)."""
+        found = np.bincount(self.codes[inside], weights=weights[self._owner[inside]], minlength=self.items)
+        return found.astype(np.float64)
+
+
+def utility(
+    true: Sequence[tuple[tuple[int, ...], float]], found: Sequence[tuple[tuple[int, ...], float]], number: int
+) -> float:
+    """1 - mean relative difference of the supports of the true top sets; one that was not found has support 0.
+
+    Source: Chen et al. 2011, appendix E.
+    """
+    known = dict(found[:number])
+    missed = [abs(known.get(chosen, 0.0) - support) / support for chosen, support in true[:number]]
+    return 1 - sum(missed) / max(1, len(missed))
+
+
+# Questions ------------------------------------------------------------------------------------------------------------
+# How good a release of item sets is: what analysts ask of it, by class, whatever algorithm made it.
+#
+# ``item``: single items; ``pair``: two of the most frequent items; ``rec1`` .. ``rec4``: as many items of a random
+# record. Besides the literature's counting queries, over random items by length, and frequent item sets (Chen et al.
+# 2011, section 5.1), and whether the most frequent items are found.
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of queries: lengths up to this share of the longest record
 TOPS = (20, 50, 100)
@@ -59,7 +166,7 @@ def by_length(longest: int, queries: int, items: int, draw: np.random.Generator)
     return found
 
 
-def as_asked(true: Holdings, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
+def draw_queries(true: Holdings, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
     """Queries by class, at most so many of each; a class of which there is none is left out."""
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
     best = np.argsort(-true.singles, kind="stable")[: max(TOPS)]
@@ -91,7 +198,7 @@ def evaluate(given: Measuring) -> Evaluated:
 def _evaluated(given: Measuring, sets: HasItems, true: Holdings) -> Evaluated:
     key = seed_key(given.workload.seed)
     lengths = by_length(true.longest, given.workload.each, true.items, key.stream("workload", "items"))
-    asked: dict[str, list[Asked]] = as_asked(true, given.workload.each, key.stream("workload", "records"))
+    asked: dict[str, list[Asked]] = draw_queries(true, given.workload.each, key.stream("workload", "records"))
     asked |= {str(share): queries for share, queries in lengths}
     truth = {one: float(true.weights[true.holding(one)].sum()) for part in asked.values() for one in part}
     best = true.top(max(TOPS))
@@ -161,7 +268,7 @@ def top_items(given: Measuring, sets: HasItems, true: Holdings, estimator: str) 
     if not smaller:
         return {}
     given.report.step(f"Looking for the most frequent items, {estimator}")
-    codes = counted(given.report, range(true.items), true.items)
+    codes = report_steps(given.report, range(true.items), true.items)
     answers = [sets.containing((code,), estimator, given.confidence).estimate for code in codes]
     estimate = np.array([0.0 if one is None else one for one in answers])
     chance = seed_key(given.workload.seed).stream("workload", "ties").permutation(true.items)
@@ -183,3 +290,35 @@ def holdings(source: Records) -> Holdings:
     starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
     codes = contents["code"].to_numpy().astype(np.int64)
     return Holdings(starts, codes, weights.astype(np.float64), len(source.labels))
+
+
+# Checks against the source --------------------------------------------------------------------------------------------
+# A release of item sets against its source, whatever algorithm made it.
+
+
+def set_source_checks(db: Relations, stated: SetValued, source: Records, asked: SetValued) -> list[Check]:
+    """The checks against the source: of its records a private release tells nothing that could be checked.
+
+    ``stated``: the release's parameters; its universe lies in relation ``v_universe``.
+    """
+    return [
+        Check("parameters are those of the specification", partial(differ_from_spec, stated, asked)),
+        Check("the universe is the specification's", partial(_same_universe, db, source)),
+    ]
+
+
+def _same_universe(db: Relations, source: Records) -> list[str]:
+    labels = [exp.cast(column("item"), "VARCHAR")]
+    rows = db.rows(fill("core/labels", {"domain": temp("v_universe"), "labels": labels}))
+    stated = [row[0] for row in rows]
+    return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
+
+
+# Weights --------------------------------------------------------------------------------------------------------------
+# The weight of an item set in the release's own view, which has the items under the publisher's name for them.
+
+
+def weight_of(manifest: Manifest) -> exp.Expr:
+    """The column, under another name where the items are called so."""
+    own, called = column("weight", "sets"), manifest.roles.by_sa.called("weight")
+    return own if called == "weight" else named(own, called)

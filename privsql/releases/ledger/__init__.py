@@ -1,7 +1,7 @@
-"""The publisher's ledger: what was released of whom, so that releases of the same people do not add up unseen.
+"""The publisher's ledger: which records were released before, so that releases of the same people do not add up unseen.
 
-``place`` where it lies and who may read it, ``book`` what stands in it, ``storage`` its file, ``evidence`` the rule on
-who is the same, ``subjects`` what releases and a source have in common, by ``names``, records and ``histograms``;
-``groups`` and ``budget`` what follows from that for the next release, ``unfinished`` what became of releases of killed
-processes, ``keeping`` the one way in for publishing.
+``book`` is its file, who may read it and the events in it; ``composition`` finds earlier releases of the same people
+and says what follows for the next one, by groups or by budget; ``publication`` is one release on its way into the
+ledger;
+``keeping`` is the entry point for the verbs.
 """

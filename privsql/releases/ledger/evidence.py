@@ -1,20 +1,29 @@
-"""The rule on who is the same: from what two releases have in common to a verdict, whatever the ledger stores of them.
-
-Names decide where they can: ids or persons in both are the same people, whatever their values are. Names that could be
-mere numbering (1, 2, ..) decide where the values beside them agree. Otherwise equal records decide, and where columns
-are missing, columns that hold the same values equally often. Whatever could be chance counts only where chance would do
-it in fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any size.
-"""
+"""Decide from what two releases have in common whether they are of the same people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice, product
 from math import inf, lgamma, log
 from typing import TYPE_CHECKING, Any, Literal
 
+from privsql.engine.roles import comparable
+from privsql.engine.sqlfiles import Holes, column, fill, temp
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from privsql.model.records import Records
+
+# Evidence -------------------------------------------------------------------------------------------------------------
+# The rule on who is the same: from what two releases have in common to a verdict, whatever the ledger stores of them.
+#
+# Names decide where they can: ids or persons in both are the same people, whatever their values are. Names that could
+# be mere numbering (1, 2, ..) decide where the values beside them agree. Otherwise equal records decide, and where
+# columns are missing, columns that hold the same values equally often. Whatever could be chance counts only where
+# chance would do it in fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any
+# size.
 
 CHANCE = log(1e-6)
 DEVIATIONS = 5  # of equal records: beyond so many standard deviations, one in three million
@@ -225,3 +234,40 @@ def log_chance(histogram: Mapping[int, int]) -> float:
     logarithm = lgamma(records + 1) - records * log(records)
     logarithm -= sum(values * (lgamma(times + 1) - times * log(times)) for times, values in histogram.items())
     return min(0.0, logarithm)
+
+
+# Histograms -----------------------------------------------------------------------------------------------------------
+# Columns known again by their values: by how often each of them stands there, in whatever order, under any name.
+#
+# Of a column the ledger keeps a digest of its histogram, and how likely other people have exactly the same one.
+
+MOST = 64  # columns of a release whose histograms are taken
+TRIED = 6  # ways to tell which column is which, where several have one histogram
+
+
+def take_histograms(source: Records, columns: Sequence[str]) -> tuple[Histogram, ...]:
+    """Count how often the values of published columns stand in the source."""
+    found = []
+    for name, (value, kind) in source.values_of(columns[:MOST]).items():
+        digest = source.db.digest([comparable(column("value"), kind)])
+        holes: Holes = {"source": temp("source"), "value": value, "digest": digest, "keep": source.keep}
+        rows = source.db.rows(fill("ledger/histogram", holes))
+        likely = log_chance({int(times): int(kinds) for times, kinds, _ in rows})
+        found.append(Histogram(name, str(sum(int(part) for _, _, part in rows)), likely))
+    return tuple(found)
+
+
+def pair_columns(ours: Sequence[Histogram], theirs: Sequence[Histogram]) -> tuple[EqualColumns, ...]:
+    """List the pairs of columns with equal histograms."""
+    return tuple(
+        EqualColumns(one.column, other.column, one.log_chance)
+        for one, other in product(ours, theirs)
+        if one.digest == other.digest
+    )
+
+
+def propose_columns(ours: Sequence[Histogram], theirs: Sequence[Histogram]) -> Iterator[list[str]]:
+    """Yield our columns in the order of theirs, by equal histograms; a few times where several have the same one."""
+    fitting = [[one.column for one in ours if one.digest == other.digest] for other in theirs]
+    chosen = (list(names) for names in product(*fitting) if len(set(names)) == len(names))
+    return islice(chosen, TRIED)

@@ -1,29 +1,213 @@
-"""A publication and the ledger: what every kind of composition has in common."""
+"""One publication on its way through the ledger: its request, its content, and whether it came into place."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.engine.files import fold
+from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import Budget
 from privsql.mechanisms.registry import of
-from privsql.releases.identity import digest, exists
-from privsql.releases.ledger import storage
-from privsql.releases.ledger.unfinished import came, withdrawn
+from privsql.releases.draft import MAIN, digest, exists, sweep
+from privsql.releases.ledger.book import Entry, bare, open_for_writing, promised, published, write_events
+from privsql.source.places import address, resolved
+from privsql.source.records import known_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Relations, Workshop
+    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.records import Records
-    from privsql.noise import Key
-    from privsql.releases.ledger.book import Entry, Event
-    from privsql.releases.ledger.wish import Wish
+    from privsql.releases.ledger.book import Book, Event
+    from privsql.source.spec import Spec
+
+# Fingerprints ---------------------------------------------------------------------------------------------------------
+# A fingerprint of a table of a release: the same release again has the same.
+
+BATCH = 2**18  # rows that are read at a time; another number gives other fingerprints
+LENGTH = 16  # bytes of a digest
+
+
+def contents(db: Relations, tables: Columns, database: str) -> dict[str, str]:
+    """By the name of every table its rows and a digest of them, in the order in which they are stored."""
+    found = {}
+    for name, columns in tables.items():
+        stored = exp.select(*(column(key) for key, _ in columns)).from_(table(name, database))
+        with db.streamed(stored, BATCH) as rows:
+            found[name] = fingerprint(rows)
+    return found
+
+
+def fingerprint(rows: pa.RecordBatchReader) -> str:
+    """The number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
+    told, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
+    for batch in rows:
+        number += batch.num_rows
+        for values in batch.columns:
+            told.update(_bytes(values.is_null()))
+            told.update(_bytes(values.drop_null() if values.null_count else values))
+    return f"{number}:{told.hexdigest()}"
+
+
+def _bytes(values: pa.Array) -> memoryview:
+    """Values as Arrow sends them, which is the same however they lie in memory."""
+    return memoryview(pa.record_batch([values], names=["v"]).serialize())
+
+
+# Unfinished releases --------------------------------------------------------------------------------------------------
+# Releases whose process was killed after it had written them down: whether they have come into place.
+#
+# Before a release comes into place it is in the ledger; that it has, and that what it replaced is withdrawn, is written
+# down afterwards. In between a process may be killed. What lies at the target then tells which it was, and what does
+# not tell is taken to be out.
+
+
+def settled(book: Book) -> list[Event]:
+    """The events that killed processes have not written."""
+    return [event for entry in book.live if not entry.out for event in _settled(book, entry)]
+
+
+def _settled(book: Book, entry: Entry) -> list[Event]:
+    target = Path(entry.target)
+    sweep(target)
+    if Path(entry.draft).exists():
+        return []  # its process lives
+    try:
+        there = digest(target) if exists(target) else ""
+    except (OSError, PrivsqlError):
+        return []
+    if there == entry.digest:
+        return came(entry)
+    before = next((one for one in book.entries if one.number == entry.replaces), None)
+    if before is not None and there == before.digest:
+        return [withdrawn(entry.number, "never came into place")]
+    return []
+
+
+def came(entry: Entry) -> list[Event]:
+    """That a release has come into place, where what it replaces is withdrawn."""
+    events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
+    if entry.replaces is not None:
+        events.append(withdrawn(entry.replaces, f"replaced by release {entry.number}"))
+    return events
+
+
+def withdrawn(number: int, why: str) -> Event:
+    """That a release is withdrawn."""
+    return "withdrawn", {"number": number, "why": why}
+
+
+# Requests -------------------------------------------------------------------------------------------------------------
+# What a publication asks of the ledger, and the entry that it becomes.
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
+
+    ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
+    target.
+    """
+
+    spec: Spec
+    path: Path | None
+    key: Key | None = None
+    allow: bool = False
+    replaces: str | None = None
+
+    @property
+    def ledger(self) -> Path:
+        """Where the ledger lies, for who has one."""
+        if self.path is None:
+            raise ValueError("this publication keeps no ledger")
+        return self.path
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What the source is called."""
+        return known_as(self.spec.source)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The published columns."""
+        return published(self.spec.columns.model_dump(mode="json"))
+
+    @property
+    def bare(self) -> tuple[str, ...]:
+        """Their names in the source."""
+        return bare(self.spec.columns.model_dump(mode="json"))
+
+    @property
+    def person(self) -> str | None:
+        """The column that names the persons of whom the release promises something; None where it is of records."""
+        return promised(vars(self.spec.source))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The specification without where it lies and goes, as plain data."""
+        place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_"}}
+        parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
+        source = self.spec.source
+        parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
+        more = {"person": source.person, "persons": source.persons}
+        parts["source"] |= more if source.person is not None else {}
+        parts["source"] |= {"id_space": source.id_space} if source.id_space is not None else {}
+        return parts
+
+    @property
+    def target(self) -> str:
+        """Where the release goes."""
+        return str(resolved(self.spec.target))
+
+    def digest(self, made: Path) -> str:
+        """That of the release at its target, from the file or folder that becomes it."""
+        return digest(address(made, MAIN) if self.spec.release.schema_ is not None else made)
+
+    def replaced(self, book: Book) -> Entry | None:
+        """The release at the target, if it is in the ledger; of several that are alike, the one that went there."""
+        alike = [entry for entry in book.live if self.replaces is not None and entry.digest == self.replaces]
+        there = [entry for entry in alike if entry.target == self.target]
+        return next(reversed(there or alike[:1] if len(alike) == 1 else there), None)
+
+    def entry(self, number: int, **told: Any) -> Entry:
+        """The entry in the ledger; ``told``: what the specification does not tell."""
+        spec = self.spec
+        told = {"digest": "", "records": None, "fresh": None, "held_back": None, "allowed": False, "key": "", **told}
+        return Entry(
+            number=number,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            name=spec.name,
+            target=self.target,
+            mechanism=spec.mechanism.kind,
+            algorithm=spec.mechanism.algorithm,
+            subject=fold(spec.source.id or ""),
+            spec=self.plain,
+            source=self.source,
+            **told,
+        )
+
+
+def request(spec: dict[str, Any]) -> Any:
+    """What of a specification makes a release what it is, besides the records and the key."""
+    order = spec.get("release", {}).get("order") or "stream"
+    return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]
+
+
+# Publication ----------------------------------------------------------------------------------------------------------
+# A publication and the ledger: what every kind of composition has in common.
 
 
 @dataclass
@@ -102,8 +286,8 @@ class Publication(ABC):
 
     def _write(self, events: list[Event]) -> None:
         if events:
-            with storage.writing(self.db, self.wish.ledger) as book, self.db.together():
-                storage.write(self.db, book, *events)
+            with open_for_writing(self.db, self.wish.ledger) as book, self.db.together():
+                write_events(self.db, book, *events)
 
 
 def _is_there(entry: Entry) -> bool:

@@ -1,30 +1,253 @@
-"""Evidence on whose records these are: what releases and a source have in common, by names, records and columns.
-
-Each kind of evidence is taken only where those before it did not decide (``privsql.releases.ledger.evidence``).
-"""
+"""Find the releases that hold the same people, by ids, persons, or their published records."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from privsql.engine.names import fold
-from privsql.engine.sqlfiles import Holes, fill, temp
-from privsql.releases.ledger.evidence import CommonRecords, Evidence, Met, Rows, judge
-from privsql.releases.ledger.histograms import pair_columns, propose_columns, take_histograms
-from privsql.releases.ledger.names import TRACES, Names, bring
-from privsql.releases.ledger.storage import SUBJECTS, among, subjects
+from sqlglot import exp
+
+from privsql.engine.files import fold
+from privsql.engine.roles import comparable
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, temp
+from privsql.releases.ledger.book import LEDGER, MARKS, SUBJECTS, among, marks_of, subjects_query
+from privsql.releases.ledger.evidence import (
+    Agreement,
+    CommonNames,
+    CommonRecords,
+    Evidence,
+    Met,
+    Rows,
+    judge,
+    pair_columns,
+    propose_columns,
+    take_histograms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlglot import exp
+    import pyarrow as pa
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import Relations, Workshop
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Entry
     from privsql.releases.ledger.evidence import Verdict
-    from privsql.releases.ledger.wish import Wish
+    from privsql.releases.ledger.publication import Wish
+
+# Names ----------------------------------------------------------------------------------------------------------------
+# Ids and persons that a release and a source have in common, and how values agree along them.
+#
+# Names that hold the same letters beside their digits could be mere numbering. Of such a source the ledger keeps marks:
+# 16 bits of every value beside some of its names, those with the smallest digests, so that tables share their samples.
+
+TRACES = temp("traces")
+SAMPLE = 2**16  # names beside which values are marked
+MARK = 2**16
+DIGITS = "0123456789"
+Kind = Literal["ids", "persons"]
+
+
+class Compared(NamedTuple):
+    """Columns that are compared: theirs of ``subjects``, ours of ``traces``; ``tells``: others are other people."""
+
+    kind: Kind
+    theirs: str
+    ours: str
+    tells: bool = True
+
+
+def bring(
+    db: Workshop, there: Relations, name: str, query: exp.Query, title: str = "Reading who the records are"
+) -> None:
+    """Make a relation beside the ledger, wherever the source lies."""
+    if there is db:
+        db.make(name, query, title=title)
+        return
+    db.put("brought", there.arrow(query))
+    db.make(name, all_rows(temp("brought")), title=title)
+    db.drop("brought")
+
+
+def is_numbering(least: str, greatest: str) -> bool:
+    """Whether names between two of them could be mere numbering, if all hold the letters that these do.
+
+    >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
+    (True, False, False)
+    """
+    letters, digits = without_digits(least), sum(one in DIGITS for one in least)
+    return letters == without_digits(greatest) and digits > 0 and (least != greatest or not letters)
+
+
+def without_digits(name: str) -> str:
+    """The letters of a name.
+
+    >>> without_digits("p-0001")
+    'p-'
+    """
+    return name.translate(str.maketrans("", "", DIGITS))
+
+
+class Names:
+    """The names of a source, in relation ``traces``, beside those of the attached ledger."""
+
+    def __init__(self, db: Workshop, source: Records, wish: Wish) -> None:
+        self._db, self._source, self._wish = db, source, wish
+        self._samples: dict[str, pa.Table] = {}
+        kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
+        self._kinds = {key: kinds[key] for key in source.known_by}
+        self.numbering = tuple(kind for key, kind in self._kinds.items() if self._could_number(key))
+
+    def _could_number(self, key: str) -> bool:
+        name = column(key, "t")
+        least, greatest = self._db.rows(fill("ledger/ends", {"traces": TRACES, "name": name}))[0]
+        if least is None or not is_numbering(least, greatest):
+            return False
+        letters = without_digits(least)
+        self._samples[key] = self._sample(key)
+        return all(without_digits(one) == letters for one in self._samples[key]["name"].to_pylist())
+
+    def _sample(self, key: str) -> pa.Table:
+        holes: Holes = {
+            "traces": TRACES,
+            "name": column(key, "t"),
+            "digest": self._db.digest([column("name")]),
+            "most": exp.Literal.number(SAMPLE),
+        }
+        return self._db.arrow(fill("ledger/sample", holes))
+
+    def compared(self, entry: Entry) -> list[Compared]:
+        """Which names of a release are compared with which of the source."""
+        named, person = fold(self._wish.spec.source.id or ""), fold(self._wish.spec.source.person or "")
+        found = []
+        if entry.subject and "id" in self._kinds:
+            found.append(Compared("ids", "id", "id", self._wish.person is None and entry.person is None))
+        if entry.persons and "person" in self._kinds:
+            found.append(Compared("persons", "person", "person"))
+        elif entry.persons and named == entry.persons:
+            found.append(Compared("persons", "person", "id"))
+        elif person and "person" in self._kinds and entry.subject == person:
+            found.append(Compared("persons", "id", "person"))
+        return found
+
+    def compare(self, entries: Sequence[Entry], source: Sequence[str]) -> dict[int, tuple[CommonNames, ...]]:
+        """By the number of each release what names it and the source have in common; of ``source`` names suffice."""
+        found: dict[int, list[CommonNames]] = {entry.number: [] for entry in entries}
+        ways: dict[Compared, list[Entry]] = {}
+        for entry in entries:
+            for way in self.compared(entry):
+                ways.setdefault(way, []).append(entry)
+        for way, alike in ways.items():
+            common = self._count_common(way, alike)
+            for entry in alike:
+                found[entry.number].append(self._common(entry, way, common.get(entry.number, 0), source))
+        return {number: tuple(names) for number, names in found.items()}
+
+    def _count_common(self, way: Compared, entries: Sequence[Entry]) -> dict[int, int]:
+        holes: Holes = {
+            "subjects": SUBJECTS,
+            "traces": TRACES,
+            "among": among(entries),
+            "theirs": column(way.theirs, "s"),
+            "ours": column(way.ours, "t"),
+        }
+        return {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
+
+    def _common(self, entry: Entry, way: Compared, common: int, source: Sequence[str]) -> CommonNames:
+        names = CommonNames(
+            way.kind,
+            common,
+            way.tells,
+            self._kinds[way.ours] in self.numbering and _kind(way.theirs) in entry.numbering,
+            (self._space(way.ours), entry.id_space if way.theirs == "id" or not entry.subject else None),
+        )
+        if not common or not names.numbering or names.are_apart or names.share_space or entry.is_of(source):
+            return names
+        return replace(names, columns=self._agreement(entry, way))
+
+    def _space(self, key: str) -> str | None:
+        """What the names are stated to belong to: those of records, or of persons where records have none."""
+        return self._wish.spec.source.id_space if key == "id" or "id" not in self._kinds else None
+
+    # How values agree ---
+
+    def _agreement(self, entry: Entry, way: Compared) -> tuple[Agreement, ...]:
+        """The columns of a release along common names: by their names, or if none is here by their places."""
+        theirs = marks_of(entry, _kind(way.theirs))
+        names = self._db.arrow(exp.select(column("name")).distinct().from_(theirs.subquery("m")))
+        here = self._source.values_of(entry.bare)
+        columns = {i: here[name] for i, name in enumerate(entry.bare) if name in here}
+        if not columns and len(self._wish.bare) == len(entry.bare):
+            columns = dict(enumerate(self._source.values_of(self._wish.bare).values()))
+        if not columns:
+            return ()
+        self._mark("our_marks", way.ours, names, columns)
+        ours: exp.Query = all_rows(temp("our_marks"))
+        if way[1:3] == ("id", "id") and entry.columns == self._wish.columns:
+            ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES}), distinct=False)
+            whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery()})
+            theirs = exp.union(theirs, whole, distinct=False)
+        holes: Holes = {"theirs": theirs.subquery(), "ours": ours.subquery()}
+        rows = self._db.rows(fill("ledger/agreement", holes))
+        self._db.drop("our_marks")
+        called = {-1: "the whole record", **dict(enumerate(entry.bare))}
+        return tuple(
+            Agreement(called[field], int(count), int(equal), float(products) / count)
+            for field, count, equal, products in rows
+        )
+
+    def _mark(self, relation: str, key: str, names: pa.Table, columns: dict[int, tuple[exp.Expr, str]]) -> None:
+        """Make a relation of the marks of columns beside some names."""
+        there = self._source.db
+        there.put("sample", names)
+        holes: Holes = {
+            "source": temp("source"),
+            "sample": temp("sample"),
+            "name": self._source.known_by[key],
+            "values": [named(value, f"v{field}") for field, (value, _) in columns.items()],
+            "columns": [column(f"v{field}") for field in columns],
+            "keep": self._source.keep,
+        }
+        bring(self._db, there, "sampled", fill("ledger/sampled", holes))
+        there.drop("sample")
+        parts = [self._marks(field, kind) for field, (_, kind) in columns.items()]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = exp.union(whole, part, distinct=False, copy=False)
+        self._db.make(relation, whole)
+        self._db.drop("sampled")
+
+    def _marks(self, field: int, kind: str) -> exp.Query:
+        digest = self._db.digest([comparable(column(f"v{field}"), kind)])
+        mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
+        return fill("ledger/marks", {"sampled": temp("sampled"), "field": exp.Literal.number(field), "mark": mark})
+
+    # Writing ---
+
+    def prepare_marks(self) -> None:
+        """Make relations ``marks_of_ids`` and ``marks_of_persons`` of names that could be mere numbering."""
+        columns = dict(enumerate(self._source.values_of(self._wish.bare).values()))
+        for key, kind in self._kinds.items():
+            if kind in self.numbering and columns:
+                self._mark(f"marks_of_{kind}", key, self._samples[key], columns)
+
+    def write_marks(self, number: int) -> None:
+        """Add these marks to the attached ledger."""
+        for kind in self.numbering:
+            if self._source.values_of(self._wish.bare):
+                what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
+                self._db.append(MARKS.name, exp.select(*what).from_(temp(f"marks_of_{kind}")), into=LEDGER)
+                self._db.drop(f"marks_of_{kind}")
+
+
+def _kind(key: str) -> Kind:
+    return "ids" if key == "id" else "persons"
+
+
+# Subjects -------------------------------------------------------------------------------------------------------------
+# Evidence on whose records these are: what releases and a source have in common, by names, records and columns.
+#
+# Each kind of evidence is taken only where those before it did not decide (``privsql.releases.ledger.evidence``).
 
 OTHERS = temp("other_traces")
 
@@ -56,7 +279,7 @@ class Subjects:
 
     def changed(self, entry: Entry) -> list[tuple[str, str]]:
         """Records of a release of the same columns that are not what they were: (id, fate)."""
-        holes: Holes = {"traces": TRACES, "known": subjects(entry).subquery()}
+        holes: Holes = {"traces": TRACES, "known": subjects_query(entry).subquery()}
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judged(self, entries: Sequence[Entry]) -> dict[int, Verdict]:

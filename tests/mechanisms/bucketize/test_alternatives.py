@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from privsql.answers.channel import Channel
-from privsql.answers.expected import relative_error
-from privsql.mechanisms.alternatives import Alternative, Alternatives, Measure
-from privsql.mechanisms.bucketize.planning.search import ALGORITHMS
+from privsql.answers.channel import Channel, relative_error
+from privsql.mechanisms.bucketize.search import ALGORITHMS
+from privsql.mechanisms.contract import Alternative, Alternatives, Measure
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, warehouse, write
 
 if TYPE_CHECKING:

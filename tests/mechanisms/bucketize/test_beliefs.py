@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.layout.arrange import placed
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.feasibility import Dealt, implied
+from privsql.mechanisms.bucketize.informative import placed
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning.implied import Dealt, implied
-from privsql.mechanisms.bucketize.planning.search import find
-from privsql.noise import seed_key
+from privsql.mechanisms.bucketize.search import find
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.tampering import failed, with_facts

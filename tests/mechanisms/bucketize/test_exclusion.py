@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.fakes import exclusion
-from privsql.mechanisms.bucketize.fakes import law as fakes
-from privsql.mechanisms.bucketize.layout.runs import Runs, of_entries
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize.layout import Runs, of_entries
 from privsql.mechanisms.bucketize.model import Plan, Setting
-from privsql.noise import seed_key
 
 
 def drawn(buckets: int = 420) -> tuple[Runs, fakes.Hidden]:
     """Twelve values in buckets of four with two fakes."""
     setting, counts = Setting.of({4: buckets}), np.full(12, buckets // 3)
     plan = Plan("one", setting, counts[:, None])
-    found = fakes.hidden(plan, counts, 2, "blocks", seed_key(1).stream("fakes"))
+    found = fakes.hide_values(plan, counts, 2, "blocks", seed_key(1).stream("fakes"))
     return of_entries(found.bids, np.repeat(np.arange(12), counts), 12, setting.items), found
 
 
@@ -25,7 +24,7 @@ def test_no_excluded_fake_is_left_where_others_can_take_it() -> None:
     """A fifth of all pairs of a bucket and a value are excluded: fakes move, and no count does."""
     real, hidden = drawn()
     known = np.argwhere(np.random.default_rng(2).random((420, 12)) < 0.2)
-    found = exclusion.avoided(real, hidden.fake_bids, hidden.fake_codes, known, seed_key(2).stream("fakes"))
+    found = fakes.avoid_excluded(real, hidden.fake_bids, hidden.fake_codes, known, seed_key(2).stream("fakes"))
     before, after = (set(zip(hidden.fake_bids.tolist(), codes.tolist(), strict=True)) for codes in (
         hidden.fake_codes, found.codes,
     ))  # fmt: skip
@@ -45,16 +44,16 @@ def test_what_no_exchange_mends_stays_and_is_counted() -> None:
     """Everything is excluded in one bucket: its two fakes stay, and the request is refused unless they may."""
     real, hidden = drawn()
     known = np.array([[7, code] for code in range(12)])
-    found = exclusion.avoided(real, hidden.fake_bids, hidden.fake_codes, known, seed_key(2).stream("fakes"))
+    found = fakes.avoid_excluded(real, hidden.fake_bids, hidden.fake_codes, known, seed_key(2).stream("fakes"))
     assert (found.weak, found.certain) == (2, 4)
     with pytest.raises(InfeasibleError, match="2 fake values would be excluded"):
-        exclusion.refuse_weak(found.weak, "refuse")
-    exclusion.refuse_weak(found.weak, "weaker")
+        fakes.refuse_weak(found.weak, "refuse")
+    fakes.refuse_weak(found.weak, "weaker")
 
 
 def test_nothing_excluded_changes_nothing() -> None:
     real, hidden = drawn(30)
     none = np.empty((0, 2), dtype=np.int64)
-    found = exclusion.avoided(real, hidden.fake_bids, hidden.fake_codes, none, seed_key(2).stream("fakes"))
+    found = fakes.avoid_excluded(real, hidden.fake_bids, hidden.fake_codes, none, seed_key(2).stream("fakes"))
     assert (found.codes == hidden.fake_codes).all()
     assert (found.weak, found.certain) == (0, 0)

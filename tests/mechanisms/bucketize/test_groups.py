@@ -15,19 +15,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.bucketize.groups import crossing
-from privsql.mechanisms.bucketize.groups.bounds import Bound
-from privsql.mechanisms.bucketize.groups.crossing import Cut, Pair
-from privsql.mechanisms.bucketize.groups.dealing import across
-from privsql.mechanisms.bucketize.groups.families import families
-from privsql.mechanisms.bucketize.groups.flow import Network
-from privsql.mechanisms.bucketize.layout import blocks
-from privsql.mechanisms.bucketize.layout.arrange import placed
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning.hall import allocate, violation
-from privsql.mechanisms.bucketize.planning.relaxation import Relaxation
-from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, find
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import group_flows, layout
+from privsql.mechanisms.bucketize.beliefs import Bound
+from privsql.mechanisms.bucketize.group_flows import Cut, Network, Pair, across, allocate_values, violation
+from privsql.mechanisms.bucketize.informative import placed
+from privsql.mechanisms.bucketize.model import Plan, Problem, Setting, families
+from privsql.mechanisms.bucketize.optimal import Relaxation
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find
 from support.effort import share
 from support.enumeration import Enumerator
 from support.loops import rest_slow
@@ -307,7 +302,7 @@ def test_settings_under_nested_bounds(problem: Problem) -> None:
     """Validity of every setting, and the best of one size, of two and of any, are those of the definition."""
     span = range(problem.smallest, problem.largest + 1)
     for setting in every_setting(problem.records, span):
-        flow = allocate(problem, Setting.of(setting))
+        flow = allocate_values(problem, Setting.of(setting))
         assert (flow.unplaced == 0) == valid(problem, setting)
         if not flow.unplaced:
             assert_exact(problem, Plan("optimal", Setting.of(setting), flow.allocation))
@@ -331,7 +326,7 @@ def test_settings_under_crossing_bounds(problem: Problem) -> None:
     for setting in every_setting(problem.records, range(problem.smallest, problem.largest + 1)):
         if len(setting) > 2 or len(problem.trees) < 2:
             continue
-        flow = allocate(problem, Setting.of(setting))
+        flow = allocate_values(problem, Setting.of(setting))
         assert (flow.unplaced == 0) == valid(problem, setting)
         if not flow.unplaced:
             assert_exact(problem, Plan("two-size", Setting.of(setting), flow.allocation))
@@ -353,7 +348,7 @@ def test_what_refutes_a_setting_refutes_no_valid_one(problem: Problem, data: st.
     sizes = problem.sizes.tolist()
     every = [s for s in every_setting(problem.records, sizes) if len(s) == 2]
     for setting in every:
-        found = crossing.allocate(problem, Setting.of(setting))
+        found = group_flows.allocate_crossing(problem, Setting.of(setting))
         if not isinstance(found, Cut):
             continue
         (first, b1), (second, b2) = sorted(setting.items())
@@ -523,7 +518,7 @@ def test_blocks_of_any_number(buckets: int, size: int, number: int, seed: int) -
     plan, noise = Plan("two-size", Setting.of({size: buckets}), records[:, None]), seed_key(seed).stream("lines")
     widths = [buckets // min(number, buckets)] * min(number, buckets)
     widths[-1] += buckets - sum(widths)
-    table = tallied(blocks.even(plan, [widths], noise, lambda: tree.line(noise)).ranked(), records, buckets)
+    table = tallied(layout.even(plan, [widths], noise, lambda: tree.line(noise)).ranked(), records, buckets)
     assert table.sum(axis=0).tolist() == [size] * buckets
     assert table.sum(axis=1).tolist() == records.tolist()
     for members in ([0], [1], [2], [3], [4], [5], [6], *(one.members for one in sets)):
@@ -547,9 +542,9 @@ def test_more_pairs_of_values_meet_than_on_one_line() -> None:
     problem = make([60] * 12, [QUARTER] * 12, bounds, 4, 4)
     plan = find(problem, "one-size")
     met = {}
-    for layout in ("blocks", "round-robin"):
-        table = tallied(placed(plan, layout, seed_key(3).stream("x"), problem.trees), problem.counts, 180)
-        met[layout] = int(((table @ table.T) > 0).sum())
+    for each_layout in ("blocks", "round-robin"):
+        table = tallied(placed(plan, each_layout, seed_key(3).stream("x"), problem.trees), problem.counts, 180)
+        met[each_layout] = int(((table @ table.T) > 0).sum())
     assert met["blocks"] == 12 + 12 * 9
     assert met["round-robin"] < met["blocks"]
     table = tallied(across_plan(problem), problem.counts, 180)
@@ -612,7 +607,7 @@ def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout:
     counts, bounds, buckets = CASES[name]
     problem = make(counts, [ONE] * 4, bounds, 1, 6)
     setting = Setting.of(buckets)
-    plan = Plan("two-size", setting, allocate(problem, setting).allocation)
+    plan = Plan("two-size", setting, allocate_values(problem, setting).allocation)
     assert_exact(problem, plan)
     for seed in range(3):
         noise = Fixed(seed)

@@ -13,14 +13,12 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.fakes import law as fakes
-from privsql.mechanisms.bucketize.fakes import rounding
-from privsql.mechanisms.bucketize.fakes.chances import Entries
-from privsql.mechanisms.bucketize.fakes.even import crowded
-from privsql.mechanisms.bucketize.fakes.lists import times_listed
-from privsql.mechanisms.bucketize.layout.arrange import placed
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize.fake_chances import Entries, times_listed
+from privsql.mechanisms.bucketize.fakes import crowded
+from privsql.mechanisms.bucketize.informative import placed
 from privsql.mechanisms.bucketize.model import Plan, Setting
-from privsql.noise import seed_key
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow
 
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.model import Ints
-    from privsql.noise import Shuffler
 
 DRAWS = 24  # tables laid out and drawn independently
 EVEN = ("blocks", "round-robin", "largest-first")  # layouts that fakes go with
@@ -60,7 +58,7 @@ def plan(counts: Ints, setting: Setting) -> Plan:
 
 def made(counts: Ints, setting: Setting, sigma: int, layout: str, noise: Shuffler) -> tuple[Made, fakes.Hidden]:
     """One table of values."""
-    found = fakes.hidden(plan(counts, setting), counts, sigma, layout, noise)
+    found = fakes.hide_values(plan(counts, setting), counts, sigma, layout, noise)
     codes = np.repeat(np.arange(len(counts)), counts)
     number = sum(setting.buckets)
     return Made.of(number, len(counts), found.bids, codes, found.fake_bids, found.fake_codes), found
@@ -140,11 +138,11 @@ def test_a_tiny_table_in_every_outcome() -> None:
 
 def test_chances_of_a_quarter_are_kept_over_all_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bits instead of 24, four lists of two values, one of which is fake three times in four: every draw."""
-    monkeypatch.setattr(rounding, "ONE", 4)
-    monkeypatch.setattr(rounding, "BITS", 2)
+    monkeypatch.setattr(fakes, "ONE", 4)
+    monkeypatch.setattr(fakes, "BITS", 2)
     one = Entries(np.repeat(np.arange(4), 2), np.tile([0, 1], 4), (4, 2))
     noise, kept = Enumerator(), [Fraction(0)] * 8
-    for chosen, chance in noise.runs(lambda: tuple(rounding.rounded(one, np.tile([1, 3], 4), noise).tolist())):
+    for chosen, chance in noise.runs(lambda: tuple(fakes.rounded(one, np.tile([1, 3], 4), noise).tolist())):
         assert [side.tolist() for side in one.sums(np.array(chosen))] == [[1] * 4, [1, 3]]
         kept = [total + chance * yes for total, yes in zip(kept, chosen, strict=True)]
     assert kept == [Fraction(1, 4), Fraction(3, 4)] * 4

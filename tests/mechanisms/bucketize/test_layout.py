@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.layout import arrange as layouts
-from privsql.mechanisms.bucketize.layout import blocks, lumps
-from privsql.mechanisms.bucketize.layout.arrange import LAYOUTS, placed
+from privsql.keyed_random import seed_key, system_key
+from privsql.mechanisms.bucketize import informative, search
+from privsql.mechanisms.bucketize import informative as layouts
+from privsql.mechanisms.bucketize import layout as blocks
+from privsql.mechanisms.bucketize.group_flows import allocate_values, violation
+from privsql.mechanisms.bucketize.informative import LAYOUTS, placed
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning import heuristics
-from privsql.mechanisms.bucketize.planning.hall import allocate, violation
-from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, find
-from privsql.noise import seed_key, system_key
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find
 from support.enumeration import Enumerator
 from support.loops import each, rest_slow
 
@@ -46,7 +46,7 @@ def planned(problem: Problem, buckets: dict[int, int], algorithm: str = "optimal
     """The plan of a given valid setting."""
     setting = Setting.of(buckets)
     most = problem.columns(setting.sizes)
-    plan = Plan(algorithm, setting, allocate(problem, setting).allocation, most=most)
+    plan = Plan(algorithm, setting, allocate_values(problem, setting).allocation, most=most)
     assert violation(problem, plan) is None
     return plan
 
@@ -299,8 +299,8 @@ def test_the_posterior_is_the_published_share(name: str, layout: str, monkeypatc
 @each("name", ["two sizes", "pairs", "skewed pairs", "a value crosses rounds", "one bucket", "three sizes"], few=2)
 def test_the_posterior_of_lumps_is_the_published_share(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where values stand as often as they may, in however many blocks."""
-    monkeypatch.setattr(lumps, "FINE", 1)  # few chances to go through
-    monkeypatch.setattr(lumps, "BLOCKS", number)
+    monkeypatch.setattr(informative, "FINE", 1)  # few chances to go through
+    monkeypatch.setattr(informative, "BLOCKS", number)
     problem, buckets = TINY[name]
     plan = planned(problem, buckets)
     found = distribution(plan, "lumps")
@@ -327,7 +327,7 @@ def test_the_posterior_of_lumps_is_the_published_share(name: str, number: int, m
 def test_the_posterior_of_anatomy_is_the_published_share(counts: list[int]) -> None:
     """The same for anatomy's own composition, with and without records left over at the end."""
     problem = make(counts, [HALF] * len(counts), 2)
-    setting = heuristics.anatomy(problem)
+    setting = search.anatomy(problem)
     assert setting is not None
     plan = planned(problem, dict(setting.items), "anatomy")
     found = distribution(plan, "largest-first")
@@ -402,8 +402,8 @@ def test_the_adversary_notices_a_biased_order() -> None:
 def test_every_order_of_a_values_records_is_equally_likely(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the composition, all arrangements of a value's records over its slots have the same probability."""
     monkeypatch.setattr(blocks, "BLOCKS", 2)
-    monkeypatch.setattr(lumps, "BLOCKS", 2)
-    monkeypatch.setattr(lumps, "FINE", 1)
+    monkeypatch.setattr(informative, "BLOCKS", 2)
+    monkeypatch.setattr(informative, "FINE", 1)
     problem = make([2, 2, 1, 1], [HALF] * 4, 2)
     plan = planned(problem, {2: 3}, "anatomy")
     by_composition: dict[bytes, list[Fraction]] = defaultdict(list)

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.answers.learnt import prior, store
+from privsql.answers import learned_prior
 from privsql.errors import EngineError
-from privsql.mechanisms.bucketize import reconstruct
-from privsql.mechanisms.bucketize import sample as sampling
-from privsql.mechanisms.bucketize.answers import Answers
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import estimator
+from privsql.mechanisms.bucketize import estimator as sampling
+from privsql.mechanisms.bucketize.mechanism import Answers
 from support.commands import fetched, write
 from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.answers.learnt.sample import Sample
+    from privsql.answers.learned_prior import Sample
 
 RECORDS = 1600
 PEOPLE = """
@@ -81,15 +81,15 @@ def test_records_see_what_the_database_says(column: str, opened: Answers) -> Non
     assert len(codes) == len(fetched(f"SELECT DISTINCT {column} FROM ({PEOPLE.format(n=RECORDS)})"))
     seen, total = found.by_value(column, codes)
     query = opened.read(f"SELECT {column}, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY {column}", {}).questions[0]
-    asked = reconstruct.asked_of(opened._db, query, opened._roles, opened._through)
-    expected = reconstruct.observe(asked, opened._roles, opened._facts, opened._through).observed
+    asked = estimator.split_certain(opened._db, query, opened._roles, opened._through)
+    expected = estimator.observe(asked, opened._roles, opened._facts, opened._through).observed
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], expected[np.lexsort(expected.T)], atol=1e-9)
     np.testing.assert_allclose(total, seen.sum(axis=1))
 
 
 def test_a_sample_has_whole_buckets(opened: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     """About as many records as wanted, the same ones every time, and of a bucket all or none."""
-    monkeypatch.setattr(sampling, "MOST", 500)
+    monkeypatch.setattr(sampling, "MOST_RECORDS", 500)
     found, again = sample_of(opened), sample_of(opened)
     assert found.digest == again.digest
     assert 350 < found.records < 650
@@ -119,14 +119,14 @@ def test_a_bucket_that_is_not_listed_is_refused(opened: Answers, monkeypatch: py
 def lessons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Every time that something is learnt; the cache is empty."""
     found: list[str] = []
-    really = prior.learn
+    really = learned_prior.learn_prior
 
     def learn(*given: object) -> object:
         found.append("learnt")
         return really(*given)
 
-    monkeypatch.setattr(prior, "learn", learn)
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(learned_prior, "learn_prior", learn)
+    monkeypatch.setenv(learned_prior.VARIABLE, str(tmp_path / "cache"))
     return found
 
 
@@ -144,9 +144,9 @@ def test_a_cache_changes_no_answer(
     assert privsql.query(release, QUESTION).rows == first
     assert privsql.query(release, QUESTION).rows == first
     assert len(lessons) == 2
-    monkeypatch.setenv(store.VARIABLE, str(file / "below"))
+    monkeypatch.setenv(learned_prior.VARIABLE, str(file / "below"))
     assert privsql.query(release, QUESTION).rows == first
-    monkeypatch.setenv(store.VARIABLE, store.OFF)
+    monkeypatch.setenv(learned_prior.VARIABLE, learned_prior.OFF)
     assert privsql.query(release, QUESTION).rows == first
     assert len(lessons) == 4
     assert sorted(tmp_path.iterdir()) == [tmp_path / "cache"]
@@ -168,7 +168,7 @@ def test_nothing_is_learnt_that_is_not_needed(release: Path, lessons: list[str])
 @pytest.mark.slow
 def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> None:
     """Below ``FEWEST`` records the default prior stays."""
-    small = published(tmp_path, MECHANISMS["plain"], prior.FEWEST - 1)
+    small = published(tmp_path, MECHANISMS["plain"], learned_prior.FEWEST_RECORDS - 1)
     privsql.query(small, QUESTION)
     assert not lessons
 
@@ -186,4 +186,4 @@ def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> Non
 def test_the_columns_of_a_question(sql: str, columns: set[str], opened: Answers) -> None:
     """Whatever tells its records apart."""
     (query,) = opened.read(sql, {}).questions
-    assert reconstruct.asked_of(opened._db, query, opened._roles, opened._through).columns == columns
+    assert estimator.split_certain(opened._db, query, opened._roles, opened._through).columns == columns

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.fakes.even import crowded, even
-from privsql.mechanisms.bucketize.fakes.lists import apportioned, times_listed
+from privsql.mechanisms.bucketize.fake_chances import apportioned, times_listed
+from privsql.mechanisms.bucketize.fakes import crowded, even
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
 
 if TYPE_CHECKING:

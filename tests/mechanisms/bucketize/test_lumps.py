@@ -15,17 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.attacks.order import _deviate
+from privsql.attacks.adversaries import _deviate
 from privsql.errors import GuaranteeError, InfeasibleError
-from privsql.mechanisms.bucketize.layout import lumps
-from privsql.mechanisms.bucketize.layout.arrange import arrange
-from privsql.mechanisms.bucketize.layout.lumps import by_block
-from privsql.mechanisms.bucketize.layout.pieces import Pieces
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import informative
+from privsql.mechanisms.bucketize.group_flows import allocate_values, violation
+from privsql.mechanisms.bucketize.informative import arrange, by_block
+from privsql.mechanisms.bucketize.layout import Pieces
 from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning import informative
-from privsql.mechanisms.bucketize.planning.hall import allocate, violation
-from privsql.mechanisms.bucketize.planning.search import find
-from privsql.noise import seed_key
+from privsql.mechanisms.bucketize.search import find
 from support import ledgers
 from support.commands import PEOPLE, ROLES, manifest, refused, rows, run, specification, succeeded, warehouse
 from support.layouts import assert_pieces, counted, random_plan
@@ -64,7 +62,7 @@ def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(plans):
         plan, noise = limited(random_plan(rng), rng), seed_key(number).stream("layout")
         assert plan.most is not None
-        monkeypatch.setattr(lumps, "BLOCKS", int(rng.integers(1, 80)))
+        monkeypatch.setattr(informative, "BLOCKS", int(rng.integers(1, 80)))
         pieces = arrange(plan, "lumps", noise)
         assert isinstance(pieces, Pieces)
         for (part, _), most in zip(assert_pieces(pieces, plan, noise), plan.most.T, strict=True):
@@ -89,7 +87,7 @@ def test_values_stand_as_often_as_they_may() -> None:
 @pytest.mark.slow
 def test_blocks_of_a_width_are_exchangeable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bucket is as likely as any other to hold a value that is rare; 10^-6 of false alarm in all."""
-    monkeypatch.setattr(lumps, "BLOCKS", 6)
+    monkeypatch.setattr(informative, "BLOCKS", 6)
     records, most = np.array([[30], [9], [6], [8], [7]]), np.array([[4], [2], [1], [2], [2]])
     plan = Plan("informative", Setting.of({5: 12}), records, most=most)
     seen = np.zeros(12)
@@ -136,7 +134,7 @@ def test_settings_exist_where_flows_do(problem: Problem) -> None:
     numbers = {-(-n // size) for size in range(problem.smallest, problem.largest + 1)}
     each = [Setting.of({n // b: b - n % b, n // b + 1: n % b}) for b in numbers]
     allowed = [one for one in each if all(problem.smallest <= s <= problem.largest for s in one.sizes)]
-    short = [allocate(problem, one).unplaced for one in allowed]
+    short = [allocate_values(problem, one).unplaced for one in allowed]
     if informative.setting(problem) is None:
         assert 0 not in short
         assert informative.unplaced(problem) != 0
@@ -215,7 +213,7 @@ def test_numbers_of_blocks_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
     The mean of 60 squared normal deviates lies in 0.4 to 2 but for about 10^-5.
     """
-    monkeypatch.setattr(lumps, "BLOCKS", 20)
+    monkeypatch.setattr(informative, "BLOCKS", 20)
     counts = np.random.default_rng(4).integers(20, 300, 12)
     plan = find(linear(counts.tolist(), 8, Fraction(1, 10), 10), "informative")
     values = np.repeat(np.arange(12), counts)

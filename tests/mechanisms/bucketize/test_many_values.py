@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import scipy
 
-from privsql.answers import reconstruct as algebra
-from privsql.answers.channel import Channel, counting
-from privsql.answers.reconstruct import LARGE, reconstruct
-from privsql.mechanisms.bucketize import reconstruct as seen
-from privsql.mechanisms.bucketize.layout.arrange import arrange
+from privsql.answers import channel as algebra
+from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import estimator as seen
+from privsql.mechanisms.bucketize.estimator import through
+from privsql.mechanisms.bucketize.informative import arrange
 from privsql.mechanisms.bucketize.model import Plan, Setting
-from privsql.mechanisms.bucketize.through import through
-from privsql.noise import seed_key
 from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def made(values: int) -> tuple[Channel, Plan]:
     counts[0] += -counts.sum() % 4
     plan = Plan("one", Setting.of({4: int(counts.sum()) // 4}), counts[:, None])
     runs = arrange(plan, "blocks", seed_key(1).stream("many")).runs(plan.setting)
-    return through(seen.listed(runs.meetings(), {"4": plan.setting.buckets[0]}), {}).channel, plan
+    return through(seen.listed_values(runs.meetings(), {"4": plan.setting.buckets[0]}), {}).channel, plan
 
 
 def dense(matrix: object) -> Floats:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.layout import blocks, runs
-from privsql.mechanisms.bucketize.layout.arrange import arrange
-from privsql.mechanisms.bucketize.layout.pieces import Pieces, joined
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import layout
+from privsql.mechanisms.bucketize.informative import arrange
+from privsql.mechanisms.bucketize.layout import Pieces, joined
 from privsql.mechanisms.bucketize.model import Setting
-from privsql.noise import seed_key
 from support.layouts import assert_pieces, random_plan
 
 
@@ -20,7 +20,7 @@ def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(plans)
     for number in range(plans):
         plan, noise = random_plan(rng), seed_key(number).stream("layout")
-        monkeypatch.setattr(blocks, "BLOCKS", int(rng.integers(1, 80)))
+        monkeypatch.setattr(layout, "BLOCKS", int(rng.integers(1, 80)))
         pieces = arrange(plan, "round-robin" if number % 5 == 0 else "blocks", noise)
         assert isinstance(pieces, Pieces)
         for part, records in assert_pieces(pieces, plan, noise):
@@ -41,8 +41,8 @@ def test_long_runs_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, noise = random_plan(np.random.default_rng(3)), seed_key(1).stream("layout")
     pieces = arrange(plan, "blocks", noise)
     whole, ranked = pieces.runs(plan.setting).table().read_all(), pieces.ranked()
-    monkeypatch.setattr(runs, "BATCH", 7)
-    monkeypatch.setattr("privsql.mechanisms.bucketize.layout.pieces.AT_ONCE", 5)
+    monkeypatch.setattr(layout, "BATCH", 7)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.layout.AT_ONCE", 5)
     assert pieces.runs(plan.setting).table().read_all().equals(whole)
     assert (pieces.ranked() == ranked).all()
 
@@ -60,7 +60,7 @@ def test_a_wrong_table_has_no_runs() -> None:
 def test_blocks_are_many_and_narrow() -> None:
     """1,024 blocks of a class at least, where it has as many buckets, and none wider than 1,200."""
     for buckets in (1, 5, 1024, 5000, 1024 * 1200, 1024 * 1200 + 1, 12_500_000):
-        widths = blocks.widths(buckets)
+        widths = layout.widths(buckets)
         assert sum(widths) == buckets
         assert len(widths) >= min(1024, buckets)
         assert max(widths) <= 1200

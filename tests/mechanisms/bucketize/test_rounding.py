@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
-from privsql.mechanisms.bucketize.fakes.chances import Entries
-from privsql.mechanisms.bucketize.fakes.rounding import BITS, ONE, _walked, rounded, weights
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.fake_chances import Entries
+from privsql.mechanisms.bucketize.fakes import BITS, ONE, _walked, rounded, weights
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from privsql.mechanisms.bucketize.unmask import Listed, channel
+from privsql.mechanisms.bucketize.estimator import Listed, channel
 from privsql.releases import statements
 from support.commands import ROLES, manifest, succeeded, write
 from support.loops import rest_slow

@@ -18,10 +18,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import fraction, linear
+from privsql.mechanisms.bucketize import informative, optimal, search
+from privsql.mechanisms.bucketize.group_flows import allocate_values, transport, violation
 from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
-from privsql.mechanisms.bucketize.planning import heuristics, informative, optimal, pruning, relaxation, twosize
-from privsql.mechanisms.bucketize.planning.hall import allocate, transport, violation
-from privsql.mechanisms.bucketize.planning.search import ALGORITHMS, checked, find
+from privsql.mechanisms.bucketize.search import ALGORITHMS, checked, find
 from support.effort import share
 from support.loops import each, rest_slow
 from support.settings import every_setting, loss_of
@@ -212,7 +212,7 @@ def test_example_420_limits() -> None:
 def test_example_420_partition() -> None:
     """Of the 42 records that T1 gets at first, 6 of x9-x14 move to T2; what stays obeys all limits."""
     problem = example_420()
-    parts = heuristics.partition(problem, SETTING_420)
+    parts = search.partition(problem, SETTING_420)
     first = np.array([0] * 8 + [6] * 4 + [9] * 2)
     moved = first - parts[:, 0]
     assert moved.sum() == 6
@@ -232,15 +232,15 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
     """The setting is valid by the oracle and by transport, and no pair of sizes does better."""
     problem = example_420()
     assert valid(problem, {4: 9, 14: 1})
-    assert allocate(problem, SETTING_420).unplaced == 0
-    assert twosize.best_two_size(problem) == SETTING_420
+    assert allocate_values(problem, SETTING_420).unplaced == 0
+    assert optimal.best_two_size(problem) == SETTING_420
     assert {loss_or_none(problem, "two-size", prune) for prune in PRUNES} == {250}
 
 
 def test_example_523_gamma() -> None:
     """n = 28, S = (2, 4): (14,0), (12,1), .., (0,7)."""
     problem = make([7, 7, 7, 7], (Fraction(1, 2),) * 4, 2, 4)
-    lists = twosize.gammas(problem)
+    lists = optimal.gammas(problem)
     assert problem.sizes.tolist() == [2, 3, 4]
     row = next(p for p in range(len(lists.b1)) if (lists.first[p], lists.second[p]) == (0, 2))
     t = np.arange(int(lists.last[row]) + 1)
@@ -253,7 +253,7 @@ def test_example_523_gamma() -> None:
 def test_gammas_list_every_pair_in_order_of_loss(n: int, smallest: int, largest: int) -> None:
     """Gamma(S1, S2) = all (b1, b2) with S1 b1 + S2 b2 = n, b1 falling; empty lists are left out."""
     problem = make([n], (Fraction(1),), smallest, max(smallest, largest))
-    lists, sizes = twosize.gammas(problem), problem.sizes.tolist()
+    lists, sizes = optimal.gammas(problem), problem.sizes.tolist()
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for p in range(len(lists.b1)):
         t = range(int(lists.last[p]) + 1)
@@ -298,9 +298,9 @@ def test_diversity_of_an_occ_like_table(theta: int, diversity: int) -> None:
     assert (sum(counts), min(counts), max(counts), len(counts)) == (300_000, 540, 22_500, 50)
     problem = by_rule(counts, f"{theta}*f + 0.02")
     assert ceil(1 / min(problem.thresholds)) == diversity
-    assert heuristics.diversity(problem) == diversity
+    assert search.diversity(problem) == diversity
     if theta < 32:
-        assert heuristics.anatomy(problem) is None
+        assert search.anatomy(problem) is None
         with pytest.raises(InfeasibleError):
             find(problem, "anatomy")
     else:
@@ -318,8 +318,8 @@ def test_losses_are_ordered_on_an_occ_like_table(theta: int) -> None:
         assert_exact(problem, plan)
     losses = [plan.loss for plan in plans]
     assert losses == sorted(losses)
-    assert relaxation.lower_bound(problem) <= losses[0]
-    multi = heuristics.multi_size(problem)
+    assert optimal.lower_bound(problem) <= losses[0]
+    multi = search.multi_size(problem)
     assert multi is not None
     assert len(multi.sizes) > 2
     assert multi.loss < losses[-1]
@@ -345,10 +345,10 @@ def test_the_oracle_agrees_with_exhaustive_search(problem: Problem, data: st.Dat
 @given(tiny())
 def test_one_and_two_sizes_equal_brute_force(problem: Problem) -> None:
     """Closed form, the paper's searches, and Lemma 4.13, against all (S1, b1, S2, b2)."""
-    one, two = twosize.best_one_size(problem), None
+    one, two = optimal.best_one_size(problem), None
     if len(problem.sizes):
-        two = twosize.best_two_size(problem)
-        assert {found.loss if (found := pruning.search(problem, p)) else None for p in PRUNES[:3]} == {
+        two = optimal.best_two_size(problem)
+        assert {found.loss if (found := informative.search_pruned(problem, p)) else None for p in PRUNES[:3]} == {
             two.loss if two else None
         }
     assert (one.loss if one else None) == least(problem, 1)
@@ -369,7 +369,7 @@ def test_optimal_equals_brute_force(problem: Problem) -> None:
     if found is not None:
         assert found.lower_bound <= found.setting.loss
         assert valid(problem, dict(found.setting.items))
-        assert relaxation.lower_bound(problem) <= found.setting.loss
+        assert optimal.lower_bound(problem) <= found.setting.loss
         assert loss_or_none(problem, "optimal") == best
 
 
@@ -428,8 +428,8 @@ def test_optimal_where_whole_numbers_need_more_cuts(seed: int) -> None:
 def test_heuristics_are_valid(problem: Problem) -> None:
     """Multi-size and anatomy: valid by the oracle, never below the optimum; multi-size is never above two-size."""
     assume(len(problem.sizes))
-    multi, two, plain = heuristics.multi_size(problem), twosize.best_two_size(problem), heuristics.anatomy(problem)
-    bound = relaxation.lower_bound(problem)
+    multi, two, plain = search.multi_size(problem), optimal.best_two_size(problem), search.anatomy(problem)
+    bound = optimal.lower_bound(problem)
     assert (multi is None) == (two is None)
     for setting in (s for s in (multi, two, plain) if s):
         assert valid(problem, dict(setting.items))
@@ -446,7 +446,7 @@ def test_allocate_agrees_with_the_oracle(problem: Problem) -> None:
     n = int(problem.counts.sum())
     for buckets in itertools.islice(every_setting(n, range(problem.smallest, problem.largest + 1)), 25):
         setting = Setting.of(buckets)
-        flow = allocate(problem, setting)
+        flow = allocate_values(problem, setting)
         assert (flow.unplaced == 0) == valid(problem, buckets)
         assert (flow.unplaced == 0) == (not flow.blocked.any())
         if not flow.unplaced:
@@ -458,8 +458,8 @@ def test_allocate_agrees_with_the_oracle(problem: Problem) -> None:
 def test_prunes_find_equal_losses(problem: Problem) -> None:
     """None, loss, full and closed form agree on tables of up to 2,000 records."""
     assume(len(problem.sizes))
-    two = twosize.best_two_size(problem)
-    losses = {prune: (s.loss if (s := pruning.search(problem, prune)) else None) for prune in PRUNES[:3]}
+    two = optimal.best_two_size(problem)
+    losses = {prune: (s.loss if (s := informative.search_pruned(problem, prune)) else None) for prune in PRUNES[:3]}
     assert losses == dict.fromkeys(PRUNES[:3], two.loss if two else None)
 
 
@@ -469,21 +469,21 @@ def test_prunes_find_equal_losses(problem: Problem) -> None:
 def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
     """On tables of up to 2,000 records, with the order of the losses and the bound below all of them."""
     losses: dict[str, int] = {}
-    bound = relaxation.lower_bound(problem) if len(problem.sizes) else 0
+    bound = optimal.lower_bound(problem) if len(problem.sizes) else 0
     for algorithm in ALGORITHMS:
         if not len(problem.sizes):
             continue
         setting = {
-            "anatomy": heuristics.anatomy,
-            "one-size": twosize.best_one_size,
-            "two-size": twosize.best_two_size,
-            "multi-size": heuristics.multi_size,
+            "anatomy": search.anatomy,
+            "one-size": optimal.best_one_size,
+            "two-size": optimal.best_two_size,
+            "multi-size": search.multi_size,
             "optimal": lambda p: found.setting if (found := optimal.search(p, None, 0.5)) else None,
             "informative": informative.setting,
         }[algorithm](problem)
         if setting is not None:
             proof = "certificate" if bound == setting.loss else "none"
-            assert_exact(problem, Plan(algorithm, setting, allocate(problem, setting).allocation, bound, proof))
+            assert_exact(problem, Plan(algorithm, setting, allocate_values(problem, setting).allocation, bound, proof))
             losses[algorithm] = setting.loss
     if "two-size" in losses:
         assert losses["multi-size"] <= losses["two-size"] <= losses.get("one-size", losses["two-size"])
@@ -495,7 +495,7 @@ def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
 def test_fill_caps_equal_brute_force(problem: Problem) -> None:
     """The largest b with sum_i min(F_iS b, o_i) >= S b, and the inequality holds for every smaller b."""
     counts, n = problem.counts, int(problem.counts.sum())
-    for size, cap in zip(problem.sizes.tolist(), twosize.fill_caps(problem).tolist(), strict=True):
+    for size, cap in zip(problem.sizes.tolist(), optimal.fill_caps(problem).tolist(), strict=True):
         floors = np.array([floor(f * size) for f in problem.thresholds])
         b = np.arange(n // size + 1)
         fits = np.minimum(floors[:, None] * b, counts[:, None]).sum(axis=0) >= size * b
@@ -609,7 +609,7 @@ def test_floor_of_058_times_50_decides_a_plan(algorithm: str) -> None:
 def test_ceiling_of_a_49th_decides_a_plan(algorithm: str) -> None:
     """49 values with f' = 1/49: buckets of 49, although 1/(1/49) is above 49 in doubles."""
     problem = make([3] * 49, (Fraction(1, 49),) * 49)
-    assert heuristics.diversity(problem) == 49
+    assert search.diversity(problem) == 49
     assert loss_or_none(problem, algorithm) == 3 * 48**2
 
 

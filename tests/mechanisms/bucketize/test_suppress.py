@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.stats import chi2
 
-from privsql.mechanisms.bucketize.planning.suppress import kept, spread
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.search import kept, spread
 from support.enumeration import FALSE_ALARM
 
 

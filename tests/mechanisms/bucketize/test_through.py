@@ -11,11 +11,10 @@ import pytest
 from scipy.stats import t as student
 
 import privsql
-from privsql.mechanisms.bucketize.fakes import law as fakes
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize.estimator import Listed, through
 from privsql.mechanisms.bucketize.model import Plan, Setting
-from privsql.mechanisms.bucketize.through import through
-from privsql.mechanisms.bucketize.unmask import Listed
-from privsql.noise import seed_key
 from support.commands import succeeded
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
@@ -73,7 +72,9 @@ def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int],
     truth = np.bincount(np.repeat(np.arange(len(counts)), counts)[chosen], minlength=len(counts))
     more = []
     for draw in range(200):
-        found = fakes.hidden(Plan("one", setting, each[:, None]), each, sigma, "blocks", seed_key(draw).stream("x"))
+        found = fakes.hide_values(
+            Plan("one", setting, each[:, None]), each, sigma, "blocks", seed_key(draw).stream("x")
+        )
         listed = np.zeros((60, len(counts)))
         listed[found.bids, np.repeat(np.arange(len(counts)), counts)] = 1
         listed[found.fake_bids, found.fake_codes] = 1

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from privsql.mechanisms.bucketize.unmask import Listed, channel
+from privsql.mechanisms.bucketize.estimator import Listed, channel
 
 
 @pytest.mark.parametrize(("values", "size", "sigma"), [(4, 2, 1), (5, 2, 2), (6, 3, 2), (5, 3, 1)])

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from privsql.answers.accuracy import Measuring
-from privsql.answers.workload import Workload
-from privsql.cli.printing_evaluated import evaluated
+from privsql.answers.accuracy import Measuring, Workload
+from privsql.cli.printing import print_evaluation
 from privsql.engine.open import workshop
 from privsql.engine.progress import Options, Silent
 from privsql.errors import UsageError
-from privsql.mechanisms.contingency.questions import Classes, evaluate
-from privsql.source.reading import load
+from privsql.mechanisms.contingency.domains import Classes, evaluate
 from privsql.source.records import prepared
+from privsql.source.spec import load
 from support.commands import refused, run, succeeded, write
 from support.town import PEOPLE, spec
 
@@ -162,7 +161,7 @@ def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -
     assert asked["eq1"] > left["eq1"] > 0
     assert (asked["eq3"], left["eq3"], left["range"]) == (40, 0, 0)
     assert [one["tables"] for one in found["baseline"]["tables"]] == [2, 1]
-    evaluated(evaluate(refusing))
+    print_evaluation(evaluate(refusing))
     wrong = replace(refusing, answer=partial(_refuse, measuring.answer, "reconstructed"))
     with pytest.raises(UsageError, match="job"):
         evaluate(wrong)
@@ -175,7 +174,7 @@ def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
 
 
 def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluated(evaluate(given(queries=10)[0]))
+    print_evaluation(evaluate(given(queries=10)[0]))
     shown = capsys.readouterr()
     words = (
         "eq3",

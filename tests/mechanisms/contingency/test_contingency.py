@@ -18,16 +18,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from privsql.dpnoise import OpenDPNoise, SeededNoise
+from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.contingency.diffpart import tree as trees
-from privsql.mechanisms.contingency.diffpart.model import estimator, imputed
-from privsql.mechanisms.contingency.diffpart.paths import violations
-from privsql.mechanisms.contingency.diffpart.taxonomy import Taxonomy, assembled, grouped
-from privsql.mechanisms.contingency.diffpart.tree import Cells, Tree, partition, positions, shares
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.contingency import diffpart_tree as trees
+from privsql.mechanisms.contingency.diffpart_tree import (
+    Cells,
+    Taxonomy,
+    Tree,
+    assembled,
+    estimator,
+    grouped,
+    imputed,
+    partition,
+    positions,
+    shares,
+    violations,
+)
+from privsql.mechanisms.contingency.domains import stated
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contingency.taxonomies import stated
-from privsql.noise import seed_key
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each

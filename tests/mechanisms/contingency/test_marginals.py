@@ -15,12 +15,9 @@ import numpy as np
 import pytest
 
 from mechanisms.contingency.test_contingency import Choosing
-from privsql.mechanisms.contingency.marginals.cliques import Rounds, Rule
-from privsql.mechanisms.contingency.marginals.measuring import measure
-from privsql.mechanisms.contingency.marginals.rows import distance, rows
+from privsql.mechanisms.contingency.marginals import Rounds, Rule, distance, measure, rows
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.noisytables.measured import Measured, share
-from privsql.mechanisms.noisytables.model import Model
+from privsql.mechanisms.dp.noisy_tables import Measured, Model, share
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
 from support.enumeration import worst_ratio

@@ -12,13 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.dpnoise import noisy_max, scale, variance_of
-from privsql.mechanisms.noisytables.figures import Figures, Sums, held
-from privsql.mechanisms.noisytables.measured import Measured, divided, share
-from privsql.mechanisms.noisytables.model import Model, strongest
-from privsql.mechanisms.noisytables.nonnegative import nearest, raked
-from privsql.mechanisms.noisytables.shrinkage import Seen, prior
-from privsql.mechanisms.noisytables.squares import fitted
+from privsql.dp_random import noisy_max, scale, variance_of
+from privsql.mechanisms.dp.noisy_tables import (
+    Measured,
+    Model,
+    Seen,
+    divided,
+    fitted,
+    nearest,
+    prior,
+    raked,
+    share,
+    strongest,
+)
+from privsql.mechanisms.dp.noisy_tables_release import Figures, Sums, held
 
 SIZES = (2, 3, 4)
 
@@ -224,7 +231,7 @@ def test_what_is_drawn_for_many_groups_is_what_is_worked_out_for_few(monkeypatch
     model = Model(measured_by(codes, PAIRS, Fraction(1, 10), 4), (4, 4, 3))
     sums = Sums((0, 1), np.arange(16), np.arange(16) // 4, np.ones(16), 4)
     exact = Figures(model).estimates(sums)[1]
-    monkeypatch.setattr("privsql.mechanisms.noisytables.figures.ALL", 0)
+    monkeypatch.setattr("privsql.mechanisms.dp.noisy_tables_release.ALL", 0)
     drawn = Figures(model).estimates(sums)[1]
     assert drawn == pytest.approx(exact, rel=0.6)
 

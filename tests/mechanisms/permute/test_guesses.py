@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsql.mechanisms.permute.contents import Contents
-from privsql.mechanisms.permute.guesses import covered, reached
+from privsql.mechanisms.permute.answers import Contents
+from privsql.mechanisms.permute.attacks import covered, reached
 from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:

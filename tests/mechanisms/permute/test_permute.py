@@ -14,22 +14,27 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.axis import Axis, axis, doubles, float_above, whole
-from privsql.mechanisms.permute.breach import closure, pairwise
-from privsql.mechanisms.permute.exact import BLOCK, Least, exact
-from privsql.mechanisms.permute.history import History, arranged, labels
-from privsql.mechanisms.permute.incremental import release
-from privsql.mechanisms.permute.nested import nested
+from privsql.mechanisms.permute.checks import closure, pairwise
+from privsql.mechanisms.permute.grouping import LOCAL, Arrivals, Axis, Spans, axis, doubles, float_above, static, whole
+from privsql.mechanisms.permute.incremental import (
+    BLOCK,
+    MOST,
+    History,
+    Least,
+    arranged,
+    exact,
+    labels,
+    nested,
+    reapply,
+    release,
+)
 from privsql.mechanisms.permute.parameters import Permute, extent
-from privsql.mechanisms.permute.reapply import MOST, reapply
-from privsql.mechanisms.permute.restraint import LOCAL, Arrivals, Spans
-from privsql.mechanisms.permute.sweep import static
 from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from privsql.mechanisms.permute.axis import Ints
+    from privsql.mechanisms.permute.grouping import Ints
     from privsql.mechanisms.permute.parameters import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = ("nested", "exact", "reapply-last", "reapply-all")

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.engine.roles import Field
-from privsql.mechanisms.permute import amounts
-from privsql.mechanisms.permute.amounts import Held, Met
+from privsql.mechanisms.permute import answers
+from privsql.mechanisms.permute.answers import Held, Met
+from privsql.mechanisms.permute.grouping import scale
 from privsql.mechanisms.permute.parameters import extent
-from privsql.mechanisms.permute.scale import scale
 from support.commands import refused, rows, run, specification, succeeded, write
 from support.firm import COLUMNS, asked
 from support.loops import each
@@ -367,10 +367,10 @@ def test_certain_sums_hold_what_doubles_round(values: list[str]) -> None:
     held = Held(np.zeros(3, dtype=np.int64), np.arange(3), records, of, np.array([records.sum()]))
     met = Met(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([records.sum()]))
     true = sum(Fraction(value) * int(number) for value, number in zip(sorted(values, key=float), records, strict=True))
-    _, _, low, high = (part[0] for part in amounts.total(held, met))
+    _, _, low, high = (part[0] for part in answers.total(held, met))
     assert Fraction(low) <= true <= Fraction(high)
     assert 0 < high - low < 1e-12 * high
-    assert amounts.rounding(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
+    assert answers.rounding(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -387,7 +387,7 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
         )
     ]
     filled = [choice for choice in choices if choice]
-    assert amounts.possible(held, met)[0] == 0 if not filled else amounts.possible(held, met)[0] > 0
+    assert answers.possible_records(held, met)[0] == 0 if not filled else answers.possible_records(held, met)[0] > 0
     if not filled:
         return
     kinds: dict[str, tuple[Callable[[list[int]], Any], list[list[int]]]] = {
@@ -395,7 +395,7 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
         "maximum": (max, filled),
     }  # fmt: skip
     for name, (measure, over) in kinds.items():
-        estimate, _, low, high = (part[0] for part in getattr(amounts, name)(held, met))
+        estimate, _, low, high = (part[0] for part in getattr(answers, name)(held, met))
         exact = [float(measure(choice)) for choice in over]
         assert low == pytest.approx(min(exact))
         assert high >= max(exact) - 1e-9

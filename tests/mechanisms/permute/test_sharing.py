@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 import privsql as api
-from privsql.answers.interval import intervals, whole
-from privsql.answers.posterior import Measured
-from privsql.mechanisms.permute import baseline, contents, sharing
-from privsql.mechanisms.permute.contents import Contents
-from privsql.mechanisms.permute.sharing import Apart
+from privsql.answers.estimate import Measured, intervals, whole
+from privsql.mechanisms.permute import answers, mechanism
+from privsql.mechanisms.permute.answers import Apart, Contents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +30,7 @@ def held(*groups: dict[int, int]) -> Contents:
 
 def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean, variance and extremes of a count."""
-    monkeypatch.setattr(sharing, "unlike", lambda _, met: Apart(np.zeros(len(met)), np.zeros(len(met))))
+    monkeypatch.setattr(answers, "unlike", lambda _, met: Apart(np.zeros(len(met)), np.zeros(len(met))))
     found = held({0: 2, 1: 3}, {1: 1, 2: 3})
     met, asked = np.array([[2.0, 3.0]]), np.array([[0.0], [1.0], [0.0]])
     values = ([0, 0, 1, 1, 1], [1, 2, 2, 2])
@@ -41,17 +39,17 @@ def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         for first in itertools.permutations(values[0])
         for second in itertools.permutations(values[1])
     ]
-    parts = baseline.parts(found, met, asked)
+    parts = mechanism.bound_parts(found, met, asked)
     assert parts.mean[0, 0] == pytest.approx(np.mean(drawn))
     assert (parts.least[0, 0], parts.most[0, 0]) == (min(drawn), max(drawn))
-    assert sharing.variances(found, met, asked)[0][0, 0] == pytest.approx(np.var(drawn))
-    each, _ = sharing.variances(found, met, np.array([asked]))  # values told set by set
+    assert answers.sharing_variances(found, met, asked)[0][0, 0] == pytest.approx(np.var(drawn))
+    each, _ = answers.sharing_variances(found, met, np.array([asked]))  # values told set by set
     assert each[0, 0] == pytest.approx(np.var(drawn))
 
 
 def test_sums_over_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of -3 and 3 in one group, where all are asked about and one record in two has a value that is asked for."""
-    monkeypatch.setattr(sharing, "unlike_amounts", lambda _, met, *__: Apart(np.zeros(len(met)), np.zeros(len(met))))
+    monkeypatch.setattr(answers, "unlike_amounts", lambda _, met, *__: Apart(np.zeros(len(met)), np.zeros(len(met))))
     none, second = np.zeros(1), np.array([36.0])
     added = Measured(np.array([4.0]), none, second, none, none, none, np.zeros((1, 1)))
     sums = [
@@ -59,7 +57,7 @@ def test_sums_over_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
         for one in itertools.permutations([0, 0, 1, 1])
     ]
     asked = np.array([[0.0], [1.0]])
-    found = sharing.variances_of_amounts(held({0: 2, 1: 2}), np.array([[4.0]]), asked, added)[0, 0]
+    found = answers.amount_variances(held({0: 2, 1: 2}), np.array([[4.0]]), asked, added)[0, 0]
     assert np.var(sums) * 3 / 4 == pytest.approx(found)  # (|g| - 1)/|g|: as if they were drawn one by one
 
 
@@ -91,16 +89,16 @@ def test_strength_of_amounts_is_told_by_neighbours(t: float) -> None:
     met = rng.integers(0, 40, (10, GROUPS)) * (rng.random((10, GROUPS)) < 0.9)
     means = 7 * t / np.sqrt(2) * rng.standard_normal(met.shape)
     sums = means * met + 7 * np.sqrt(met) * rng.standard_normal(met.shape)
-    apart = halved(sharing.unlike_amounts(found, met.astype(np.float64), sums, np.full(10, 49.0)))
+    apart = halved(answers.unlike_amounts(found, met.astype(np.float64), sums, np.full(10, 49.0)))
     assert apart.mean() == pytest.approx(2 * t**2, rel=0.25, abs=0.02)
 
 
 def test_who_is_next_to_whom() -> None:
     """The group that begins after all of another's values, where groups overlap too; a group of one value is none's."""
     found = held({0: 1, 1: 1}, {2: 1, 3: 1}, {1: 1, 2: 1}, {4: 5})
-    one, other = sharing.neighbours(found)
+    one, other = answers.neighbours(found)
     assert dict(zip(one.tolist(), other.tolist(), strict=True)) == {0: 1, 1: 3, 2: 3}
-    assert [len(part) for part in sharing.neighbours(held({0: 2, 1: 2}))] == [0, 0]
+    assert [len(part) for part in answers.neighbours(held({0: 2, 1: 2}))] == [0, 0]
 
 
 def made(t: float, seed: int) -> tuple[Contents, Floats, Floats]:
@@ -120,7 +118,7 @@ def made(t: float, seed: int) -> tuple[Contents, Floats, Floats]:
 @pytest.mark.parametrize("t", [0.0, 0.2, 0.4, 0.6])
 def test_strength_is_told_by_neighbours(t: float) -> None:
     """The mean of ten tables is near the truth, and none takes nothing for it."""
-    apart = np.array([halved(sharing.unlike(*made(t, seed)[:2]))[0] for seed in range(10)])
+    apart = np.array([halved(answers.unlike(*made(t, seed)[:2]))[0] for seed in range(10)])
     true = 2 * t**2
     assert 0.75 * true <= apart.mean() <= 1.25 * true + 0.02
     assert apart.min() >= 0.05 * true
@@ -134,10 +132,10 @@ def test_intervals_of_counts_inside_groups_cover(t: float) -> None:
         found, met, true = made(t, seed)
         asked = np.zeros((found.values, GROUPS))
         asked[2 * np.arange(GROUPS), np.arange(GROUPS)] = 1
-        parts = baseline.parts(found, met, asked)
-        variance, judged = (part[0] for part in sharing.variances(found, met, asked))
+        parts = mechanism.bound_parts(found, met, asked)
+        variance, judged = (part[0] for part in answers.sharing_variances(found, met, asked))
         error = np.sqrt(variance)
-        degrees = sharing.DEGREES * (variance / np.maximum(judged, 1e-9)) ** 2
+        degrees = answers.DEGREES * (variance / np.maximum(judged, 1e-9)) ** 2
         low, high = whole(*intervals(parts.mean[0], error, 0.95, degrees))
         covered += list((low <= true) & (true <= high))
         squares += list(((parts.mean[0] - true) / error) ** 2)
@@ -150,15 +148,15 @@ def test_nobody_and_everybody_tell_nothing() -> None:
     found = held({0: 3, 1: 3}, {2: 4, 3: 2}, {4: 6})
     met = np.array([[0.0, 0.0, 0.0], [6.0, 6.0, 6.0], [0.0, 0.0, 3.0]])
     with np.errstate(all="raise"):
-        variance, _ = sharing.variances(found, met, np.eye(5))
+        variance, _ = answers.sharing_variances(found, met, np.eye(5))
     assert (variance == 0).all()
 
 
 def test_large_releases_are_answered(firm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As any other; what their channel tells is left out."""
     sql, found = "SELECT COUNT(*) FROM ill WHERE age < 40 AND salary BETWEEN 100 AND 300", []
-    for most in (contents.MOST_GROUPS, 1):
-        monkeypatch.setattr(contents, "MOST_GROUPS", most)
+    for most in (answers.MOST_GROUPS, 1):
+        monkeypatch.setattr(answers, "MOST_GROUPS", most)
         with api.open(firm / "ill.duckdb") as release:
             found.append(release.query(sql).rows)
             assert (release.answers.channel is None) == (most == 1)

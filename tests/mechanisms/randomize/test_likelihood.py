@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.mechanisms.randomize.likelihood import Ratio, ratio
-from privsql.mechanisms.randomize.public import Public
+from privsql.mechanisms.randomize.checks import Ratio, ratio
+from privsql.mechanisms.randomize.publish import Public
 from support.commands import run, specification, succeeded, write
 from support.hospital import SICK, wanted
 from support.loops import rest_slow

@@ -20,16 +20,22 @@ from scipy.stats import chi2, chisquare, kstest
 
 import privsql
 from privsql.errors import GuaranteeError, InfeasibleError
-from privsql.mechanisms.randomize import merge, search
-from privsql.mechanisms.randomize.agreement import SIGNIFICANCE, deviation, improbable, possible
-from privsql.mechanisms.randomize.balance import balanced, initial_groups
-from privsql.mechanisms.randomize.baseline import _subtable
-from privsql.mechanisms.randomize.draw import drawn, moves_table, steps
-from privsql.mechanisms.randomize.mechanism import propose, retention
-from privsql.mechanisms.randomize.model import MOST_WEIGHT, Partition, Problem, SubTable, amplification, subtable
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.randomize import partition
+from privsql.mechanisms.randomize.checks import SIGNIFICANCE, deviation, improbable, possible
+from privsql.mechanisms.randomize.mechanism import _subtable, propose, retention
 from privsql.mechanisms.randomize.parameters import Facts, Randomize
-from privsql.mechanisms.randomize.public import Public
-from privsql.noise import seed_key
+from privsql.mechanisms.randomize.partition import (
+    MOST_WEIGHT,
+    Partition,
+    Problem,
+    SubTable,
+    amplification,
+    balanced,
+    initial_groups,
+    subtable,
+)
+from privsql.mechanisms.randomize.publish import Public, drawn, moves_table, steps
 from support.enumeration import Enumerator
 from support.loops import each
 
@@ -44,7 +50,7 @@ FALSE_ALARM = 1e-6  # of every statistical test here, unless it says otherwise
 
 def make(counts: Sequence[int], rho1: str = "1/3", rho2: str = "2/3") -> Problem:
     """A problem from plain numbers."""
-    return search.problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
+    return partition.state_problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
 
 
 def matrix(table: SubTable) -> list[list[Fraction]]:
@@ -141,16 +147,16 @@ def test_example_2_the_initial_groups() -> None:
 def test_examples_3_and_4_the_order_and_the_bounds() -> None:
     problem = make(EXAMPLE)
     groups = initial_groups(problem.counts, problem.protected)
-    labels = merge.along(problem, groups, np.array([0, 2, 1, 3, 4]))
+    labels = partition.along(problem, groups, np.array([0, 2, 1, 3, 4]))
     assert labels.tolist() == [0, 0, 0, 1, 1]
-    assert merge.bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
-    one = merge.along(problem, groups, merge.paper_order(groups))
-    assert merge.bound(problem, groups, one) == pytest.approx(2.03031, abs=5e-6)  # scipy's order is another
-    up, pp = search.find(problem, "up"), search.find(problem, "pp")
+    assert partition.bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
+    one = partition.along(problem, groups, partition.paper_order(groups))
+    assert partition.bound(problem, groups, one) == pytest.approx(2.03031, abs=5e-6)  # scipy's order is another
+    up, pp = partition.find_partition(problem, "up"), partition.find_partition(problem, "pp")
     assert (round(up.bound, 5), round(pp.bound, 5)) == (2.07453, 2.01965)
     assert pp.parts.tolist() == [[12, 8, 6, 4, 4, 2, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1, 1, 1, 1, 1]]
     assert (pp.groups, pp.optimal) == (5, True)
-    found = [merge.bound(problem, groups, np.array(labels)) for labels in partitions(5)]
+    found = [partition.bound(problem, groups, np.array(labels)) for labels in partitions(5)]
     assert min(found) == pytest.approx(pp.bound, rel=1e-12)
 
 
@@ -205,8 +211,8 @@ def test_table_2_retention_of_the_whole_table(rarest: int, shown: float) -> None
     # OCC-300K: 50 values, the most frequent has 7.5 % (gamma follows from that, not from rho1 = 1/13).
     counts = [749] + [189] * 48 + [179]
     problem = make(counts, "1/13", f"1/{rarest}")
-    found = search.find(problem, "up")
-    assert round(100 * retention(search.checked(problem, found)), 1) == shown
+    found = partition.find_partition(problem, "up")
+    assert round(100 * retention(partition.check_partition(problem, found)), 1) == shown
 
 
 def test_amplification_is_equation_6() -> None:
@@ -242,21 +248,21 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
     source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))
     given_ = propose(None, source).parameters  # type: ignore[arg-type]
-    problem = search.problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
-    assert search.checked(problem, search.find(problem, "pp"))
+    problem = partition.state_problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
+    assert partition.check_partition(problem, partition.find_partition(problem, "pp"))
 
 
 @each("algorithm", ["up", "pp"])
 @each("rho2", ["0.666666666666666667", "0.333333333333333334", "0.34000000000000001"])
 def test_a_bound_of_18_digits_costs_what_it_costs(algorithm: str, rho2: str) -> None:
     problem = make(EXAMPLE, "1/3", rho2)
-    found = search.find(problem, algorithm)
+    found = partition.find_partition(problem, algorithm)
     assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-6)
     groups = initial_groups(problem.counts, problem.protected)
-    unions = [merge.union(groups, np.array(labels)).tolist() for labels in partitions(5)]
+    unions = [partition.union(groups, np.array(labels)).tolist() for labels in partitions(5)]
     wanted = [problem.counts.tolist()] if algorithm == "up" else min(unions, key=lambda u: error_bound(problem, u))
     assert found.bound == pytest.approx(error_bound(problem, wanted), rel=1e-6)
-    assert search.checked(problem, found)
+    assert partition.check_partition(problem, found)
 
 
 @each("counts", [EXAMPLE, tuple(c * 10**5 + 7 for c in EXAMPLE)])
@@ -265,8 +271,8 @@ def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], 
     """An amplification that was rounded down makes another bound; verify re-computes it to 1e-9."""
     problem = make(counts, "1/3", rho2)
     for algorithm in ("up", "pp"):
-        found = search.find(problem, algorithm)
-        tables = search.checked(problem, found)
+        found = partition.find_partition(problem, algorithm)
+        tables = partition.check_partition(problem, found)
         a, n = 2 * sqrt(log(2 / 0.05)), problem.records
         stated = sum(sqrt(t.records) / n * a * float(t.size / (t.gamma - 1) + 1) for t in tables)
         assert found.bound == pytest.approx(stated, rel=1e-9)
@@ -359,9 +365,9 @@ def test_exact_is_the_best_of_all_unions(problem: Problem) -> None:
     problem = replace(problem, counts=groups.sum(axis=0))
     assume(problem.cost(groups.sum(axis=0)[None])[0] < np.inf)
     best = min(
-        error_bound(problem, merge.union(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
+        error_bound(problem, partition.union(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
     )
-    assert merge.bound(problem, groups, merge.exact(problem, groups)) == pytest.approx(best, rel=1e-9)
+    assert partition.bound(problem, groups, partition.exact(problem, groups)) == pytest.approx(best, rel=1e-9)
 
 
 @settings(max_examples=60)
@@ -374,25 +380,25 @@ def test_along_is_the_best_of_all_cuts(problem: Problem, random: Any) -> None:
     for cuts in itertools.product((0, 1), repeat=len(order) - 1):
         labels = np.zeros(len(order), dtype=np.int64)
         labels[order] = np.cumsum([0, *cuts])
-        bounds.append(error_bound(problem, merge.union(groups, labels).tolist()))
-    found = merge.along(problem, groups, np.array(order))
-    assert merge.bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
+        bounds.append(error_bound(problem, partition.union(groups, labels).tolist()))
+    found = partition.along(problem, groups, np.array(order))
+    assert partition.bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(most=60))
 def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem: Problem) -> None:
     groups = initial_groups(problem.counts, problem.protected)
-    paper = merge.bound(problem, groups, merge.along(problem, groups, merge.paper_order(groups)))
-    pp, up = search.find(problem, "pp"), search.find(problem, "up")
+    paper = partition.bound(problem, groups, partition.along(problem, groups, partition.paper_order(groups)))
+    pp, up = partition.find_partition(problem, "pp"), partition.find_partition(problem, "up")
     assert pp.bound <= min(paper, up.bound) * (1 + 1e-12)
     assert pp.bound == pytest.approx(error_bound(problem, pp.parts.tolist()), rel=1e-9)
     assert up.bound == pytest.approx(error_bound(problem, [problem.counts.tolist()]), rel=1e-9)
     assert pp.groups == len(groups)
-    assert pp.optimal == (len(groups) <= merge.MOST_EXACT)
+    assert pp.optimal == (len(groups) <= partition.MOST_EXACT)
     sizes = pp.parts.sum(axis=1).tolist()
     assert sizes == sorted(sizes, reverse=True)
-    assert search.checked(problem, pp)
+    assert partition.check_partition(problem, pp)
 
 
 @settings(max_examples=25, deadline=None)
@@ -400,14 +406,14 @@ def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem:
 def test_the_smallest_error_within_the_papers_bound(problem: Problem) -> None:
     """Objective ``error``: the bound is no worse than the paper's and the whole table's, the variance no larger."""
     groups = initial_groups(problem.counts, problem.protected)
-    paper = merge.union(groups, merge.along(problem, groups, merge.paper_order(groups)))
-    found, whole = search.find(problem, "pp", "error"), problem.counts[None]
+    paper = partition.union(groups, partition.along(problem, groups, partition.paper_order(groups)))
+    found, whole = partition.find_partition(problem, "pp", "error"), problem.counts[None]
     limit = min(error_bound(problem, paper.tolist()), error_bound(problem, whole.tolist()))
     assert found.bound <= limit * (1 + 1e-9)
     assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-9)
-    least = search.find(problem, "pp").parts
+    least = partition.find_partition(problem, "pp").parts
     assert variance(problem, found.parts) <= variance(problem, least) * (1 + 1e-9)
-    assert search.checked(problem, found)
+    assert partition.check_partition(problem, found)
 
 
 def variance(problem: Problem, parts: Any) -> float:
@@ -421,11 +427,11 @@ def variance(problem: Problem, parts: Any) -> float:
 def test_improvement_never_loses_and_keeps_every_group(problem: Problem, random: Any) -> None:
     groups = initial_groups(problem.counts, problem.protected)
     labels = np.unique([random.randrange(4) for _ in groups], return_inverse=True)[1].astype(np.int64)
-    before = merge.bound(problem, groups, labels)
+    before = partition.bound(problem, groups, labels)
     assume(before < np.inf)
-    after = merge.improved(problem, groups, labels)
-    assert merge.bound(problem, groups, after) <= before * (1 + 1e-12)
-    assert merge.union(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
+    after = partition.improved(problem, groups, labels)
+    assert partition.bound(problem, groups, after) <= before * (1 + 1e-12)
+    assert partition.union(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
     assert sorted(set(after.tolist())) == list(range(int(after.max()) + 1))
 
 
@@ -434,10 +440,10 @@ def test_a_partition_that_is_none_is_refused() -> None:
     whole = problem.counts[None]
     for parts in (whole[:, ::-1], np.vstack((whole + 1, -np.ones_like(whole)))):
         with pytest.raises(GuaranteeError, match="do not add up"):
-            search.checked(problem, Partition(parts, 1.0, 1, optimal=True))
+            partition.check_partition(problem, Partition(parts, 1.0, 1, optimal=True))
     rest = problem.counts - np.array([9, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     with pytest.raises(GuaranteeError, match="rho1 = 9/10"):
-        search.checked(problem, Partition(np.array([problem.counts - rest, rest]), 1.0, 1, optimal=True))
+        partition.check_partition(problem, Partition(np.array([problem.counts - rest, rest]), 1.0, 1, optimal=True))
 
 
 # Exact parameters ---
@@ -445,7 +451,7 @@ def test_a_partition_that_is_none_is_refused() -> None:
 
 @given(problems())
 def test_the_largest_prior_gets_exactly_rho2(problem: Problem) -> None:
-    for part in search.find(problem, "pp").parts:
+    for part in partition.find_partition(problem, "pp").parts:
         table = subtable(problem, part)
         posterior = table.gamma * table.rho1 / (table.gamma * table.rho1 + 1 - table.rho1)
         full = amplification(table.rho1, problem.rho2)
@@ -528,7 +534,7 @@ def simulated(problem: Problem, parts: Any, rng: np.random.Generator) -> tuple[N
 def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
     """Chi-square of every row of every P_j, of sub-tables (exactly) and of pairs of records."""
     problem = make([c * 2000 for c in EXAMPLE])
-    found = search.find(problem, "pp")
+    found = partition.find_partition(problem, "pp")
     true, home, seen = simulated(problem, found.parts, seed_key(7).stream("test"))
     pvalues = []
     for j, part in enumerate(found.parts):
@@ -555,7 +561,7 @@ def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
 def test_which_records_of_a_value_go_where_is_random() -> None:
     """Position within the value's block against sub-table: rank sums, false alarm 1e-6."""
     problem = make([c * 500 for c in EXAMPLE])
-    parts = search.find(problem, "pp").parts
+    parts = partition.find_partition(problem, "pp").parts
     true, home, _ = simulated(problem, parts, seed_key(8).stream("test"))
     shared = int(np.flatnonzero((parts > 0).sum(axis=0) > 1)[0])
     own = home[true == shared]
@@ -579,7 +585,7 @@ def test_no_protected_value_exceeds_rho2_by_exact_bayes(
 ) -> None:
     """Prior: relative frequency in the sub-table. Likelihoods: by enumerating what is drawn."""
     problem = make(counts, rho1, rho2)
-    for part in search.find(problem, algorithm).parts:
+    for part in partition.find_partition(problem, algorithm).parts:
         table, noise = subtable(problem, part), Enumerator()
         steps_: dict[int, Fraction] = defaultdict(Fraction)
         for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(steps(t, 1, n).tolist())):
@@ -629,7 +635,7 @@ def test_the_channel_is_what_is_drawn() -> None:
 @settings(max_examples=40, deadline=None)
 @given(problems(most=9), st.integers(0, 2**32))
 def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: Problem, seed: int) -> None:
-    parts = search.find(problem, "pp").parts
+    parts = partition.find_partition(problem, "pp").parts
     _, home, seen = simulated(problem, parts, np.random.default_rng(seed))
     stated = published(problem, parts)
     totals = [((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)]
@@ -650,7 +656,7 @@ def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: Proble
 def test_estimated_counts_are_consistent() -> None:
     """Of 420,000 records every cell is found within 6 standard errors of equation 7."""
     problem = make([c * 10_000 for c in EXAMPLE])
-    parts = search.find(problem, "pp").parts
+    parts = partition.find_partition(problem, "pp").parts
     _, home, seen = simulated(problem, parts, seed_key(3).stream("test"))
     stated = published(problem, parts)
     totals = np.array([((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)])
@@ -730,7 +736,7 @@ def trial(problem: Problem, parts: Any, rng: np.random.Generator, share: float =
 def test_p_values_of_sound_releases_are_uniform(algorithm: str, share: float) -> None:
     """Kolmogorov-Smirnov over 300 releases, false alarm 1e-6; their published frequencies are possible."""
     problem = make(WARD)
-    parts = search.find(problem, algorithm).parts
+    parts = partition.find_partition(problem, algorithm).parts
     rng, found = np.random.default_rng(5), []
     for _ in range(300):
         stated, seen, truth = trial(problem, parts, rng, share)
@@ -749,7 +755,7 @@ def test_small_sets_are_not_tested() -> None:
 @pytest.mark.parametrize("algorithm", ["up", "pp"])
 def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
     problem = make(WARD)
-    parts = search.find(problem, algorithm).parts
+    parts = partition.find_partition(problem, algorithm).parts
     stated = published(problem, parts)
     found = deviation(stated, stated.totals, problem.counts.astype(np.float64))
     assert found is not None
@@ -760,7 +766,7 @@ def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
 def test_small_sub_tables_do_not_switch_the_test_off(objective: str) -> None:
     """50 values of 257,000 records, as in the papers: small sub-tables beside large ones, which are to be tested."""
     problem = make([int(16000 * 0.94**i) + i * 7919 % 97 for i in range(50)], "1/13", "1/4")
-    parts = search.find(problem, "pp", objective).parts
+    parts = partition.find_partition(problem, "pp", objective).parts
     assert parts.sum(axis=1).min() < 3000
     stated, seen, truth = trial(problem, parts, np.random.default_rng(6), 0.1)
     sound = deviation(stated, seen, truth)
@@ -853,7 +859,7 @@ def test_possible_is_what_brute_force_finds() -> None:
 @settings(max_examples=40, deadline=None)
 @given(problems())
 def test_the_source_of_a_release_is_possible(problem: Problem) -> None:
-    parts = search.find(problem, "pp").parts
+    parts = partition.find_partition(problem, "pp").parts
     assert possible(published(problem, parts), problem.counts)
 
 

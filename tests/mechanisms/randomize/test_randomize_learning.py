@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.answers.learnt.prior import Taught
-from privsql.mechanisms.randomize import answers as randomized
-from privsql.noise import seed_key
+from privsql.answers.learned_prior import Taught
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.randomize import mechanism as randomized
 from support.commands import write
 from support.loops import rest_slow
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.channel import Channel
-    from privsql.answers.learnt.sample import Sample
+    from privsql.answers.learned_prior import Sample
 
 PEOPLE = """
 SELECT CASE WHEN i % 11 = 0 THEN NULL ELSE 20 + (i * 7919) % 8 END AS q1, CASE WHEN (i * 31) % 7 < 3 THEN 'F' ELSE 'M'
@@ -44,13 +44,13 @@ def test_records_see_what_the_database_says(algorithm: str, tmp_path: Path, monk
     )
     privsql.publish(spec, key=seed_key(1))
     given: list[Sample] = []
-    really = randomized.taught
+    really = randomized.learned_weights
 
     def taught(through: Channel, sample: Sample) -> Taught | None:
         given.append(sample)
         return really(through, sample)
 
-    monkeypatch.setattr(randomized, "taught", taught)
+    monkeypatch.setattr(randomized, "learned_weights", taught)
     question = 'SELECT "cell", COUNT(*) FROM ill WHERE disease = \'d3\' GROUP BY "cell"'
     with privsql.open(spec.target) as release:
         first = release.query(question).rows

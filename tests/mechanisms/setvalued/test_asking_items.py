@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.answers.workload import Workload
+from privsql.answers.accuracy import Workload
 from privsql.engine.progress import Silent
-from privsql.mechanisms.setvalued.holdings import Holdings
-from privsql.mechanisms.setvalued.questions import as_asked, by_length, top_items
-from privsql.noise import seed_key
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.setvalued.questions import Holdings, by_length, draw_queries, top_items
 from support.shop import NAMES
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ RECORDS = [[], [0], [0, 1], [0, 1], [1, 2, 3], [4, 5, 6, 7], [0, 9]]
 
 
 def drawn(number: int) -> dict[str, list[tuple[int, ...]]]:
-    return as_asked(held(RECORDS, 10), number, seed_key(3).stream("test", 1))
+    return draw_queries(held(RECORDS, 10), number, seed_key(3).stream("test", 1))
 
 
 def test_items_of_records_are_held_by_one() -> None:
@@ -60,9 +59,9 @@ def test_records_are_drawn_as_often_as_they_are_there() -> None:
 
 
 def test_a_class_of_which_there_is_none_is_left_out() -> None:
-    found = as_asked(held([[], [0]], 1), 5, seed_key(3).stream("test", 1))
+    found = draw_queries(held([[], [0]], 1), 5, seed_key(3).stream("test", 1))
     assert found == {"item": [(0,)], "rec1": [(0,)] * 5}
-    assert list(as_asked(held([[]], 2), 5, seed_key(3).stream("test", 1))) == ["item", "pair"]
+    assert list(draw_queries(held([[]], 2), 5, seed_key(3).stream("test", 1))) == ["item", "pair"]
 
 
 def test_lengths_are_up_to_a_share_of_the_longest() -> None:

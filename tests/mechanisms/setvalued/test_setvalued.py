@@ -17,20 +17,25 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import stats
 
-from privsql import dpnoise
-from privsql.dpnoise import OpenDPNoise, SeededNoise
+from privsql import dp_random
+from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.noisytree.budget import cutoff
-from privsql.mechanisms.noisytree.consistent import Remainder, consistent, functional, noise_variance
-from privsql.mechanisms.setvalued.diffpart import basic
-from privsql.mechanisms.setvalued.diffpart.budget import threshold
-from privsql.mechanisms.setvalued.diffpart.model import estimator, impute
-from privsql.mechanisms.setvalued.diffpart.paths import violations
-from privsql.mechanisms.setvalued.diffpart.records import Baskets, generalize
-from privsql.mechanisms.setvalued.diffpart.taxonomy import Taxonomy, grow
-from privsql.mechanisms.setvalued.diffpart.tree import Tree, item_sets, partition
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.dp.noisy_tree import Remainder, consistent, cutoff, functional, noise_variance
+from privsql.mechanisms.setvalued import mechanism
+from privsql.mechanisms.setvalued.diffpart_answers import estimator, impute
+from privsql.mechanisms.setvalued.diffpart_tree import (
+    Baskets,
+    Taxonomy,
+    Tree,
+    generalize,
+    grow,
+    item_sets,
+    partition,
+    threshold,
+    violations,
+)
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.noise import seed_key
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each
 
@@ -216,7 +221,7 @@ def test_the_automatic_threshold_is_the_least_that_lets_few_pass(
 
 @each("epsilon", [Fraction(1, 3), Fraction(7, 10), Fraction(1), Fraction(1, 116), Fraction(22, 7)])
 def test_the_scale_never_spends_more(epsilon: Fraction) -> None:
-    width = Fraction(dpnoise.scale(epsilon))
+    width = Fraction(dp_random.scale(epsilon))
     assert width * epsilon >= 1
     assert (width - Fraction(math.ulp(float(width)))) * epsilon < 1
 
@@ -267,10 +272,10 @@ def test_doubt_is_settled_in_decimals(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def draw() -> list[int]:
         left = [words, *[np.array([2**63], dtype=np.uint64)] * 50]
-        return dpnoise.binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
+        return dp_random.binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
 
     in_doubles = draw()
-    monkeypatch.setattr(dpnoise, "DOUBT", 2.0)
+    monkeypatch.setattr(dp_random, "DOUBT", 2.0)
     chance = math.exp(-1.5) / (1 + math.exp(-0.5))
     assert draw() == in_doubles == stats.binom.ppf(words / 2.0**64, trials, chance).astype(int).tolist()
 
@@ -282,7 +287,7 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
         context.prec = 80
         edge = int((1 - Decimal(-1).exp() / (1 + Decimal(-1).exp())) * 2**128) + offset
     bits = [edge >> 64, edge & 2**64 - 1]
-    drawn = dpnoise.binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
+    drawn = dp_random.binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
     assert drawn.tolist() == [expected]
     assert bits == []
 
@@ -338,7 +343,7 @@ def test_tables_without_records_and_small_universes(items: int) -> None:
 
 
 def test_thresholds_that_let_everything_pass_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.mechanisms.setvalued.diffpart.tree.LARGEST_TREE", 1000)
+    monkeypatch.setattr("privsql.mechanisms.setvalued.diffpart_tree.LARGEST_TREE", 1000)
     rng = np.random.default_rng(2)
     taxonomy = grow(100, 10, rng)
     with pytest.raises(InfeasibleError, match="raise c1 and c2"):
@@ -349,14 +354,14 @@ def test_basic_counts_every_set() -> None:
     rng = np.random.default_rng(2)
     table = baskets([{0, 2}] * 70 + [{1}] * 30 + [set()] * 8)
     request = asked(1, algorithm="basic")
-    taxonomy = basic.flat(3, rng)
-    tree = basic.count_all(table, taxonomy, request, SeededNoise(rng))
+    taxonomy = mechanism.flat(3, rng)
+    tree = mechanism.count_all(table, taxonomy, request, SeededNoise(rng))
     found = {items: int(tree.size[row]) for row, items in sets_of(tree, taxonomy).items()}
     assert set(found) == set(SETS)
     assert abs(found[frozenset([0, 2])] - 70) < 20
     assert list(violations(tree, taxonomy, Fraction(1))) == []
     with pytest.raises(InfeasibleError, match=r"2\^21"):
-        basic.flat(21, rng)
+        mechanism.flat(21, rng)
 
 
 # Exact likelihood ratios ----------------------------------------------------------------------------------------------

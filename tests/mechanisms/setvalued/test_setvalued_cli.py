@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import privsql
-from privsql.releases.ledger.place import default
+from privsql.releases.ledger.book import default
 from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
 from support.loops import each, rest_slow
 from support.shop import ASKED, LISTS, NAMES, UNIVERSE, VIEWS, spec

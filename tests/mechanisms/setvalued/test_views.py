@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import stats
 
-from privsql.dpnoise import SeededNoise
+from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.noisytables.measured import Measured
-from privsql.mechanisms.noisytables.shrinkage import moments
+from privsql.mechanisms.dp.noisy_tables import Measured, moments
+from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.views import bounds, layout, measuring, model, patterns, squares
-from privsql.mechanisms.setvalued.views.choosing import Budgets, beyond, choose, how_many
-from privsql.mechanisms.setvalued.views.covering import covering
-from privsql.model.arrays import copies
+from privsql.mechanisms.setvalued.views import Budgets, beyond, choose, covering, how_many
+from privsql.model.records import copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
 
@@ -62,14 +60,12 @@ class Choosing(Enumeration):
         return self._draw(law.tolist())
 
 
-def sets(records: Iterable[Iterable[int]], items: int) -> measuring.Sets:
+def sets(records: Iterable[Iterable[int]], items: int) -> views.Sets:
     """A source of plain sets."""
     lists = [sorted(set(one)) for one in records]
     owners = np.array([at for at, one in enumerate(lists) for _ in one], dtype=np.int64)
     codes = np.array([code for one in lists for code in one], dtype=np.int64)
-    return measuring.Sets(
-        owners, codes, np.ones(len(lists), dtype=np.int64), np.bincount(codes, minlength=items).tolist()
-    )
+    return views.Sets(owners, codes, np.ones(len(lists), dtype=np.int64), np.bincount(codes, minlength=items).tolist())
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
@@ -100,12 +96,12 @@ def test_fields_of_other_algorithms_are_refused_by_name(options: dict[str, Any])
 def test_a_workload_names_items_of_the_universe() -> None:
     labels = [f"i{k}" for k in range(30)]
     with pytest.raises(UsageError, match="'x' is not in the universe"):
-        measuring.declared(asked(workload=[["i1", "x"]]), labels)
+        views.declared_sets(asked(workload=[["i1", "x"]]), labels)
     with pytest.raises(InfeasibleError, match="10 items"):
-        measuring.declared(asked(workload=[labels[:11]]), labels)
+        views.declared_sets(asked(workload=[labels[:11]]), labels)
     with pytest.raises(InfeasibleError, match="names 24 items"):
-        measuring.declared(asked(workload=[labels[k : k + 4] for k in range(0, 24, 4)]), labels)
-    assert measuring.declared(asked(workload=[["i3", "i1"]]), labels) == [(1, 3)]
+        views.declared_sets(asked(workload=[labels[k : k + 4] for k in range(0, 24, 4)]), labels)
+    assert views.declared_sets(asked(workload=[["i3", "i1"]]), labels) == [(1, 3)]
 
 
 # Patterns and coverings ---
@@ -116,15 +112,18 @@ def test_transforms_are_the_sums_that_they_stand_for(items: int, seed: int) -> N
     table = np.random.default_rng(seed).integers(-9, 9, 1 << items).astype(float)
     every = range(1 << items)
     parity = [sum((-1) ** (x & q).bit_count() * table[x] for x in every) for q in every]
-    assert patterns.transformed(table).tolist() == parity
-    assert patterns.transformed(patterns.transformed(table)).tolist() == (table * (1 << items)).tolist()
-    assert patterns.containing(table).tolist() == [sum(table[x] for x in every if x & q == q) for q in every]
-    assert patterns.inside(table).tolist() == [sum(table[x] for x in every if x & q == x) for q in every]
+    assert views_model.walsh_transform(table).tolist() == parity
+    assert views_model.walsh_transform(views_model.walsh_transform(table)).tolist() == (table * (1 << items)).tolist()
+    assert views_model.sum_supersets(table).tolist() == [sum(table[x] for x in every if x & q == q) for q in every]
+    assert views_model.sum_subsets(table).tolist() == [sum(table[x] for x in every if x & q == x) for q in every]
     chosen = [place for place in range(items) if seed >> place & 1]
-    assert patterns.sizes(items).tolist() == [x.bit_count() for x in every]
-    assert patterns.restricted(np.arange(1 << items), chosen, items).tolist() == patterns.cells(chosen, items).tolist()
-    assert patterns.cells(chosen, items)[patterns.among(chosen, items)].tolist() == list(range(1 << len(chosen)))
-    assert all(patterns.pattern(patterns.places(x, items), items) == x for x in every)
+    assert views_model.pattern_sizes(items).tolist() == [x.bit_count() for x in every]
+    assert (
+        views_model.restricted(np.arange(1 << items), chosen, items).tolist()
+        == views_model.cells(chosen, items).tolist()
+    )
+    assert views_model.cells(chosen, items)[views_model.among(chosen, items)].tolist() == list(range(1 << len(chosen)))
+    assert all(views_model.pattern(views_model.pattern_places(x, items), items) == x for x in every)
 
 
 @each(("items", "size", "most"), [(5, 8, 1), (9, 8, 3), (12, 8, 3), (16, 8, 6), (17, 8, 8), (20, 8, 10), (20, 10, 6)])
@@ -143,7 +142,7 @@ def dense(tables: Sequence[Measured], items: int) -> tuple[Reals, Reals]:
     """Counts of all patterns by weighted least squares with a dense matrix, and their covariance."""
     rows, seen, weight = [], [], []
     for one in tables:
-        cells = patterns.cells(one.columns, items)
+        cells = views_model.cells(one.columns, items)
         rows += [(cells == cell).astype(float) for cell in range(one.counts.size)]
         seen += one.counts.reshape(-1).tolist()
         weight += [1 / one.variance] * one.counts.size
@@ -165,13 +164,15 @@ def drawn(items: int, seed: int) -> list[Measured]:
 @given(st.integers(1, 5), st.integers(0, 10**6))
 def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> None:
     tables, draw = drawn(items, seed), np.random.default_rng(seed + 1)
-    found = squares.fitted(tables, items)
+    found = views_model.fit_squares(tables, items)
     estimate, covariance = dense(tables, items)
-    np.testing.assert_allclose(patterns.transformed(found.value) / (1 << items), estimate, atol=1e-6)
+    np.testing.assert_allclose(views_model.walsh_transform(found.value) / (1 << items), estimate, atol=1e-6)
     chosen = sorted(draw.choice(items, int(draw.integers(0, items + 1)), replace=False).tolist())
     question = draw.integers(0, 2, 1 << len(chosen)).astype(float)
-    everywhere = question[patterns.cells(chosen, items)]
-    assert bounds.answer(found.value, items, chosen, question) == pytest.approx(float(everywhere @ estimate), abs=1e-6)
+    everywhere = question[views_model.cells(chosen, items)]
+    assert views_model.answer_from_spectrum(found.value, items, chosen, question) == pytest.approx(
+        float(everywhere @ estimate), abs=1e-6
+    )
     error = found.error(chosen, question)
     assert error.deviation**2 == pytest.approx(float(everywhere @ covariance @ everywhere), rel=1e-9, abs=1e-9)
     numbers, variance = found.containing()
@@ -183,14 +184,14 @@ def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> Non
 
 def test_the_weight_of_one_count_in_an_answer() -> None:
     tables = [Measured(one, Fraction(1), np.zeros((2,) * len(one), dtype=np.int64)) for one in ((0, 1), (0, 1), (0,))]
-    found = squares.fitted(tables, 2)
+    found = views_model.fit_squares(tables, 2)
     assert found.error([0, 1], np.array([0.0, 0, 0, 1])).step == pytest.approx((1 / 4 + 1 / 4 + 1 / 2 + 1 / 2) / 4)
-    assert squares.fitted(tables[:1], 2).error([1], np.array([0.0, 1])).step == pytest.approx(1)
+    assert views_model.fit_squares(tables[:1], 2).error([1], np.array([0.0, 1])).step == pytest.approx(1)
 
 
 def test_what_no_table_tells_has_no_error() -> None:
     tables = [Measured(one, Fraction(1), np.zeros((2, 2), dtype=np.int64)) for one in ((0, 1), (1, 2), (0, 2))]
-    found = squares.fitted(tables, 3)
+    found = views_model.fit_squares(tables, 3)
     assert found.error([0, 1, 2], np.eye(8)[7]).deviation == np.inf
     assert np.isfinite(found.error([0, 1, 2], np.repeat([0.0, 1.0], 4)).deviation)  # item 0 alone
     assert not found.tells([0, 1, 2])
@@ -203,7 +204,7 @@ def test_what_no_table_tells_has_no_error() -> None:
 @given(st.integers(1, 20), st.fractions("1/1000000", 100), st.booleans())
 def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool) -> None:
     wanted = [tuple(range(min(items, 3))), (items - 1,)] if workload and items <= 12 else []
-    for found in (layout.of_all(items, epsilon, wanted), layout.of_chosen(items, epsilon, wanted)):
+    for found in (views.lay_out_all(items, epsilon, wanted), views.lay_out_chosen(items, epsilon, wanted)):
         assert sum(budget for _, budget in found) == epsilon
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
@@ -215,8 +216,8 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
 def test_a_declared_workload_is_told_better() -> None:
     """Mean standard error of what was declared, beside half on views and half on all patterns."""
     for wanted in ([(0, 1, 2)], [(0, 5, 9), (3, 4, 11)], [tuple(range(12))], [(7,)]):
-        plain, own = (layout.of_all(12, Fraction(1), part) for part in ([], wanted))
-        assert layout.mean_error(12, own, wanted) < 0.95 * layout.mean_error(12, plain, wanted)
+        plain, own = (views.lay_out_all(12, Fraction(1), part) for part in ([], wanted))
+        assert views.mean_error(12, own, wanted) < 0.95 * views.mean_error(12, plain, wanted)
 
 
 def test_how_many_items_are_measured() -> None:
@@ -231,7 +232,7 @@ def test_how_many_items_are_measured() -> None:
 
 
 def test_what_is_measured_changes_by_one_record_in_one_cell_of_each_table() -> None:
-    one, more = (measuring.measure(sets(r, 10), Fraction(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
+    one, more = (views.measure_views(sets(r, 10), Fraction(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
     for first, second in zip(one[1], more[1], strict=True):
         assert np.abs(first.counts - second.counts).sum() == 1
 
@@ -242,7 +243,7 @@ def ratio(records: list[list[int]], extra: list[int], items: int, epsilon: Fract
     for rows in (records, [*records, extra]):
         noise, law = Choosing(most), defaultdict[Any, float](float)
         source = sets(rows, items)
-        for (choice, tables), chance in noise.runs(lambda s=source, n=noise: measuring.measure(s, epsilon, [], n)):
+        for (choice, tables), chance in noise.runs(lambda s=source, n=noise: views.measure_views(s, epsilon, [], n)):
             law[(tuple(choice.codes.tolist()), *(tuple(one.counts.reshape(-1).tolist()) for one in tables))] += chance
         assert sum(law.values()) == pytest.approx(1)
         laws.append(law)
@@ -258,8 +259,8 @@ def test_exact_likelihood_ratios_of_all_patterns(extra: list[int]) -> None:
 
 def test_exact_likelihood_ratios_with_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number of records, choice of one or two of four items, tables over these: the whole mechanism."""
-    monkeypatch.setattr(measuring, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(measuring, "how_many", lambda *given: 1 + (given[2] > 1))
+    monkeypatch.setattr(views, "TINY_UNIVERSE", 3)
+    monkeypatch.setattr(views, "how_many", lambda *given: 1 + (given[2] > 1))
     for extra in ([0], [1, 3]):
         found = ratio([[0, 1], [0]], extra, 4, Fraction(2), 2)
         assert 1.5 < found <= math.exp(2) * (1 + 1e-9)
@@ -267,10 +268,10 @@ def test_exact_likelihood_ratios_with_choices(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_a_choice_that_spends_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(measuring, "how_many", lambda *_: 2)
+    monkeypatch.setattr(views, "TINY_UNIVERSE", 3)
+    monkeypatch.setattr(views, "how_many", lambda *_: 2)
     careless = lambda counts, first, number, epsilon, noise: choose(counts, first, number, 9 * epsilon, noise)  # noqa: E731
-    monkeypatch.setattr(measuring, "choose", careless)
+    monkeypatch.setattr(views, "choose", careless)
     assert ratio([[0, 1], [0]], [3], 4, Fraction(2), 2) > math.exp(2)
 
 
@@ -278,8 +279,8 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     codes = choose([5, 9, 1, 7, 8], [2, 0], 4, Fraction(1), Silent())
     assert codes.tolist() == [2, 0, 1, 4]
     rows = baskets(400, 30, 1)
-    wanted = measuring.declared(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
-    choice, tables = measuring.measure(sets(rows, 30), Fraction(1), wanted, Silent())
+    wanted = views.declared_sets(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
+    choice, tables = views.measure_views(sets(rows, 30), Fraction(1), wanted, Silent())
     assert choice.codes[:4].tolist() == [28, 29, 26, 27]
     assert choice.budgets[:4] == (None,) * 4
     assert choice.spent + sum(one.epsilon for one in tables) == 1
@@ -302,12 +303,12 @@ def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
 
 def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     rows = baskets(3000, 10, 2)
-    _, tables = measuring.measure(sets(rows, 10), Fraction(100), [], Silent())
-    found = squares.fitted(tables, 10)
-    true = patterns.transformed(found.value) / 1024
-    population = model.table(found)
+    _, tables = views.measure_views(sets(rows, 10), Fraction(100), [], Silent())
+    found = views_model.fit_squares(tables, 10)
+    true = views_model.walsh_transform(found.value) / 1024
+    population = views_model.fit_population(found)
     assert np.abs(population - true).max() < 0.05
-    np.testing.assert_allclose(model.spectrum(found, population)[0], found.value, atol=1)
+    np.testing.assert_allclose(views_model.fit_spectrum(found, population)[0], found.value, atol=1)
 
 
 @each("epsilon", [Fraction(1, 20), Fraction(1)])
@@ -315,16 +316,16 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     """4,000 records with 10 items: every number of records with all of some items, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(5))
-    (_, exact), (_, tables) = (measuring.measure(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
-    found = squares.fitted(tables, 10)
-    population = model.table(found)
+    (_, exact), (_, tables) = (views.measure_views(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
+    found = views_model.fit_squares(tables, 10)
+    population = views_model.fit_population(found)
     assert population.min() >= 0
     assert population.sum() == pytest.approx(found.total, rel=0.01)
     assert np.abs(np.cumsum(copies(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
-    true = patterns.containing(exact[-1].counts.reshape(-1))
+    true = views_model.sum_supersets(exact[-1].counts.reshape(-1))
     by = {
-        name: np.abs(patterns.containing(patterns.transformed(spectrum) / 1024) - true).mean()
-        for name, spectrum in (("squares", found.value), ("model", model.spectrum(found, population)[0]))
+        name: np.abs(views_model.sum_supersets(views_model.walsh_transform(spectrum) / 1024) - true).mean()
+        for name, spectrum in (("squares", found.value), ("model", views_model.fit_spectrum(found, population)[0]))
     }
     assert by["model"] < 0.7 * by["squares"]
 
@@ -334,19 +335,21 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     """Of all patterns of five items and of seven: the errors of estimates are as large as is said, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(7))
-    (_, exact), (_, tables) = (measuring.measure(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
-    found = squares.fitted(tables, 10)
-    value, part = model.spectrum(found, model.table(found))
+    (_, exact), (_, tables) = (views.measure_views(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
+    found = views_model.fit_squares(tables, 10)
+    value, part = views_model.fit_spectrum(found, views_model.fit_population(found))
     assert part.min() >= 0
     assert part.max() <= 1
     true = transformed_parities(exact)
     for chosen in ([0, 1, 2, 3, 4], [2, 3, 5, 6, 7, 8, 9]):
         size, z = 1 << len(chosen), []
         for asked in np.eye(size):
-            own, lean, right = (bounds.answer(one, 10, chosen, asked) for one in (found.value, value, true))
+            own, lean, right = (
+                views_model.answer_from_spectrum(one, 10, chosen, asked) for one in (found.value, value, true)
+            )
             error = found.error(chosen, asked).deviation
-            far, stated = bounds.leaning(found, part, chosen, asked, lean - own)
-            assert abs(far) <= bounds.LIMIT * error * (1 + 1e-9)
+            far, stated = views_model.lean_estimate(found, part, chosen, asked, lean - own)
+            assert abs(far) <= views_model.LIMIT * error * (1 + 1e-9)
             assert stated <= math.hypot(error, far) * (1 + 1e-9)
             z.append((own + far - right) / stated)
         assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.25, z
@@ -354,7 +357,7 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
 
 def transformed_parities(exact: Any) -> Any:
     """Parities of the table of all patterns, which is the last one."""
-    return patterns.transformed(exact[-1].counts.reshape(-1).astype(np.float64))
+    return views_model.walsh_transform(exact[-1].counts.reshape(-1).astype(np.float64))
 
 
 def test_two_factors_are_never_negative() -> None:
@@ -376,8 +379,8 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     """Whether 95 % intervals hold, by kind of question, in runs of their own."""
     rows, draw = baskets(3000, items, seed), np.random.default_rng(seed)
     source, noise = sets(rows, items), SeededNoise(np.random.default_rng(seed + 1))
-    true = measuring.measure(source, Fraction(1), [], Silent())[1][-1].counts.reshape(-1).astype(float)
-    size = patterns.sizes(items)
+    true = views.measure_views(source, Fraction(1), [], Silent())[1][-1].counts.reshape(-1).astype(float)
+    size = views_model.pattern_sizes(items)
     asked_for = {
         "one item": (np.arange(1 << items) >> int(draw.integers(items)) & 1).astype(float),
         "three items": (np.arange(1 << items) & 0b1011 == 0b1011).astype(float),
@@ -387,9 +390,9 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     }
     held: dict[str, list[bool]] = {name: [] for name in asked_for}
     for _ in range(runs):
-        found = squares.fitted(measuring.measure(source, Fraction(epsilon), [], noise)[1], items)
+        found = views_model.fit_squares(views.measure_views(source, Fraction(epsilon), [], noise)[1], items)
         for name, question in asked_for.items():
-            told = bounds.direct(found, list(range(items)), question, 0.025)
+            told = views_model.direct_interval(found, list(range(items)), question, 0.025)
             assert told is not None
             held[name].append(told[1] <= question @ true <= told[2])
     return held
@@ -416,19 +419,21 @@ def test_bounds_of_what_no_view_holds_are_those_of_its_parts() -> None:
     masks = source.patterns(np.arange(3))
     tables = []
     for pair in itertools.combinations(range(3), 2):
-        cells = patterns.restricted(masks, pair, 3)
+        cells = views_model.restricted(masks, pair, 3)
         tables.append(Measured(pair, Fraction(60), np.bincount(cells, minlength=4).reshape(2, 2)))
-    found = squares.fitted(tables, 3)
+    found = views_model.fit_squares(tables, 3)
     pairs = [sum(set(pair) <= set(one) for one in rows) for pair in itertools.combinations(range(3), 2)]
     triple, other = np.eye(8)[7], 1 - np.eye(8)[7]
-    low, high = bounds.between(found, [0, 1, 2], triple, triple, 0.05)
+    low, high = views_model.bound_between(found, [0, 1, 2], triple, triple, 0.05)
     assert (low, high) == (0, pytest.approx(min(pairs), abs=1))
-    low, high = bounds.between(found, [0, 1, 2], other, other, 0.05)
+    low, high = views_model.bound_between(found, [0, 1, 2], other, other, 0.05)
     assert (low, high) == (pytest.approx(2000 - min(pairs), abs=1), pytest.approx(2000, abs=1))
 
 
 def test_the_width_of_an_interval() -> None:
     """Of one Laplace count that of its own law, and never less than of a normal error."""
-    assert bounds.half_width(squares.Error(100.0, 0.0), 0.025) == pytest.approx(100 * math.log(20) / math.sqrt(2))
-    assert bounds.half_width(squares.Error(100.0, 4.0), 0.25) == pytest.approx(67.45 + 2, abs=0.01)
-    assert bounds.half_width(squares.Error(0.0, 1.0), 0.025) == 0
+    assert views_model.half_width(views_model.Error(100.0, 0.0), 0.025) == pytest.approx(
+        100 * math.log(20) / math.sqrt(2)
+    )
+    assert views_model.half_width(views_model.Error(100.0, 4.0), 0.25) == pytest.approx(67.45 + 2, abs=0.01)
+    assert views_model.half_width(views_model.Error(0.0, 1.0), 0.025) == 0

@@ -1,6 +1,6 @@
 """A sixth mechanism that is differentially private."""
 
-from privsql.mechanisms.contingency.marginals.mechanism import MECHANISM as CELLS
+from privsql.mechanisms.contingency.mechanism import MARGINAL_MECHANISM as CELLS
 from support.grid.parameters import Grid
 from support.thin import thin
 

@@ -1,0 +1,653 @@
+"""Evaluate a SELECT: ask the questions behind it, calculate with their estimates, add the missing records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from privsql.answers.aggregates import EXACT_ONLY, Asked, Scope, Statement, is_number
+from privsql.answers.names import sides_of
+from privsql.answers.question import COMPARISONS, COUNTS, Measure, as_text, exact_statement, short
+from privsql.engine.sqlfiles import every, is_null, named, some, table
+from privsql.errors import UsageError
+from privsql.model.manifest import Estimate, are_equal, counted, decimal_scale, exactly, number, rounded, same_nan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from privsql.answers.answer import Answers
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Relations
+    from privsql.model.manifest import Manifest, Number, RestsOn
+
+# Arithmetic -----------------------------------------------------------------------------------------------------------
+# Arithmetic of aggregate functions: what errors and bounds of the parts say of the whole.
+#
+# For f(a) with slopes d_j = df/da_j at the estimates (the delta method), correlations r_jk and signs s_j of the slopes,
+#
+#   Var f = sum_jk r_jk d_j d_k se_j se_k,
+#   low = f - (sum_jk r_jk s_j s_k l_j l_k)^(1/2),   l_j = |d_j| (a_j - low_j),  or |d_j| (high_j - a_j) where s_j < 0,
+#
+# and likewise above (MOVER: Zou & Donner 2008), which keeps intervals lopsided that are. Of two parts whose errors
+# cancel (r s_1 s_2 < 0), a part |r| moves together, both below their estimates or both above: with l and u how far f
+# goes below and above by each,
+#
+#     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
+#
+# What is not known of a correlation is taken as the worst. Where all parts have certain bounds, those of f are certain:
+# interval arithmetic. A share, whose one part counts some of the records of the other, stays among the shares.
+
+Range = tuple[float, float]
+NOWHERE = (-math.inf, math.inf)
+NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
+
+    ``null``: whether it may be NULL, since there may be no record that it is of.
+    """
+
+    estimate: float
+    std_error: float | None
+    low: float | None
+    high: float | None
+    certain: bool = False
+    missing: int = 0
+    null: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is the true answer."""
+        return self.std_error == 0 and are_equal(self.low, self.high)
+
+    @property
+    def range(self) -> Range:
+        """Where it lies, as far as its bounds are sure."""
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+
+    @property
+    def sides(self) -> Range:
+        """How far it reaches below and above the estimate, among those who are in the release."""
+        low, high = self.low or 0.0, (self.high or 0.0) - self.missing
+        return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
+
+
+def check_arithmetic(expression: exp.Expr, written: str) -> None:
+    """``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
+    found = find_unknown_error(expression)
+    if found is not None:
+        raise UsageError(
+            f"{written}: no interval is known of {short(found)}; + - * / and ROUND of aggregate functions work"
+        )
+
+
+def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
+    """The part whose error is not known; None where all are."""
+    rest = [expression]
+    while rest:
+        node = rest.pop()
+        parts = _parts(node)
+        if parts is None:
+            return node
+        rest += parts
+    return None
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr] | None:
+    """What a node's value comes from; None for one that is not understood."""
+    found: list[exp.Expr] | None = None
+    match node:
+        case exp.Column():
+            found = [] if node.name.startswith("a_") else None
+        case exp.Literal():
+            found = None if node.is_string else []
+        case exp.Null():
+            found = []
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+            found = [node.this, node.expression]
+        case exp.Paren() | exp.Neg():
+            found = [node.this]
+        case exp.Cast():
+            found = [node.this] if node.to.this in NUMBERS else None
+        case exp.Coalesce() | exp.Nullif() | exp.Round():
+            found = [node.this] if all(isinstance(one, exp.Literal) for one in _others(node)) else None
+        case exp.Case():
+            found = _unless(node)
+    return found
+
+
+def _others(node: exp.Expr) -> list[exp.Expr]:
+    """The arguments of a function but for the first."""
+    return [part for part in node.iter_expressions() if part is not node.this]
+
+
+def _unless(node: exp.Case) -> list[exp.Expr] | None:
+    """What is behind CASE WHEN .. THEN NULL ELSE x END, which is x wherever it is known."""
+    branches, default = node.args["ifs"], node.args.get("default")
+    plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
+    return [default] if plain and default is not None else None
+
+
+def slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
+    """The value of an expression and its slopes in the aggregates, by their numbers."""
+    if isinstance(node, exp.Column):
+        number = int(node.name[2:])
+        return values[number], {number: 1.0}
+    if isinstance(node, exp.Literal):
+        return float(node.this), {}
+    found = [slopes(part, values) for part in _parts(node) or ()]
+    if len(found) == 1:
+        sign = -1.0 if isinstance(node, exp.Neg) else 1.0
+        return sign * found[0][0], {j: sign * d for j, d in found[0][1].items()}
+    (left, of_left), (right, of_right) = found
+    value, by_left, by_right = _operation(node, left, right)
+    return value, {j: by_left * of_left.get(j, 0.0) + by_right * of_right.get(j, 0.0) for j in of_left | of_right}
+
+
+def _operation(node: exp.Expr, left: float, right: float) -> tuple[float, float, float]:
+    """Value and slopes in both operands."""
+    if isinstance(node, exp.Add):
+        return left + right, 1.0, 1.0
+    if isinstance(node, exp.Sub):
+        return left - right, 1.0, -1.0
+    if isinstance(node, exp.Mul):
+        return left * right, right, left
+    if not right:
+        return math.nan, math.nan, math.nan
+    return left / right, 1 / right, -left / right**2
+
+
+def ranges(node: exp.Expr, values: Mapping[int, Range]) -> Range:
+    """The range of an expression over all values of the aggregates in their ranges."""
+    if isinstance(node, exp.Column):
+        return values[int(node.name[2:])]
+    if isinstance(node, exp.Literal):
+        return float(node.this), float(node.this)
+    if isinstance(node, exp.Null):
+        return NOWHERE
+    found = [ranges(part, values) for part in _parts(node) or ()]
+    if len(found) == 1:
+        low, high = found[0]
+        return (-high, -low) if isinstance(node, exp.Neg) else (low, high)
+    return _joined(node, *found)
+
+
+def _joined(node: exp.Expr, left: Range, right: Range) -> Range:
+    if isinstance(node, exp.Add):
+        return left[0] + right[0], left[1] + right[1]
+    if isinstance(node, exp.Sub):
+        return left[0] - right[1], left[1] - right[0]
+    ends = [_operation(node, a, b)[0] for a in left for b in right]
+    unbounded = isinstance(node, exp.Div) and right[0] <= 0 <= right[1]
+    return NOWHERE if unbounded or any(map(math.isnan, ends)) else (min(ends), max(ends))
+
+
+def may_be_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+    """Whether an expression is NULL, or what COALESCE puts there, for some values of the aggregates in their ranges."""
+    if isinstance(node, exp.Column):
+        return parts[int(node.name[2:])].null
+    inner = _parts(node)
+    if inner is None or isinstance(node, exp.Null):
+        return True
+    return _makes_null(node, parts) or any(may_be_null(part, parts) for part in inner)
+
+
+def _makes_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+    """Whether a node can make NULL of what is none: by a divisor of 0, NULLIF, or the condition that a count is 0."""
+    known = {j: one.range for j, one in parts.items()}
+    if isinstance(node, exp.Div | exp.Nullif):
+        divides = isinstance(node, exp.Div)
+        low, high = ranges(node.expression if divides else node.this, known)
+        return low <= (0.0 if divides else float(node.expression.name)) <= high
+    if not isinstance(node, exp.Case):
+        return False
+    condition = node.args["ifs"][0].this.unnest()
+    if not isinstance(condition, exp.EQ) or not isinstance(condition.this, exp.Column):
+        return True
+    return condition.expression != exp.Literal.number(0) or known[int(condition.this.name[2:])][0] <= 0
+
+
+Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope's sign, and how far it goes either way
+
+
+def spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
+    """How far f goes: the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
+    some = [term for term in terms if term[2] or term[3]]
+    if len(some) == 2:
+        (j, sign, one, back), (k, other, two, forth) = some
+        known = correlation(j, k)
+        r = 1.0 if known is None else sign * other * known
+        if r < 0:
+            return math.sqrt((1 + r) * (one**2 + two**2) - r * max(one - forth, two - back, 0.0) ** 2)
+    total = 0.0
+    for j, sign, size, _ in some:
+        for k, other, length, _ in some:
+            known = 1.0 if j == k else correlation(j, k)
+            total += size * length * (1.0 if known is None else sign * other * known)
+    return math.sqrt(max(total, 0.0))
+
+
+def combine_figures(
+    expression: exp.Expr,
+    value: float,
+    parts: Mapping[int, Figures],
+    correlation: Callable[[int, int], float | None],
+    among: tuple[int, int] | None = None,
+) -> tuple[float | None, float | None, float | None]:
+    """Standard error, low and high of an expression whose ``value`` at the estimates is known; None for what is not.
+
+    ``among``: the first of these aggregates counts some of the records that the second counts.
+    """
+    unknown = not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values())
+    if math.isfinite(value) and all(one.is_exact for one in parts.values()):
+        return 0.0, value, value
+    if unknown:
+        return None, None, None
+    if len(parts) == 1 and _is_linear(expression, *parts):
+        return _along(expression, *parts.items())
+    if all(one.certain for one in parts.values()):
+        low, high = ranges(expression, {j: one.range for j, one in parts.items()})
+        return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
+    error, below, above = _delta(expression, value, parts, correlation)
+    limits = shares(expression, among) if among else None
+    if limits is None or below is None or above is None:
+        return error, below, above
+    return error, min(max(below, limits[0]), value), max(min(above, limits[1]), value)
+
+
+def _is_linear(expression: exp.Expr, number: int) -> bool:
+    """Whether an expression is linear in the one aggregate that it is of."""
+    values = [slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
+    return all(map(math.isfinite, values)) and math.isclose(values[2] - values[1], 2 * (values[1] - values[0]))
+
+
+def _along(expression: exp.Expr, part: tuple[int, Figures]) -> tuple[float | None, float, float]:
+    """Standard error, low and high of what is linear in one aggregate: as far as that goes, without rounding."""
+    number, one = part
+    ends = [slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
+    slope = slopes(expression, {number: one.estimate})[1].get(number, 0.0)
+    error = 0.0 if not slope else None if one.std_error is None else abs(slope) * one.std_error
+    return error, min(ends), max(ends)
+
+
+def shares(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
+    """The range of an expression that is of a share alone, of a part of the second aggregate in it; None for others.
+
+    One that names each of them once is a quotient of linear functions of either: it rises or falls with the share.
+    """
+    part, whole = among
+    named = [node.name for node in expression.find_all(exp.Column)]
+    if sorted(named) != sorted((f"a_{part}", f"a_{whole}")):
+        return None
+    (once, _), (twice, _) = (slopes(expression, {part: 0.3 * size, whole: 1.0 * size}) for size in (1, 2))
+    ends = [slopes(expression, {part: share, whole: 1.0})[0] for share in (0.0, 0.5, 1.0)]
+    if not all(map(math.isfinite, (once, twice, *ends))) or not math.isclose(once, twice, rel_tol=1e-9, abs_tol=1e-12):
+        return None
+    low, high = min(ends[0], ends[2]), max(ends[0], ends[2])
+    return (low, high) if low <= ends[1] <= high else None
+
+
+def _delta(
+    expression: exp.Expr,
+    value: float,
+    parts: Mapping[int, Figures],
+    correlation: Callable[[int, int], float | None],
+) -> tuple[float | None, float | None, float | None]:
+    """The same by the delta method; whoever is not in the release could count in one figure and not in another."""
+    _, by = slopes(expression, {j: one.estimate for j, one in parts.items()})
+    if not all(map(math.isfinite, by.values())):
+        return None, None, None
+    down, up, errors = [], [], []
+    for j, slope in by.items():
+        sign, size = math.copysign(1.0, slope), abs(slope)
+        first, last = (size * side for side in (parts[j].sides if slope > 0 else parts[j].sides[::-1]))
+        down.append((j, sign, first, last))
+        up.append((j, sign, last, first))
+        own = size * (parts[j].std_error or 0.0)
+        errors.append((j, sign, own, own))
+    known = all(parts[j].std_error is not None for j in by)
+    error = spread(errors, correlation) if known else None
+    less = sum(-slope * parts[j].missing for j, slope in by.items() if slope < 0)
+    more = sum(slope * parts[j].missing for j, slope in by.items() if slope > 0)
+    return error, value - spread(down, correlation) - less, value + spread(up, correlation) + more
+
+
+# Missing records ------------------------------------------------------------------------------------------------------
+# Records of the source that are not in the release: how many could meet a question, and what that does to an answer.
+#
+# Bounds and intervals are of the source. A record that was left out adds nothing to a count, or one; what it adds to a
+# sum or a mean is not known. It can't meet a question that lets no NULL through in the columns for whose NULL it was
+# left out.
+
+REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
+
+
+def touching(query: CountQuery, manifest: Manifest) -> int:
+    """How many records of the source that are not in the release could meet a question; 0 where none is stated."""
+    suppressed, left_out = manifest.suppressed or 0, int(manifest.facts.get("left_out", 0))
+    empty = [name for name, policy in manifest.nulls.items() if policy == "suppress"]
+    refused = bool(empty) and all(_lets_no_null_through(query, name) for name in empty)
+    return left_out if refused else suppressed
+
+
+def _lets_no_null_through(query: CountQuery, name: str) -> bool:
+    """Whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
+
+    No group of the answer has NULL there, since the release has none.
+    """
+    if query.measure.column == name or any(group.column == name for group in query.groups):
+        return True
+    if any(ours == name for lookup in query.lookups if not lookup.kept for _, ours in lookup.keys):
+        return True
+    return any(_refuses_null(part, name) for side in query.filters.values() for part in side)
+
+
+def _refuses_null(part: exp.Expr, name: str) -> bool:
+    """Whether a condition is a comparison of a column itself, which is never true of NULL."""
+    part = part.unnest()
+    if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
+        inner = part.this.unnest()
+        return isinstance(inner.expression, exp.Null) and _is(inner.this, name)
+    if not isinstance(part, REFUSES) or isinstance(part, exp.NullSafeEQ | exp.NullSafeNEQ):
+        return False
+    return _is(part.this, name) or _is(part.args.get("expression"), name)
+
+
+def _is(item: exp.Expr | None, name: str) -> bool:
+    return isinstance(item, exp.Column) and item.name == name
+
+
+def widened(query: CountQuery, found: list[Estimate], missing: int) -> list[Estimate]:
+    """The rows with bounds of the source, of which ``missing`` more records could meet each of them."""
+    if not missing:
+        return found
+    return [_widened(query, one, missing) for one in found]
+
+
+def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
+    low, high = one.low, one.high
+    if query.measure.kind in COUNTS:
+        high = None if high is None else high + missing
+    else:  # one record more makes a minimum smaller only, and a maximum larger
+        low = low if query.measure.kind == "max" else None
+        high = high if query.measure.kind == "min" else None
+    return replace(one, low=low, high=high, std_error=one.std_error or None)
+
+
+def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
+    """What an answer rests on where there is any record to measure, once its bounds are those of the source.
+
+    ``before``: what it rests on by the release.
+    """
+    known = [one for one in found if one.estimate is not None]
+    if known and all(one.low is None and one.high is None for one in known):
+        return "point"
+    if known and before != "point" and all(one.is_fixed for one in known):
+        before = "exact"  # whatever else it was asked with, the release holds it
+    rounded = any(one.std_error is None for one in known)
+    return "certain" if before == "exact" and (missing or rounded) else before
+
+
+# Evaluation -----------------------------------------------------------------------------------------------------------
+# From a SELECT taken apart to the rows of its answer: the questions behind it, and what is made of them.
+#
+# What the release holds exactly is one statement of the engine's. Every other aggregate function is a question of its
+# own, whose answer is the same whatever stands beside it; how far two of them vary together follows from three more:
+# with A and B the records that each counts, and X those of one but not of both,
+#
+#     2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
+
+Key = tuple[Any, ...]
+EVERYONE = Asked(Measure(), None, "COUNT(*)")
+CERTAIN: tuple[RestsOn, ...] = ("exact", "certain")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What an aggregate function gives: its value and its figures by group; ``if_any``: what these rest on where there
+    is any record to measure; records of the source that are not in the release and could meet its question; ``kind``:
+    the value's type, empty for an estimate.
+    """
+
+    values: dict[Key, Any]
+    found: dict[Key, Estimate]
+    if_any: RestsOn
+    touching: int
+    kind: str = ""
+
+    @property
+    def rests_on(self) -> RestsOn:
+        """What its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
+        sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.found.values())
+        return self.if_any if sure else "interval"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A SELECT put to an open release."""
+
+    db: Relations
+    answers: Answers
+    manifest: Manifest
+    statement: Statement
+    estimator: str
+    confidence: float
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The records asked about, with the types of the groups as the engine has them."""
+        scope = self.statement.scope
+        types: dict[int, str] = {}
+        for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
+            own = [(i, group.own) for i, group in enumerate(scope.groups) if group.side == side]
+            if own:
+                records = scope.question().records(table(place)) if side == "qi" else table(place)
+                fields = self.db.fields(exp.select(*(named(one.copy(), f"g_{i}") for i, one in own)).from_(records))
+                types |= {i: one.type for (i, _), one in zip(own, fields, strict=True)}
+        return replace(scope, groups=tuple(replace(one, type=types[i]) for i, one in enumerate(scope.groups)))
+
+    @cached_property
+    def asked(self) -> list[CountQuery]:
+        """The questions by all groups; ``UsageError`` for what can't be told of them."""
+        questions = [one.of(self.scope) for one in self.statement.asked]
+        for one, question in zip(self.statement.asked, questions, strict=True):
+            if not self.answers.holds(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
+                raise UsageError(
+                    f"{one.written}: it can be told only where no sensitive column is in the question; COUNT, SUM and "
+                    "AVG can be estimated"
+                )
+            amount = one.measure.amount
+            if amount is not None and not self.answers.holds(question):
+                (field,) = self.db.fields(
+                    exp.select(amount.copy()).from_(question.records(table(self.answers.records)))
+                )
+                if not is_number(field.type):
+                    raise UsageError(f"{one.written}: it is {field.type}, not a number")
+        return questions
+
+    def by(self, chosen: Sequence[int]) -> GroupedBy:
+        """The answers by some of the groups."""
+        return GroupedBy(self, self.scope.by(chosen))
+
+
+@dataclass(frozen=True)
+class GroupedBy:
+    """A SELECT's aggregate functions by one set of groups; ``keys``: of the rows that the answer has."""
+
+    asking: Asking
+    scope: Scope
+
+    @cached_property
+    def questions(self) -> list[CountQuery]:
+        """What each aggregate function asks."""
+        if self.scope.groups == self.asking.scope.groups:
+            return self.asking.asked
+        return [one.of(self.scope) for one in self.asking.statement.asked]
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """What each aggregate function gives."""
+        put = list(zip(self.asking.statement.asked, self.questions, strict=True))
+        held = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds(question)]
+        exact = dict(zip(held, self._held([put[i] for i in held]), strict=True)) if held else {}
+        return [exact.get(i) or self._estimated(*one) for i, one in enumerate(put)]
+
+    @cached_property
+    def _everyone(self) -> Column:
+        """The number of records by group, or else another figure of all of them."""
+        plain = [i for i, one in enumerate(self.asking.statement.asked) if one.among is None]
+        whole = [i for i in plain if self.asking.statement.asked[i].measure.kind == "count"]
+        if whole or plain:
+            return self.columns[(whole or plain)[0]]
+        question = EVERYONE.of(self.scope)
+        held = self.asking.answers.holds(question)
+        return self._held([(EVERYONE, question)])[0] if held else self._estimated(EVERYONE, question)
+
+    @property
+    def keys(self) -> list[Key]:
+        """All groups, as the number of their records has them, but for those that certainly have none."""
+        counts = self.scope.groups and not self._everyone.kind
+        found = self._everyone.found.items()
+        return [key for key, one in found if not (counts and one.least is None and one.is_fixed and one.high == 0)]
+
+    def may_be_empty(self, key: Key) -> bool:
+        """Whether a group may have no record, as far as the bounds of its number of records are sure."""
+        one = self._everyone.found[key]
+        least = one.low if one.least is None else one.least
+        return bool(self.scope.groups) and not self._everyone.kind and (least is None or least < 1)
+
+    def _held(self, put: Sequence[tuple[Asked, CountQuery]]) -> list[Column]:
+        """Of functions that the release holds exactly."""
+        db, records = self.asking.db, table(self.asking.answers.records)
+        functions, everyone = [one.function.copy() for one, _ in put], self.scope.question()
+        own, types = len(self.scope.groups), ["BIGINT"] * len(put)
+        if any(one.measure.kind not in COUNTS for one, _ in put):
+            types = [field.type for field in db.fields(exact_statement(everyone, records, functions))][own:]
+        texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
+        rows = db.rows(exact_statement(everyone, records, texts))
+        keys = [tuple(map(same_nan, row[:own])) for row in rows]
+        return [
+            self._column(question, {key: row[own + i] for key, row in zip(keys, rows, strict=True)}, types[i])
+            for i, (_, question) in enumerate(put)
+        ]
+
+    def _column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> Column:
+        shown = number if is_number(kind) else lambda value: value
+        found = [exactly(key, None if value is None else shown(value)) for key, value in values.items()]
+        return self._bounded(question, found, values, kind)
+
+    def _estimated(self, one: Asked, question: CountQuery) -> Column:
+        """Of one that has to be estimated."""
+        asking = self.asking
+        found = asking.answers.answer(question, asking.estimator, asking.confidence)
+        if question.measure.kind in COUNTS:
+            found = [counted(row) for row in found]
+        elif any(row.is_fixed for row in found):
+            least = self.fewest(one)
+            found = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in found]
+        found = [self._decimal(question.measure, row) for row in found]
+        return self._bounded(question, found, {row.group: row.estimate for row in found})
+
+    def _decimal(self, measure: Measure, row: Estimate) -> Estimate:
+        """The row with values of a DECIMAL column as such: what MIN and MAX can be, and sums that are certain."""
+        roles = self.asking.manifest.roles
+        types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+        scale = decimal_scale(types.get(measure.column or "", ""))
+        if scale is None or not (measure.kind in ("min", "max") or (measure.kind == "sum" and row.is_fixed)):
+            return row
+        middle, low, high = (None if one is None else rounded(one, scale) for one in (row.estimate, row.low, row.high))
+        return replace(row, estimate=middle, low=low, high=high)
+
+    def fewest(self, one: Asked) -> dict[Key, Number]:
+        """The records by group that an aggregate function is of with certainty, at least; none where any may be."""
+        known = [] if one.measure.of is None else [exp.not_(is_null(exp.paren(one.measure.of)))]
+        among = every([part for part in (one.among, *known) if part is not None])
+        asking, question = self.asking, self.scope.question(Measure(), among)
+        certain = [name for name in asking.answers.estimators if name in asking.answers.certain]
+        rows = asking.answers.answer(question, (*certain, asking.estimator)[0], asking.confidence)
+        return {row.group: row.low for row in rows if row.low is not None and (certain or row.is_fixed)}
+
+    def _bounded(self, question: CountQuery, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
+        """The same with bounds of the source."""
+        missing = touching(question, self.asking.manifest)
+        found = widened(question, found, missing)
+        rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), found, missing)
+        found = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in found]
+        return Column(values, {row.group: row for row in found}, rests, missing, kind)
+
+    def at(self, number: int, key: Key) -> Estimate:
+        """The figures of an aggregate function for a group."""
+        nothing = self.asking.statement.asked[number].measure.nothing
+        return self.columns[number].found.get(key) or Estimate(key, *nothing)
+
+    def figures(self, number: int, key: Key) -> Figures:
+        """The same for arithmetic."""
+        one, column = self.at(number, key), self.columns[number]
+        counted = self.asking.statement.asked[number].measure.kind in COUNTS
+        certain = column.if_any in CERTAIN and one.is_of_some
+        left = column.touching if counted and one.high is not None and key in column.found else 0
+        low, high = (None if end is None else float(end) for end in (one.low, one.high))
+        null = not column.kind and not one.is_of_some
+        return Figures(float(one.estimate or 0), one.std_error, low, high, certain, left, null)
+
+    # How two of them vary together ---
+
+    @cached_property
+    def _variances(self) -> dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]]:
+        return {}
+
+    def _variance(self, among: exp.Expr | None, beside: tuple[str, ...], key: Key) -> float | None:
+        """Of a count under one more condition, seen by some columns besides."""
+        known = (among, beside)
+        if known not in self._variances:
+            asking, question = self.asking, replace(self.scope.question(Measure(), among), beside=beside)
+            rows = asking.answers.answer(question, asking.estimator, asking.confidence)
+            self._variances[known] = {row.group: None if row.std_error is None else row.std_error**2 for row in rows}
+        return self._variances[known].get(key, 0.0)
+
+    def correlation(self, j: int, k: int, key: Key) -> float | None:
+        """Of two aggregate functions; None where it is not known."""
+        one, other = (self.asking.statement.asked[i] for i in (j, k))
+        errors = [self.at(i, key).std_error for i in (j, k)]
+        if not all(errors):
+            return 0.0 if 0 in errors else None
+        if one.measure.kind != "count" or other.measure.kind != "count" or self._mixes(one) or self._mixes(other):
+            return None
+        beside = self.asking.answers.seen_by([part.among for part in (one, other) if part.among is not None])
+        variances: list[float | None] = [(error or 0.0) ** 2 for error in errors]
+        if beside:
+            variances = [self._variance(part.among, beside, key) for part in (one, other)]
+        left, right = _but(one.among, other.among), _but(other.among, one.among)
+        both = some([part for part in (left, right) if part is not None])
+        parts = [0.0 if part is None else self._variance(part, beside, key) for part in (left, right, both)]
+        if None in parts or not all(variances):
+            return None
+        first, last, apart = (float(part or 0.0) for part in parts)
+        own = [float(part or 0.0) for part in variances]
+        found = (sum(own) + apart) / 2 - first - last
+        return min(max(found / math.sqrt(math.prod(own)), -1.0), 1.0)
+
+    def among(self, chosen: Sequence[int]) -> tuple[int, int] | None:
+        """Of two counts of records the one that counts some of the other's first; None for any others."""
+        asked = [self.asking.statement.asked[i] for i in chosen]
+        if len(asked) != 2 or any(one.measure.kind != "count" for one in asked):
+            return None
+        whole = [i for i, one in zip(chosen, asked, strict=True) if one.among is None]
+        return (sum(chosen) - whole[0], whole[0]) if len(whole) == 1 else None
+
+    def _mixes(self, one: Asked) -> bool:
+        return one.among is not None and len(sides_of(one.among, self.scope.sides)) == 2
+
+
+def _but(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
+    """The condition of those who meet one but not the other, where there can be any; None is the condition of all."""
+    if other is None or one == other:
+        return None
+    outside = exp.not_(exp.Is(this=exp.paren(other), expression=exp.true()))
+    return outside if one is None else exp.and_(one, outside)

@@ -1,0 +1,477 @@
+"""Learn from a release how the shares of values vary together, and weigh the strength of the prior by that.
+
+Nothing but the release's own records teaches it; results are stored in the user's cache (``PRIVSQL_CACHE``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql import system
+from privsql._version import __version__
+from privsql.answers.channel import LARGE, TINY, Form, Observation, Posterior, Prior, likelihoods, reconstruct
+from privsql.engine.sqlfiles import column, named
+from privsql.keyed_random import seed_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from privsql.answers.channel import Channel, Floats
+    from privsql.engine.roles import Roles
+
+# Covariance -----------------------------------------------------------------------------------------------------------
+# How the shares of values deviate together, from the questions of ``answers.learnt.questions``, by EM.
+#
+# A question q about T_q records sees d_q = (e_q - T_q M^T f) / T_q, which is N(0, M^T K M + B_q / T_q) where its shares
+# deviate from the overall ones by N(0, K), and B_q is the noise of ``answers.channel``. E step, with A_q the inverse of
+# that covariance: mean mu_q = K M A_q d_q, covariance K - K M A_q M^T K. M step with an inverse Wishart prior of
+# ``PRIOR`` questions around the default form D = diag(spread), which is scaled by what was found:
+#
+#     a = tr(acc) / (R tr D),  K <- (acc + PRIOR a D) / (R + PRIOR),  acc = sum of mu mu^T + covariance.
+#
+# With W^T B W = I and W^T M^T K M W = V diag(lambda) V^T, A_q = W V diag(1 / (lambda + 1/T_q)) V^T W^T: a round costs
+# one eigenproblem for all questions of one level of noise.
+
+ROUNDS = 3  # more change neither errors nor coverage
+START = 0.25  # of the default form
+PRIOR = 50.0  # questions
+
+
+def covariance(channel: Channel, seen: Observation) -> Floats:
+    """K (m, m); the default form where nothing was asked."""
+    default, number = np.diag(channel.spread), len(seen.total)
+    if not number:
+        return default
+    found, levels = START * default, _by_level(channel, seen)
+    for _ in range(ROUNDS):
+        added, across = number * found, found @ channel.mean
+        for white, pulled, inverse in levels:
+            shown = across @ white
+            values, vectors = np.linalg.eigh(white.T @ (channel.mean.T @ shown))
+            weights = 1 / (values.clip(0) + inverse[:, None])  # (R, k)
+            means = (pulled @ vectors) * weights
+            inner = means.T @ means
+            inner[np.diag_indices(len(inner))] -= weights.sum(axis=0)
+            turned = shown @ vectors
+            added = added + turned @ inner @ turned.T
+        scale = np.trace(added) / (number * channel.spread.sum())
+        found = (added + PRIOR * scale * default) / (number + PRIOR)
+        found = (found + found.T) / 2
+    return np.asarray(found)
+
+
+def _by_level(channel: Channel, seen: Observation) -> list[tuple[Floats, Floats, Floats]]:
+    """For each level of noise W with W^T B W = I, the deviations d^T W of its questions, and their 1/T."""
+    level = np.round(seen.weight * channel.records.sum() / seen.second, 9)
+    deviations = seen.observed / seen.total[:, None] - channel.shares @ channel.mean
+    found = []
+    for one in np.unique(level).tolist():
+        white = channel.white(one)
+        found.append((white, deviations[level == one] @ white, 1 / seen.total[level == one]))
+    return found
+
+
+# Sample ---------------------------------------------------------------------------------------------------------------
+# A release's records as arrays, or those of some of its buckets, to put questions to without the database.
+
+Codes = NDArray[np.int32]
+PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
+MOST_RECORDS = 500_000  # records that are looked at
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``places`` (n,): the bucket, group or cell in which each record is seen, a row of ``shown``; ``shown`` (p, k):
+    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,);
+    ``independent``: whether they were drawn independently, or took their places without replacement.
+    """
+
+    places: Codes
+    shown: scipy.sparse.csr_array
+    columns: dict[str, Codes]
+    independent: bool = False
+
+    @property
+    def records(self) -> int:
+        """Their number n."""
+        return len(self.places)
+
+    def seen(self, members: Sequence[NDArray[np.intp]]) -> tuple[Floats, Floats]:
+        """E (R, k) and the number of records (R,) of some sets of records."""
+        number = self.shown.shape[0]
+        rows = [np.bincount(self.places[chosen], minlength=number) for chosen in members]
+        placed = np.array(rows, dtype=np.float64).reshape(-1, number)
+        return np.asarray(placed @ self.shown), placed.sum(axis=1)
+
+    def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """The same for the records that have each of some ``values`` of a column."""
+        codes = self.columns[column]
+        rank = np.full(int(codes.max(initial=-1)) + 1, -1)
+        rank[values] = np.arange(len(values))
+        groups = rank[codes]
+        order = np.argsort(groups, kind="stable")[np.count_nonzero(groups < 0) :]
+        records = np.bincount(groups[order], minlength=len(values))
+        ends = np.concatenate(([0], np.cumsum(records)))
+        shape = (len(values), self.shown.shape[0])
+        placed = scipy.sparse.csr_array((np.ones(len(order)), self.places[order], ends), shape=shape)
+        return (placed @ self.shown).toarray(), records.astype(np.float64)
+
+    @property
+    def digest(self) -> str:
+        """What stands for all of it: the same codes and places, the same digest."""
+        told = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
+        parts = [self.places, self.shown.indptr, self.shown.indices, self.shown.data, *self.columns.values()]
+        for part in parts:
+            array = np.ascontiguousarray(part)
+            told.update(f"{array.dtype.str} {array.shape} ".encode())
+            told.update(array.data)
+        told.update("\0".join([*self.columns, str(self.independent)]).encode())
+        return told.hexdigest()
+
+
+def encoded(column: pa.ChunkedArray) -> Codes:
+    """The values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
+    codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
+    return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def comparable(roles: Roles) -> list[exp.Expr]:
+    """The quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
+    fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
+    return [
+        named(own if field.type.removeprefix("U") in PLAIN else exp.cast(own, "VARCHAR"), key)
+        for key, field in fields
+        for own in [column(field.name)]
+    ]
+
+
+# Questions ------------------------------------------------------------------------------------------------------------
+# Questions that are put to a release to learn from: conditions like an analyst's, and every value of every column.
+
+NUMBER = 250  # conditions
+ATTRIBUTES = 3  # of a condition, at most
+SHARE = 0.002  # of the records that a condition must select
+FEWEST_IN_SET = 8  # records that any set must have
+TRIES = 20  # conditions drawn for one that selects enough
+GROUPS = 150  # values of a column, at most
+LEVELS = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # of noise
+MANY = 300  # values beyond which there is one level
+
+
+def draw_conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
+    """Equality on 1 to 3 columns with the values of a random record."""
+    return _observation(sample, channel, *sample.seen(_drawn(sample, noise)))
+
+
+def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
+    """The records of each value of a column; of many values some, in proportion to their records."""
+    records = np.bincount(sample.columns[column]) if sample.records else np.zeros(0, dtype=np.int64)
+    enough = np.flatnonzero(records >= FEWEST_IN_SET)
+    if len(enough) > GROUPS:
+        chances = records[enough] / records[enough].sum()
+        enough = np.sort(noise.choice(enough, GROUPS, replace=False, p=chances))
+    return _observation(sample, channel, *sample.by_value(column, enough))
+
+
+def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
+    """The records of each condition that was drawn, once: asked again it tells nothing more.
+
+    Where columns and values are few the same conditions are drawn over and over. What one of them says of the strengths
+    would count as often, until chance was taken for certainty.
+    """
+    found: list[NDArray[np.intp]] = []
+    columns = list(sample.columns.values())
+    if not columns or not sample.records:
+        return found
+    least = max(SHARE * sample.records, FEWEST_IN_SET - 1)
+    for row in noise.integers(0, sample.records, NUMBER * TRIES).tolist():
+        number = int(noise.integers(1, min(ATTRIBUTES, len(columns)) + 1))
+        chosen = noise.choice(len(columns), number, replace=False).tolist()
+        members = np.flatnonzero(columns[chosen[0]] == columns[chosen[0]][row])
+        for i in chosen[1:]:
+            members = members[columns[i][members] == columns[i][row]]
+        if len(members) > least:
+            found.append(members)
+            if len(found) == NUMBER:
+                break
+    return list({members.tobytes(): members for members in found}.values())
+
+
+def _observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
+    """Of so many records among all those of the channel.
+
+    The level of the noise is rounded up to one of a few, which share their eigenproblems.
+    """
+    share = np.minimum(total / channel.records.sum(), 1)
+    levels = LEVELS if len(channel.records) <= MANY and not sample.independent else LEVELS[-1:]
+    level = levels[np.searchsorted(levels, 1 - share - 1e-9)]
+    return Observation(observed, total, total, total, share * level)
+
+
+# Strengths ------------------------------------------------------------------------------------------------------------
+# How often a strength is met: weights of a grid of strengths, from the likelihoods of many questions.
+#
+# Question q has one of the strengths s, with probabilities w, which have a Dirichlet prior. The posterior mean of w is
+# taken by Gibbs sampling: strengths of the questions given w and their likelihoods L_qs, then w given these. The
+# largest likelihood would leave no doubt where few questions speak.
+
+STRENGTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
+CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain still know where it began
+
+
+def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> Floats:
+    """Posterior mean of w (s,) for log-likelihoods (s, R) under a Dirichlet ``prior`` (s,)."""
+    chances = np.exp(logs - logs.max(axis=0, initial=-np.inf))
+    drawn, total = np.tile(prior / prior.sum(), (CHAINS, 1)), np.zeros(len(prior))
+    first = np.arange(CHAINS)[:, None] * len(prior)
+    for step in range(STEPS):
+        ends = np.cumsum(drawn[:, :, None] * chances, axis=1)
+        chosen = (noise.random((CHAINS, 1, chances.shape[1])) * ends[:, -1:] > ends).sum(axis=1)
+        counts = np.bincount((first + chosen).ravel(), minlength=drawn.size).reshape(drawn.shape)
+        drawn = noise.standard_gamma(counts + prior)
+        drawn /= np.maximum(drawn.sum(axis=1, keepdims=True), TINY)
+        if step >= THROWN:
+            total += drawn.sum(axis=0)
+    return np.asarray(total / total.sum())
+
+
+# Store ----------------------------------------------------------------------------------------------------------------
+# What releases taught, kept in the user's cache, so that it is learnt once: ``PRIVSQL_CACHE``, or the system's place.
+#
+# A file is named after what was learnt from, and is only ever an acceleration: where none can be read, or what it holds
+# is not what learning could have found, the release is asked again; where none can be written, it is asked every time.
+# It holds a digest and the numbers that it is of; nothing in it is executed.
+
+VARIABLE = "PRIVSQL_CACHE"
+OFF = "off"
+CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
+ENDING = ".learnt"
+DIGEST = 32  # bytes
+LARGEST = 2**26  # bytes of a file
+MOST_FILES = 200  # files; the oldest ones go
+ABSURD = 1e6  # shares deviate by less than one
+ROUNDING = 1e-9  # of the largest number
+
+Weights = dict[str, tuple["Floats", "Floats"]]
+
+
+def cache_folder() -> Path | None:
+    """The folder; None where it is switched off, or there is no place for one."""
+    given = os.environ.get(VARIABLE)
+    if given == OFF:
+        return None
+    if given:
+        return Path(given).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
+    except RuntimeError:
+        return None
+    return folder / "privsql"
+
+
+def read_weights(name: str, values: int, columns: Sequence[str]) -> tuple[Floats, Weights] | None:
+    """K (m, m) and the weights by column; None unless a file holds exactly what learning could have found."""
+    folder, names = cache_folder(), ["", *columns]
+    content = _content(folder / f"{name}{ENDING}") if folder is not None else None
+    if content is None or len(content) != DIGEST + 8 * (values**2 + 2 * len(STRENGTHS) * len(names)):
+        return None
+    if hashlib.blake2b(content[DIGEST:], digest_size=DIGEST).digest() != content[:DIGEST]:
+        return None
+    numbers = np.frombuffer(content[DIGEST:], dtype="<f8").astype(np.float64)
+    covariance = numbers[: values**2].reshape(values, values)
+    weights = numbers[values**2 :].reshape(len(names), 2, len(STRENGTHS))
+    if not (_is_covariance(covariance) and _are_weights(weights)):
+        return None
+    return covariance, {name: (one[0], one[1]) for name, one in zip(names, weights, strict=True)}
+
+
+def store_weights(name: str, covariance: Floats, weights: Weights) -> None:
+    """Write them down if that is possible; the weights of all columns, those for all of them first."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    numbers = np.concatenate([covariance.ravel(), *(part for pair in weights.values() for part in pair)])
+    content = numbers.astype("<f8").tobytes()
+    content = hashlib.blake2b(content, digest_size=DIGEST).digest() + content
+    if len(content) > LARGEST:
+        return
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # of mode 0600
+        draft = Path(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            draft.replace(folder / f"{name}{ENDING}")
+        finally:
+            draft.unlink(missing_ok=True)
+        _sweep(folder)
+
+
+def _content(path: Path) -> bytes | None:
+    """A file of this user's own; no link, and nothing that waits."""
+    try:
+        descriptor = system.opened(path, os.O_RDONLY | system.AT_ONCE)
+    except OSError:
+        return None
+    try:
+        seen = os.fstat(descriptor)
+        if not stat.S_ISREG(seen.st_mode) or not system.is_own(seen) or seen.st_size > LARGEST:
+            return None
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read(LARGEST)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _is_covariance(matrix: Floats) -> bool:
+    if not (np.abs(matrix) <= ABSURD).all():
+        return False
+    least = -ROUNDING * float(np.abs(matrix).max(initial=0.0)) * len(matrix)
+    return bool(np.array_equal(matrix, matrix.T) and np.linalg.eigvalsh(matrix).min(initial=0.0) >= least)
+
+
+def _are_weights(weights: Floats) -> bool:
+    return bool((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1, rtol=0, atol=ROUNDING))
+
+
+def _sweep(folder: Path) -> None:
+    files = sorted(folder.glob(f"*{ENDING}"), key=lambda file: file.stat().st_mtime)
+    for file in files[:-MOST_FILES]:
+        file.unlink(missing_ok=True)
+
+
+# Prior ----------------------------------------------------------------------------------------------------------------
+# The prior that a release teaches, learnt from its own records and from nothing else.
+#
+# Questions are put to the release (``questions``). From conditions like an analyst's follow K, how the shares of values
+# deviate together (``covariance``), and how often each strength is met (``strengths``); from the records of each value
+# of a column, how often in questions on that column: columns differ more than the questions on one of them. A question
+# on several columns has the weights of the one with the largest strengths.
+#
+# Neither K, an estimate from questions that share their records, nor the default form, by which values deviate
+# independently of each other, is known to hold. The estimate is K's; its spread is that of both accounts around it,
+# half each:
+#
+#     se^2 = 1/2 se_K^2 + 1/2 (se_D^2 + (x^T n_D - x^T n_K)^2).
+#
+# Directions of which hardly anything gets through (earlier layouts lose some altogether) say nothing of K, and what
+# little they seem to say must not be believed: the noise is taken to be larger by a part of each place's own
+# (``BLUR``).
+
+BLUR = 0.02  # of the noise of each place
+EACH = 0.2  # questions that every strength is given
+OWN = 0.5  # questions that the weights of all columns are worth for one of them
+DEGREES = 12.0  # of freedom behind a standard error
+FEWEST_RECORDS = 1000  # records
+RULES = 2  # counts the changes of what is learnt from the same release: what was stored by others is not read
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """``covariance`` K (m, m); by column ("" for all) the weights (s,) of strengths with K and with the default
+    form.
+    """
+
+    covariance: Floats
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A channel with what its release teaches."""
+
+    channel: Channel
+    learnt: Learnt
+
+    @cached_property
+    def form(self) -> Form:
+        """K."""
+        return Form(self.channel, self.learnt.covariance)
+
+    def reconstruct(self, seen: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
+        """The posterior of sets that a question selects by ``columns``."""
+        together, alone = self.weights(columns)
+        found = reconstruct(self.channel, seen, functionals, Prior(self.form, STRENGTHS, together))
+        wide = reconstruct(self.channel, seen, functionals, Prior(self.channel.default, STRENGTHS, alone))
+        apart = np.matmul((wide.values - found.values)[:, None], functionals)[:, 0]
+        variance = (found.std_error**2 + wide.std_error**2 + apart**2) / 2
+        return Posterior(found.values, np.sqrt(variance))
+
+    def weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
+        """Of each form those of the column in which strengths are largest."""
+        weights = self.learnt.weights
+        own = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
+        first, second = (max(parts, key=lambda one: float(one @ STRENGTHS**2)) for parts in zip(*own, strict=True))
+        return first, second
+
+
+def can_teach(channel: Channel, records: int) -> bool:
+    """Whether a release of so many records is enough to learn from, and its values not too many."""
+    return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
+
+
+def learned_weights(channel: Channel, sample: Sample) -> Taught | None:
+    """By the user's cache, or by the sample; None where there is too little to learn from."""
+    if not (can_teach(channel, sample.records) and sample.columns):
+        return None
+    name = _name(channel, sample)
+    found = read_weights(name, len(channel.records), list(sample.columns))
+    learnt, channel = Learnt(*found) if found is not None else None, blurred(channel)
+    if learnt is None:
+        learnt = learn_prior(channel, sample, seed_key(int(name[:16], 16)).stream("learnt"))
+        store_weights(name, learnt.covariance, learnt.weights)
+    return Taught(channel, learnt)
+
+
+def blurred(channel: Channel) -> Channel:
+    """With BLUR (diag(d) - d d^T / sum d) more noise, d its diagonal: none of it in the sum over all places."""
+    own = np.diag(channel.moment - channel.records.sum() * channel.sampled).clip(0)
+    more = np.diag(own) - np.outer(own, own) / max(own.sum(), TINY)
+    return replace(channel, moment=channel.moment + BLUR * more)
+
+
+def _name(channel: Channel, sample: Sample) -> str:
+    """What stands for all that learning depends on, the versions of what computes included."""
+    told = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
+    told.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
+    for array in (channel.mean, channel.moment, channel.records):
+        told.update(np.ascontiguousarray(array).data)
+    return told.hexdigest()
+
+
+def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> Learnt:
+    """K and the weights."""
+    asked = draw_conditions(sample, channel, noise)
+    found = covariance(channel, asked)
+    forms = Form(channel, found), channel.default
+    few = np.full(len(STRENGTHS), EACH)
+    every = [weigh_strengths(likelihoods(form, asked, STRENGTHS), few, noise) for form in forms]
+    learnt = {"": (every[0], every[1])}
+    for each_column in sample.columns:
+        seen = list_values(sample, channel, each_column, noise)
+        own = [
+            weigh_strengths(likelihoods(form, seen, STRENGTHS), OWN * w, noise)
+            for form, w in zip(forms, every, strict=True)
+        ]
+        learnt[each_column] = own[0], own[1]
+    return Learnt(found, learnt)

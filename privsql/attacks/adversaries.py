@@ -1,0 +1,403 @@
+"""Adversaries for any mechanism: absence, identifiers, intersection, linkage, negative association, row order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+from sqlglot import exp
+
+from privsql.attacks.scene import Finding
+from privsql.attacks.suite import RARE, SURE, Adversary
+from privsql.engine.sqlfiles import Holes, fill, same, table
+from privsql.errors import UsageError
+from privsql.model.manifest import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from privsql.attacks.scene import Block, Floats, Ints, ReleaseView, Scene
+    from privsql.attacks.suite import Column, Learnt, Needed, Several
+    from privsql.model.manifest import Manifest
+
+# Absence --------------------------------------------------------------------------------------------------------------
+# Absence: whoever knows everybody's quasi-identifiers sees who is missing from a release.
+#
+# If everybody's quasi-identifiers are known and n of N people are published, the mean over all people of the belief in
+# a value x is f_x, its frequency among all N, whatever the publisher does. So what is taken from the belief about those
+# who are there is added to the belief about those who are missing: leaving records out because of their sensitive value
+# tells that value. No bound on those who are there mends it; it is outside every promise, and a publisher has to state
+# that absence is not observable.
+
+ABSENCE = "absence"
+ABSENCE_KNOWS = "everybody's quasi-identifiers, and so who is missing from the release"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Records that are not in a release because of their sensitive value: how many, why, and what that tells."""
+
+    records: int
+    why: str
+    tells: str
+    certain: bool = False
+
+
+def missing(manifest: Manifest) -> list[Missing]:
+    """Who is missing from a release, by reason."""
+    waiting = int(manifest.facts.get("held_back", 0))
+    left_out = int(manifest.facts.get("left_out", 0)) - waiting
+    nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]
+    empty = (manifest.suppressed or 0) - left_out - waiting if nulls else 0
+    name = " or ".join(nulls)
+    found = (
+        Missing(left_out, "their value is too frequent", "who sees that they are missing learns it"),
+        Missing(empty, f"{name} is NULL", "who sees that they are missing learns that", certain=True),
+        Missing(waiting, "their group as a whole waits", "who sees that learns that its values are few or near"),
+    )
+    return [one for one in found if one.records > 0]
+
+
+def explain_absence(manifest: Manifest) -> list[str]:
+    """What to say of those who are missing, a sentence for each reason."""
+    return [
+        f"{one.records:,} records are missing because {one.why}: {one.tells}; nothing is promised of them"
+        for one in missing(manifest)
+    ]
+
+
+def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
+    """A finding for each reason; ``belief`` in the value of those whose value is too frequent, where that is known."""
+    found = []
+    for one in missing(view.manifest):
+        sure = 1.0 if one.certain else belief
+        notes = (f"missing because {one.why}: {one.tells}",)
+        found.append(
+            Finding(
+                ABSENCE,
+                ABSENCE_KNOWS,
+                promised=False,
+                attacked=one.records,
+                mean=sure,
+                highest=sure,
+                leaks=True,
+                notes=notes,
+            )
+        )
+    return found
+
+
+def absence_adversary(belief: Callable[[Learnt[Needed]], float | None]) -> Adversary[Needed]:
+    """The adversary of a mechanism; ``belief`` in the value of those whose value is too frequent."""
+    return Adversary(
+        ABSENCE, ABSENCE_KNOWS, promised=False, attack=lambda learnt: attack_by_absence(learnt.view, belief(learnt))
+    )
+
+
+# Identifiers ----------------------------------------------------------------------------------------------------------
+# Identifiers: a quasi-identifier that is (nearly) unique names every record; one that determines the sensitive value
+# publishes it.
+
+UNIQUE = 0.95  # share of records with a value of their own from which on a column names records
+FEWEST = 20  # records, below which everything is nearly unique
+DETERMINED = 0.9  # share of records whose value a column gives away
+
+NAMES = "identifiers left in"
+NAMES_KNOWS = "a list of people with the column; looks for columns in which nearly everyone has a value of their own"
+GIVES = "columns that give the value away"
+GIVES_KNOWS = "one quasi-identifier of the person; learns from the release which value goes with it"
+
+
+def naming(scene: Scene) -> list[Finding]:
+    """Columns that are unique, or nearly so. No row ids leave: that is promised of every release."""
+    own = {f.name: _unique(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)}
+    enough = len(scene.keys) >= FEWEST
+    notes = tuple(
+        f"{name}: {share:.1%} of the records have a value of their own"
+        for name, share in own.items()
+        if enough and share >= UNIQUE
+    )
+    return [
+        Finding(
+            NAMES,
+            NAMES_KNOWS,
+            promised=True,
+            attacked=len(own),
+            unit="columns",
+            highest=max(own.values(), default=0.0),
+            leaks=bool(notes),
+            notes=notes,
+        )
+    ]
+
+
+def _unique(level: Ints) -> float:
+    """Share of the records whose value no other has."""
+    return float((np.bincount(level) == 1).sum() / max(1, len(level)))
+
+
+def giving(scene: Scene, columns: list[Column]) -> list[Finding]:
+    """For every column, the share of records whose value is guessed right by the commonest value among its peers.
+
+    From the release, by the reconstructed counts; with the source, by the true ones. Columns that name records are left
+    to ``naming``: with a value of one's own, everything is determined.
+    """
+    rows = [
+        (f.name, one)
+        for f, one in zip(scene.roles.quasi_identifiers, columns, strict=True)
+        if _unique(one.level) < UNIQUE
+    ]
+    guessed = {name: float(one.counts.max(axis=1).sum() / one.counts.sum()) for name, one in rows}
+    true = {name: _true(scene, one.level) for name, one in rows} if scene.truth else guessed
+    notes = tuple(
+        f"{name} determines the sensitive value for {share:.1%} of the records"
+        for name, share in true.items()
+        if share >= DETERMINED
+    )
+    best = max(guessed.values(), default=0.0)
+    right = max(true.values(), default=0.0) if scene.truth else None
+    return [
+        Finding(
+            GIVES,
+            GIVES_KNOWS,
+            promised=False,
+            attacked=len(rows),
+            unit="columns",
+            mean=best,
+            highest=best,
+            baseline=scene.baseline,
+            right=right,
+            leaks=bool(notes),
+            notes=notes,
+        )
+    ]
+
+
+def _true(scene: Scene, level: Ints) -> float:
+    """Share of the source's records that have the commonest value of their level."""
+    truth = scene.truth
+    if truth is None:
+        raise ValueError("the source is needed")
+    _, first = np.unique(truth.keys, return_index=True)
+    keys, codes = np.divmod(truth.cells, truth.values)
+    of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
+    of_key[truth.keys[first]] = level[first]
+    counts: Floats = np.bincount(of_key[keys] * truth.values + codes, truth.records).astype(np.float64)
+    padded = np.resize(
+        np.append(counts, np.zeros(-len(counts) % truth.values)), (-(-len(counts) // truth.values), truth.values)
+    )
+    return float(padded.max(axis=1).sum() / max(1.0, counts.sum()))
+
+
+IDENTIFIERS_ADVERSARY: Adversary[Scene] = Adversary(
+    NAMES, NAMES_KNOWS, promised=True, attack=lambda learnt: naming(learnt.scene)
+)
+GIVING: Adversary[Scene] = Adversary(
+    GIVES, GIVES_KNOWS, promised=False, attack=lambda learnt: giving(learnt.scene, learnt.columns)
+)
+
+
+# Intersection ---------------------------------------------------------------------------------------------------------
+# Intersection of releases: what two releases of the same people tell together of who is alone with their
+# quasi-identifiers in both.
+#
+# Given that a record has value x, its group in one release says nothing about its group in the other, so with c1, c2
+# the counts of x in its two groups and o_x the records with x,
+#
+#     Pr(x | both groups) is proportional to c1(x) c2(x)/o_x.
+#
+# Each release keeps its own bound; no bound holds for the product, except where a guarantee covers both.
+
+INTERSECTION = "intersection of releases"
+INTERSECTION_KNOWS = (
+    "another release of the same people, and the quasi-identifiers of someone who is alone with them in both"
+)
+
+
+def attack_by_intersection(given: Several) -> list[Finding]:
+    """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases.
+
+    Each of them lists the values of its groups in ``st``.
+    """
+    first, second = given.manifests
+    if first.roles != second.roles:
+        raise UsageError("--against: the releases have other columns")
+    db, databases = given.db, given.databases
+    roles = first.roles
+    quasi = exp.select(*roles.qi_in(), *roles.by_qi.read("bid"))
+    listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
+    tables = {"first": ("qit", quasi, 0), "second": ("qit", quasi, 1)}
+    tables |= {"first_st": ("st", listed, 0), "second_st": ("st", listed, 1)}
+    holes: Holes = {
+        **{key: rows.from_(table(name, databases[i])).subquery() for key, (name, rows, i) in tables.items()},
+        "qi": roles.qi(),
+        "sa": roles.sa(),
+        "same_qi": same("a", "b", roles.qi_keys),
+        "same_value": same("s", "t", roles.sa_keys),
+        "same_total": same("s", "o", roles.sa_keys),
+    }
+    rows = db.arrow(fill("attack/intersected", holes))
+    people, total, most = (rows[name].to_numpy().astype(np.float64) for name in ("people", "total", "most"))
+    attacked = int(people.sum())
+    if not attacked:
+        return [Finding(INTERSECTION, INTERSECTION_KNOWS, promised=False, attacked=0)]
+    beliefs = most / total
+    alone = int(people[beliefs > 1 - 1e-12].sum())
+    return [
+        Finding(
+            INTERSECTION,
+            INTERSECTION_KNOWS,
+            promised=False,
+            attacked=attacked,
+            mean=float((beliefs * people).sum() / attacked),
+            highest=float(beliefs.max()),
+            notes=(f"{alone:,} of them have a single value left",),
+        )
+    ]
+
+
+# Linkage --------------------------------------------------------------------------------------------------------------
+# Linkage: who knows a person's quasi-identifiers finds the record, and reads off what is published of its value.
+#
+# This is the adversary that both mechanisms promise to resist. Bucketization: Pr(x | g) = count(g, x)/|g| (with sigma
+# fakes, over |g| + sigma listed values), at most f'_x. Randomization: for a record published with y = x, gamma f/(gamma
+# f + 1 - f), at most rho2 for a protected x whose frequency in the sub-table is at most rho1_j.
+
+LINKAGE = "linkage"
+LINKAGE_KNOWS = "the person's quasi-identifiers, that the person is in the table, and how the release was made"
+
+
+def attack_by_linkage(scene: Scene) -> list[Finding]:
+    """The promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
+    tally = scene.tally()
+    for block in scene.blocks():
+        tally.add(block, np.broadcast_to(block.prior, block.shape))
+    figures = tally.figures() | {"above": scene.excess()}
+    return [Finding(LINKAGE, LINKAGE_KNOWS, promised=True, baseline=scene.baseline, **figures)]
+
+
+LINKAGE_ADVERSARY: Adversary[Scene] = Adversary(
+    LINKAGE, LINKAGE_KNOWS, promised=True, attack=lambda learnt: attack_by_linkage(learnt.scene)
+)
+
+
+# Negative -------------------------------------------------------------------------------------------------------------
+# Negative association: the release itself teaches that people with some attribute hardly ever have some value.
+#
+# Counts n(v, x) are reconstructed per value v of a quasi-identifier; v and x are negatively associated if
+#
+#     n(v, x) + SURE standard errors < RARE n_v f_x,
+#
+# that is, with some certainty far fewer than independence would give: the statistic by which a publisher chooses fake
+# values that are not so excluded. The adversary strikes such values off the list of everyone with v, and shares the
+# rest out as before (Wang et al., section 6, after Li and Li 2008).
+
+NEGATIVE = "negative association"
+NEGATIVE_KNOWS = "the person's quasi-identifiers; learns from the release which values such people hardly ever have"
+
+
+def excluded(one: Column, shares: Floats) -> NDArray[np.bool_]:
+    """Which values a column's levels exclude (V, m)."""
+    return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
+
+
+def attack_by_negative(scene: Scene, columns: list[Column]) -> list[Finding]:
+    """Posteriors once the excluded values are struck off; a record with no value left keeps all."""
+    rules = [excluded(one, scene.shares) for one in columns]
+    tally = scene.tally()
+    for block in scene.blocks():
+        tally.add(block, _struck(block, columns, rules))
+    pairs = sum(int(rule.sum()) for rule in rules)
+    notes = (f"{pairs:,} pairs of an attribute and a value exclude each other",)
+    return [Finding(NEGATIVE, NEGATIVE_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+
+
+def _struck(block: Block, columns: list[Column], rules: list[NDArray[np.bool_]]) -> Floats:
+    out = np.zeros(block.shape, dtype=bool)
+    for one, rule in zip(columns, rules, strict=True):
+        if rule.any():
+            out |= rule[one.level[block.rows][:, :, None], block.codes[:, None, :]]
+    left = np.where(out & ~out.all(axis=2, keepdims=True), 0.0, block.prior)
+    return np.asarray(left / left.sum(axis=2, keepdims=True))
+
+
+NEGATIVE_ADVERSARY: Adversary[Scene] = Adversary(
+    NEGATIVE, NEGATIVE_KNOWS, promised=False, attack=lambda learnt: attack_by_negative(learnt.scene, learnt.columns)
+)
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+# Row order: whether the order of published rows, or the numbers of buckets, tell what they should not.
+#
+# Tables are published in canonical order, which follows from their contents alone. Rows that lie otherwise were put
+# there by something else, such as the order of the source. Bucket numbers within a size are exchangeable in layouts
+# that draw them; a quasi-identifier that runs with them betrays the order in which records were taken.
+#
+# With the source, the i-th row of a bucket is paired with its i-th listed value, which is right no more often than any
+# other pairing if the order tells nothing.
+
+ORDER = "row order"
+ORDER_KNOWS = "how the rows lie in the published tables, and how buckets are numbered"
+SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
+
+
+def attack_by_order(scene: Scene) -> list[Finding]:
+    """Rows out of canonical order, and columns that run with the bucket numbers."""
+    out = {name: _count(scene, in_order(rows, order, strict=False)) for name, (rows, order) in scene.ordered().items()}
+    notes = [f"{number:,} rows of {name} lie out of canonical order" for name, number in out.items() if number]
+    notes += _running(scene)
+    leaks, stored = bool(notes), len(scene.keys)
+    return [
+        Finding(ORDER, ORDER_KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_paired(scene))
+    ]
+
+
+def _count(scene: Scene, offending: exp.Query) -> int:
+    return int(scene.db.rows(fill("core/size", {"table": offending.subquery("offending")}))[0][0])
+
+
+def _running(scene: Scene) -> list[str]:
+    """Quasi-identifiers that run with the numbers of the buckets, by a permutation test.
+
+    T_g is the sum of the column's ranks in bucket g. Over random numbers of the b buckets of a size,
+    Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1); the sizes' sums add up to one normal deviate.
+    """
+    found = []
+    for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
+        deviate = _deviate(scene, level)
+        if scipy.special.erfc(abs(deviate) / np.sqrt(2)) < SIGNIFICANCE / len(scene.levels):
+            found.append(f"{field.name} runs with the bucket numbers ({abs(deviate):.0f} standard errors)")
+    return found
+
+
+def _deviate(scene: Scene, level: Ints) -> float:
+    total = variance = 0.0
+    for rows in scene.numbered:
+        sums, number = level[rows].sum(axis=1).astype(np.float64), np.arange(len(rows), dtype=np.float64)
+        sums, number = sums - sums.mean(), number - number.mean()
+        total += float(number @ sums)
+        variance += float((number**2).sum() * (sums**2).sum()) / max(1, len(rows) - 1)
+    return total / np.sqrt(variance) if variance > 0 else 0.0
+
+
+def _paired(scene: Scene) -> dict[str, Any]:
+    """How often the i-th row's value is the i-th listed one, with the source; and how often that is by chance."""
+    truth = scene.truth
+    if truth is None or not scene.paired:
+        return {}
+    right = chance = matched = 0.0
+    for block in scene.blocks():
+        true = truth.of(block)
+        right += float((np.einsum("bii->bi", true) * block.times).sum())
+        chance += float((true.sum(axis=2) * block.times.mean(axis=1)[:, None]).sum() / block.shape[2])
+        matched += float(true.sum())
+    return {"right": right / max(1.0, matched), "baseline": chance / max(1.0, matched)}
+
+
+ORDER_ADVERSARY: Adversary[Scene] = Adversary(
+    ORDER, ORDER_KNOWS, promised=True, attack=lambda learnt: attack_by_order(learnt.scene)
+)

@@ -1,1 +1,0 @@
-"""Postgres 15 or later: the only package that talks to it, through ADBC (the extra ``privsql[postgres]``)."""

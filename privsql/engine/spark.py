@@ -1,0 +1,598 @@
+"""Spark: sessions that privsql can trust, its dialect, relations, sources, and releases that Spark writes and reads.
+
+pyspark 4 or later and Java 17 (the extra ``privsql[spark]``); tables cross the border as Arrow and never as pandas,
+which would turn NULL into NaN.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+)
+from pyspark.sql import SparkSession
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
+from sqlglot import exp
+
+from privsql import system
+from privsql.engine.files import ROOM, Folder
+from privsql.engine.progress import Options, Silent
+from privsql.engine.remote import Engine, RelationsApart, call, temporary, tuples, whole, widened
+from privsql.engine.roles import DIGITS, Field, beside_each_other, first
+from privsql.engine.sqlfiles import all_rows, one_select, temp
+from privsql.errors import EngineError, PrivsqlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from privsql.engine.database import Origin
+
+# Dialect --------------------------------------------------------------------------------------------------------------
+# Trees of ``sql/`` as Spark's SQL, and Spark's types by privsql's names.
+#
+# A tree is looked at once its holes are filled: what Spark might read otherwise than DuckDB is refused, not rendered.
+
+SPARK = "spark"
+RELEASE = "release"  # the database whose tables become files
+INSIDE = "release_"  # before the names of these tables in a session
+OWN = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})  # of hashes
+TYPES: dict[type[spark.DataType], str] = {
+    spark.ByteType: "TINYINT",
+    spark.ShortType: "SMALLINT",
+    spark.IntegerType: "INTEGER",
+    spark.LongType: "BIGINT",
+    spark.FloatType: "FLOAT",
+    spark.DoubleType: "DOUBLE",
+    spark.BooleanType: "BOOLEAN",
+    spark.StringType: "VARCHAR",
+    spark.DateType: "DATE",
+    spark.TimestampNTZType: "TIMESTAMP",
+    spark.TimestampType: "TIMESTAMP WITH TIME ZONE",
+}
+MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLINT, exp.DType.UINT, exp.DType.UBIGINT)
+
+
+def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collection[str] = ()) -> str:
+    """Spark's SQL of a filled tree; ``place``: under which name a temporary relation stands.
+
+    ``released``: tables of a release that are meant where no database is named.
+
+    Raises ``EngineError`` for what is outside the portable subset, and for types that Spark lacks.
+    """
+
+    def placed(table: exp.Table) -> str | None:
+        inside = table.catalog == RELEASE or (not table.db and table.name in released)
+        name = INSIDE + table.name if inside else temporary(table)
+        return None if name is None else place(name)
+
+    return ENGINE.render(tree, placed)
+
+
+def _said(node: exp.Expr) -> exp.Expr:
+    """What Spark says otherwise."""
+    match node:
+        case exp.DataType(this=kind) if kind in MISSING:
+            raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
+        case exp.Anonymous() if node.name.lower() == "regexp_replace":
+            *given, kept = node.expressions
+            node.set("expressions", [*given, exp.Literal.string(kept.name.replace("\\1", "$1"))])
+    return node
+
+
+def _digest(texts: Sequence[exp.Expr]) -> exp.Expr:
+    """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
+    shown = call("md5", beside_each_other(texts))
+    numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
+    turned = call("concat", *(call("substring", shown.copy(), n, exp.Literal.number(2)) for n in numbers))
+    signed = call("conv", turned, exp.Literal.number(16), exp.Neg(this=exp.Literal.number(10)))
+    return call("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
+
+
+def _hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
+    """The first 60 bits of SHA-256 of texts."""
+    shown = first(call("sha2", beside_each_other(texts), exp.Literal.number(256)), DIGITS)
+    return exp.cast(call("conv", shown, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
+
+
+ENGINE = Engine("Spark", SPARK, OWN, _said, exp.var("UTF8_BINARY"), _digest, _hashed)
+
+
+def type_name(kind: spark.DataType) -> str:
+    """A type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
+
+    >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
+    ('DECIMAL(10,2)', 'INTEGER[]')
+    """
+    if isinstance(kind, spark.DecimalType):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, spark.ArrayType):
+        return f"{type_name(kind.elementType)}[]"
+    return TYPES.get(type(kind), str(kind.simpleString()))
+
+
+def as_spark_types(data: pa.Table) -> pa.Table:
+    """An Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
+    for field in data.schema:
+        if pa.types.is_time(field.type):
+            raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
+    return widened(data)
+
+
+# Session --------------------------------------------------------------------------------------------------------------
+# A session of Spark that privsql can trust: ANSI mode, texts in UTC, and privsql's own errors, one line each.
+#
+# Without ANSI mode a product that overflows is NULL, and a comparison with it holds nowhere: a check of the bound would
+# find nothing wrong with any table. The mode is set where the session is privsql's own, demanded where it is given, and
+# tried out in both cases.
+
+MISTAKES = (AnalysisException, ArithmeticException, DateTimeException, NumberFormatException)
+DEMANDED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+LOG = Path(__file__).with_name("log4j2.properties")
+STARTED = {
+    "spark.ui.enabled": "false",  # it would show plans to whoever can reach the port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.io.encryption.enabled": "true",  # what is shuffled or spilled, and what is broadcast where memory is short
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
+}
+CALLED = re.compile(r'<_\w*RpcError.*?details = "([^"]*)"', re.DOTALL)
+CALLS = 5  # until an address is taken to be dead: waits of 50 ms to 13 s, 17 s in all
+PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
+TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
+
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # rows go through Arrow
+
+
+def started(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
+    """A session of this machine's own; Java is started once per process and ends with it.
+
+    ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
+    Raises ``EngineError`` where Java 17 is missing.
+    """
+    cores = options.threads or os.cpu_count() or 1
+    chosen = STARTED | DEMANDED
+    half = f"{system.memory() // 2**21}m"  # of the machine's memory, where nobody says how much
+    memory = (options.memory_limit or half).upper().removesuffix("IB").removesuffix("B")
+    chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores), "spark.driver.memory": memory}
+    chosen |= settings or {}
+    with translated():
+        first = SparkSession.getActiveSession()
+        if first is None:
+            chosen |= {"spark.local.dir": str(_room()), "spark.sql.warehouse.dir": str(_room() / "warehouse")}
+            builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
+            first = builder.config(map=dict(chosen)).getOrCreate()
+        return _own(first.newSession())
+
+
+@cache
+def _room() -> Path:
+    """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
+
+    Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
+    other temporary folders of privsql's do, and is swept with them.
+    """
+    made = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
+    atexit.register(made.remove)
+    return made.path
+
+
+@contextmanager
+def connected(address: str) -> Iterator[SparkSession]:
+    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
+
+    It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
+    Raises ``EngineError`` where nobody answers for a quarter of a minute.
+    """
+    place = address.partition("/;")[0]
+    try:
+        with warnings.catch_warnings(), translated():
+            warnings.simplefilter("ignore")  # of what is raised as well
+            made = _called(address)
+    except (ImportError, PrivsqlError) as error:
+        why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
+        raise EngineError(f"{place}: {why}") from error
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _called(address: str) -> SparkSession:
+    """The session, made by its own class: pyspark's common one would have every later session be at an address."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
+    from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
+
+    made = cast("SparkSession", Distant.builder.remote(address).create())
+    made.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
+    try:
+        return _own(made)
+    except BaseException:
+        made.client.close()
+        raise
+
+
+def given(session: object) -> SparkSession:
+    """A session that somebody else has made, as it is; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
+    if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
+        raise UsageError(f"{type(session).__name__} is not a session of Spark")
+    known = cast("SparkSession", session)  # Spark Connect's class is another one
+    with translated():
+        for name, wanted in DEMANDED.items():
+            found = known.conf.get(name)
+            if str(found).lower() not in {wanted.lower(), f"etc/{wanted.lower()}"}:
+                raise UsageError(f"the session of Spark has {name} = {found}; privsql needs {wanted}")
+        return asserted(known)
+
+
+def asserted(session: SparkSession) -> SparkSession:
+    """The session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
+    try:
+        session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
+    except NumberFormatException:
+        return session
+    raise EngineError("Spark's ANSI mode is off: what overflows would be NULL, and checks would see nothing")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the session's workers see the files of this machine."""
+    try:
+        return str(session.sparkContext.master).startswith("local")
+    except (PySparkException, AttributeError):  # Spark Connect has no context
+        return False
+
+
+def _own(session: SparkSession) -> SparkSession:
+    for name, value in DEMANDED.items():
+        session.conf.set(name, value)
+    return asserted(session)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Spark's errors as privsql's, one line each."""
+    logging.getLogger(TALKER).disabled = True
+    try:
+        yield
+    except MISTAKES as error:
+        raise UsageError(_line(error)) from error
+    except PySparkException as error:
+        if "JAVA_GATEWAY_EXITED" in str(error) or "JAVA_HOME" in str(error):
+            raise EngineError("Spark does not start: it needs Java 17 or later") from error
+        raise EngineError(_line(error)) from error
+    except Py4JError as error:
+        raise EngineError(f"Spark: {_deepest(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
+    text = str(error).strip()
+    called = CALLED.search(text)  # by another process
+    first = called[1] if called else text.split("\n")[0]
+    return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
+
+
+def _deepest(error: Py4JError) -> str:
+    """What made a job fail, memory that ran out for example: Java tells of it by causes of causes."""
+    cause = getattr(error, "java_exception", None)
+    if cause is None:
+        return _line(error)
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).split("\n")[0]
+
+
+# Relations ------------------------------------------------------------------------------------------------------------
+# ``Relations`` of ``privsql.engine.database`` over a session of Spark.
+#
+# What is made is stored: a folder of Parquet in the spill folder where the workers see it, else in their own memory and
+# on their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order; whoever wants
+# one asks for it.
+
+
+class SparkRelations(RelationsApart):
+    """What was made in one session; ``spill``: a folder that the workers see, or None."""
+
+    engine = ENGINE
+    tables: Collection[str] = ()  # those of a release that are meant where no database is named
+
+    def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
+        super().__init__()
+        self.session = session
+        self._spill, self._options = spill, options or Options()
+        self._report = self._options.report or Silent()
+        self._folders = itertools.count()
+        self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
+
+    def close(self) -> None:
+        """Forget all that was made; the session goes on."""
+        self.drop(*reversed(self._made))
+
+    # Reading ---
+
+    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and fetch an Arrow table."""
+        with translated():
+            return self._frame(query, values).toArrow()
+
+    @contextmanager
+    def streamed(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """The rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
+        with translated():
+            frame = self._frame(query)
+            if self._spill is None:
+                folder, reader = None, frame.toArrow().to_reader(rows)
+            else:
+                folder = self._written(frame, self._spill)
+                reader = _read(folder, frame.limit(0).toArrow().schema, rows)
+        try:
+            yield reader
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def beside(self) -> Iterator[SparkRelations]:
+        """Relations of their own in the same session."""
+        other = SparkRelations(self.session, self._spill, self._options)
+        try:
+            yield other
+        finally:
+            other.close()
+
+    def fields(self, source: exp.Expr) -> list[Field]:
+        """Columns of a table or query."""
+        with translated():
+            schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
+        return [Field(field.name, type_name(field.dataType)) for field in schema]
+
+    # Making ---
+
+    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+        """Materialise a query as a temporary table."""
+        self._only_own(name, into)
+        if title:
+            self._report.step(title)
+        with translated():
+            self._store(name, self._frame(query))
+
+    def own(self, name: str, query: str) -> None:
+        """Materialise a SELECT of the publisher's, in Spark's SQL, as a temporary table."""
+        with translated():
+            self._store(name, self.session.sql(one_select(query, SPARK)))
+
+    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+        """Create a temporary view."""
+        self._only_own(name, into)
+        with translated():
+            self._name(name, self._frame(query), None)
+
+    def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+        """Make an Arrow table readable under ``name``; a stream is read at once."""
+        table = as_spark_types(whole(data))
+        with translated():
+            frame = self.session.createDataFrame(table, schema=from_arrow_schema(table.schema))
+            self._name(name, frame, None)
+
+    def drop(self, *names: str) -> None:
+        """Forget temporary relations."""
+        for name in names:
+            if name in self._made:
+                with suppress(UsageError), translated():
+                    if self._spill is None:
+                        self.session.table(self._own(name)).unpersist()
+                    self.session.catalog.dropTempView(self._own(name))
+                self._forget(self._made.pop(name))
+
+    def _store(self, name: str, frame: DataFrame) -> None:
+        if self._spill is None:
+            self._name(name, frame.persist(), None)  # what is made is the same however often: contents decide
+            return
+        folder = self._written(frame, self._spill)
+        self._name(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
+
+    def _written(self, frame: DataFrame, spill: Path) -> Path:
+        """The folder to which the rows were written: its files lie in their order."""
+        folder = spill / f"spark-{self.number}-{next(self._folders)}"
+        frame.write.parquet(str(folder))
+        return folder
+
+    def _name(self, name: str, frame: DataFrame, folder: Path | None) -> None:
+        before = self._made.get(name)
+        frame.createOrReplaceTempView(self._own(name))
+        self._made[name] = folder
+        self._forget(before)
+
+    def _forget(self, folder: Path | None) -> None:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
+        return self.session.sql(render_spark(query, self._own, self.tables), args=dict(values) if values else None)
+
+
+def _read(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
+    """The rows of a written folder: Spark numbers its files in the order of the query."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in sorted(folder.glob("part-*.parquet")):
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(rows):
+                    yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+# Release --------------------------------------------------------------------------------------------------------------
+# The tables of a release, read by Spark: for questions about more than one machine can hold.
+
+
+class SparkRelease(SparkRelations):
+    """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory."""
+
+    def __init__(self, session: SparkSession, tables: Mapping[str, Sequence[Path]]) -> None:
+        """``tables``: their Parquet files, which the session's workers must see."""
+        super().__init__(session, None)
+        self.tables = frozenset(tables)
+        with translated():
+            for name, parts in tables.items():
+                self._name(f"{INSIDE}{name}", session.read.parquet(*map(str, parts)), None)
+
+
+def released(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
+    """The tables of a release in a session that is given."""
+    return SparkRelease(given(session), tables)
+
+
+# Warehouse ------------------------------------------------------------------------------------------------------------
+# A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
+
+PLAIN = "UTF8_BINARY"  # the collation of bytes
+FIRST = "part-00000.parquet"
+WRITTEN = {"compression": "zstd"}
+
+
+class SparkWarehouse(SparkRelations):
+    """Relations beside a publisher's table."""
+
+    def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
+        """``here``: a folder for what is brought to this machine, and what is stored where workers see it."""
+        super().__init__(session, here if is_local(session) else None, options)
+        self._here = here
+        self._release: Path | None = None
+        self._shown: list[str] = []  # names that stand in the session itself
+
+    def mount(self, name: str, origin: Origin) -> None:
+        """Make the publisher's table readable as ``name``; a query is Spark's SQL, and is stored."""
+        with translated():
+            if origin.path is not None:
+                if not origin.path.exists():
+                    raise EngineError(f"{origin.path}: no such file")
+                self._name("file", self.session.read.parquet(str(origin.path)), None)
+            if origin.query is not None:
+                text = one_select(origin.query, SPARK)
+                if origin.path is not None:
+                    self._called_source()
+                self._store(name, self.session.sql(text))
+            elif origin.relation is not None:
+                self._name(name, self.session.table(origin.relation), None)
+            else:
+                self._name(name, self.session.table(self._own("file")), None)
+
+    def _called_source(self) -> None:
+        """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
+        if self.session.catalog.tableExists("source"):
+            raise UsageError("the session of Spark has a table 'source' of its own, which the query could mean")
+        self.session.table(self._own("file")).createTempView("source")
+        self._shown.append("source")
+
+    def close(self) -> None:
+        """Forget all that was made, and all names that were given."""
+        for name in self._shown:
+            with translated():
+                self.session.catalog.dropTempView(name)
+        self._shown.clear()
+        super().close()
+
+    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+        """By column of a relation the collation that it has, if that is not the bytes' own."""
+        with translated():
+            schema = self._frame(all_rows(source)).schema
+        found = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
+        return {name: found[name] for name in columns if found.get(name, PLAIN) != PLAIN}
+
+    def publish_as(self, name: str, query: exp.Expr) -> None:
+        """Make a query readable by ``ask``."""
+        with translated():
+            self._frame(query).createTempView(name)
+            self._shown.append(name)
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a SELECT of the publisher's own, in Spark's SQL."""
+        with translated():
+            return tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
+
+    # A release ---
+
+    def released(self, folder: Path) -> None:
+        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``."""
+        self._release = folder
+
+    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+        """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
+        if into != RELEASE or self._release is None:
+            super().make(name, query, into=into, title=title)
+            return
+        if title:
+            self._report.step(title)
+        target = self._release / f"{name}.parquet"
+        with translated():
+            frame = self._frame(query)
+            if self._spill is None:
+                frame = frame.persist()
+            self._parts(frame, target)
+            if self._spill is not None:
+                frame = self.session.read.schema(frame.schema).parquet(str(target))
+            self._name(f"{INSIDE}{name}", frame, None)
+
+    def written(self, name: str) -> list[Path]:
+        """The rows of a relation as Parquet files in the folder of this machine's."""
+        folder = self._here / f"brought-{name}"
+        with translated():
+            self._parts(self._frame(all_rows(temp(name))), folder)
+        return sorted(folder.iterdir())
+
+    def _parts(self, frame: DataFrame, folder: Path) -> None:
+        """Write rows, in their order, as a folder of Parquet files of this machine's.
+
+        Where workers do not see it, the rows come over as Arrow, all at once.
+        """
+        if self._spill is not None:
+            frame.write.options(**WRITTEN).parquet(str(folder))
+            only_parts(folder)
+            return
+        folder.mkdir()
+        rows = frame.toArrow().replace_schema_metadata(None)
+        pq.write_table(rows, folder / FIRST, store_schema=False, **WRITTEN)
+
+
+def only_parts(folder: Path) -> None:
+    """Leave nothing in a written folder but its parts, under names that say their order and nothing else."""
+    parts = sorted(folder.glob("part-*.parquet"))
+    for entry in folder.iterdir():
+        if entry not in parts:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for number, part in enumerate(parts):
+        part.rename(folder / f"part-{number:05}.parquet")
+
+
+@contextmanager
+def opened(spill: Path, options: Options, session: object | None, remote: str | None) -> Iterator[SparkWarehouse]:
+    """A warehouse in a session that is given, at an address, or of this machine's own."""
+    with (
+        connected(remote) if remote and session is None else nullcontext(session) as there,
+        SparkWarehouse(started(options) if there is None else given(there), spill, options) as made,
+    ):
+        yield made

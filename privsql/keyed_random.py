@@ -1,0 +1,155 @@
+"""Draw every random number by a key: no other module draws, but ``privsql.dp_random`` for differential privacy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from privsql import system
+from privsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+Origin = Literal["system", "key-file", "seed"]
+KEY_BYTES = 32
+
+
+class Shuffler(Protocol):
+    """What the mechanisms draw: uniform permutations and integers. Tests put an enumerating one in its place."""
+
+    def integers(self, low: int, high: int, size: int) -> NDArray[Any]:
+        """``size`` independent integers, uniform on low..high-1, exactly."""
+
+    def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
+        """Return ``items`` (or 0..items-1) in uniformly random order."""
+
+    def shuffle(self, items: NDArray[Any]) -> None:
+        """Put ``items`` into uniformly random order in place."""
+
+
+class Chooser(Protocol):
+    """Uniform choices without replacement; a numpy ``Generator`` is one."""
+
+    def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> NDArray[np.int64]:
+        """``size`` different numbers below ``number``, every set of them equally likely."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A secret key and where it came from; its bytes do not show in ``repr``.
+
+    ``fresh``: drawn for one use and kept nowhere, so that nothing else was or will be made with it.
+    """
+
+    origin: Origin
+    secret: bytes = field(repr=False)
+    fresh: bool = False
+
+    @property
+    def reference(self) -> str:
+        """Where the key comes from and a one-way digest, to tell keys apart in the publisher's ledger."""
+        told = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
+        return f"{self.origin}:{told}"
+
+    def derived(self, *purpose: object) -> Key:
+        """A key for one purpose, which tells nothing of this one, nor of those for other purposes."""
+        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived")
+        return Key(self.origin, told.digest())
+
+    def word(self, *purpose: object, bits: int = 128) -> pa.Table:
+        """One row, ``word``: so many bits for one purpose, for an engine that hashes with them.
+
+        In base 64, 22 characters for 128: with it and a few numbers a text still fits into one block of SHA-256.
+        """
+        import pyarrow as pa  # noqa: PLC0415 (who reads a key hashes nothing yet)
+
+        told = self.derived("word", *purpose).secret[: bits // 8]
+        return pa.table({"word": [base64.urlsafe_b64encode(told).decode().rstrip("=")]})
+
+    def stream(self, *purpose: object) -> np.random.Generator:
+        """ChaCha20 generator for one purpose; different purposes are independent.
+
+        The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
+        sensitive values and counts) share their random choices: use a key file for one table only.
+        """
+        import numpy as np  # noqa: PLC0415 (who reads a key draws nothing yet)
+        from randomgen import ChaCha  # noqa: PLC0415
+
+        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql")
+        return np.random.Generator(ChaCha(key=int.from_bytes(told.digest(), "little"), rounds=20))
+
+
+def _text(purpose: tuple[object, ...]) -> bytes:
+    return "\x1f".join(str(part) for part in purpose).encode()
+
+
+def system_key() -> Key:
+    """Fresh key from the operating system."""
+    return Key("system", secrets.token_bytes(KEY_BYTES), fresh=True)
+
+
+def token() -> str:
+    """A word for an address that nobody guesses: 256 bits from the operating system."""
+    return secrets.token_urlsafe(KEY_BYTES)
+
+
+def seed_key(seed: int) -> Key:
+    """Key for tests: anyone who knows the seed can repeat every random choice."""
+    return Key("seed", hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"privsql-seed").digest())
+
+
+def key_file(path: Path) -> Key:
+    """Read the key in ``path`` (64 hexadecimal digits); create it with mode 0600 if it is not there.
+
+    Raises ``UsageError`` if the file can be read by others or does not hold a key, ``EngineError`` if it
+    can't be read or written.
+    """
+    if path.exists():
+        return Key("key-file", _read_key(path))
+    try:
+        return Key("key-file", _write_key(path))
+    except FileExistsError:
+        return Key("key-file", _read_key(path))
+    except OSError as error:
+        raise EngineError(f"key file {path}: {error.strerror}") from error
+
+
+def _write_key(path: Path) -> bytes:
+    """A fresh key, whole or not there: it comes into place in one step, and never over another one."""
+    secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secret.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        draft.unlink()
+    return secret
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        raise EngineError(f"key file {path}: {error.strerror}") from error
+    if system.for_others(mode):
+        raise UsageError(f"key file {path} can be read by others; run: chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(content.decode("ascii").strip())
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise UsageError(f"key file {path} does not hold a key of {2 * KEY_BYTES} hexadecimal digits")
+    return secret

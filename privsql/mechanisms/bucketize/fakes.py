@@ -1,0 +1,595 @@
+"""Add fake values to buckets: how many of each, where, and how certain they leave the real ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+from sqlglot import exp
+
+from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.attacks.suite import RARE, SURE
+from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.errors import InfeasibleError, UsageError
+from privsql.exact import text
+from privsql.mechanisms.bucketize.beliefs import size_of_bucket
+from privsql.mechanisms.bucketize.fake_chances import Entries, scaled, times_listed
+from privsql.mechanisms.bucketize.informative import placed
+from privsql.mechanisms.bucketize.model import Plan, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.keyed_random import Shuffler
+    from privsql.mechanisms.bucketize.fake_chances import Floats
+    from privsql.mechanisms.bucketize.layout import Runs
+    from privsql.mechanisms.bucketize.model import Bids, Ints, Problem
+
+    Find = Callable[[Problem], Plan]
+
+# Even -----------------------------------------------------------------------------------------------------------------
+# Whether fakes can hide all values evenly, and the plan that lets them.
+#
+# L_x of ``lists`` exist in fractions if and only if the k most frequent values have at most sum_j min(S_j + sigma, k)
+# b_j S_j/(S_j + sigma) records, for every k (Gale: all values have the same room, so the most frequent ones are the
+# tightest).
+
+SHOWN = 8  # values that a message names
+TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offered
+
+
+def crowded(counts: Ints, setting: Setting, sigma: int) -> list[int]:
+    """The values that are too frequent for ``sigma`` fakes in every bucket to hide them evenly; none if it can be."""
+    order = np.argsort(-counts, kind="stable")
+    room = [(size + sigma, Fraction(buckets * size, size + sigma)) for size, buckets in setting.items]
+    each = sum(space for _, space in room)
+    frequent = [value for value, count in enumerate(counts.tolist()) if count > each]
+    if frequent:
+        return frequent
+    total = 0
+    for k, value in enumerate(order.tolist(), start=1):
+        total += int(counts[value])
+        if total > sum(min(listed, k) * space for listed, space in room):
+            return [int(other) for other in order[:k]]
+    return []
+
+
+def even(problem: Problem, sigma: int, find: Find) -> Plan:
+    """The first plan, by falling size of the largest bucket, that hides all values evenly among ``sigma`` fakes.
+
+    Smaller buckets ask less: no value may have more than 1/(S + sigma) of the records. ``InfeasibleError`` from
+    ``find``, or with the values that are too frequent and what would work.
+    """
+    found, most = _tried(problem, sigma, find)
+    if most:
+        raise _too_frequent(problem, most, sigma, find)
+    return found
+
+
+def _tried(problem: Problem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
+    """A plan and the values that are too frequent for it, if there is none that hides them."""
+    found = find(problem)
+    while most := crowded(problem.counts, found.setting, sigma):
+        smaller = found.setting.sizes[-1] - 1
+        if problem.counts.max() * (int(problem.sizes[0]) + sigma) > problem.records or smaller < problem.sizes[0]:
+            return found, most
+        try:
+            found = find(replace(problem, largest=smaller))
+        except InfeasibleError:
+            return found, most
+    return found, []
+
+
+def _too_frequent(problem: Problem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
+    smallest = int(problem.sizes[0])
+    shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in values}
+    names = ", ".join(f"{label} ({float(share):.3g})" for label, share in list(shares.items())[:SHOWN])
+    more = f" and {len(shares) - SHOWN} more" if len(shares) > SHOWN else ""
+    fewer, size = _fewer_fakes(problem, sigma, find), _smaller_buckets(problem, sigma, find)
+    offers = [
+        *([f"fake_values = {fewer}"] if fewer else []),
+        *([f"buckets of {size} records or more (threshold = '1/{size}')"] if size else []),
+        "uneven_fakes = 'state', which publishes how much more certain they are",
+    ]
+    return InfeasibleError(
+        f"{sigma} fake values in buckets of {smallest} or more hide a value evenly only if it has at most "
+        f"1/{smallest + sigma} of the records; more frequent: {names}{more}; what works: {' or '.join(offers)}",
+        {
+            "too_frequent": {label: str(share) for label, share in shares.items()},
+            **({"largest_fake_values": fewer} if fewer else {}),
+            **({"largest_bucket": size} if size else {}),
+        },
+    )
+
+
+def _fewer_fakes(problem: Problem, sigma: int, find: Find) -> int | None:
+    """The most fakes that hide all values; None if none do."""
+    most = min(sigma - 1, problem.records // int(problem.counts.max()) - int(problem.sizes[0]))
+    tried = range(most, max(0, most - TRIED), -1)
+    return next((fewer for fewer in tried if _hides(problem, fewer, find)), None)
+
+
+def _smaller_buckets(problem: Problem, sigma: int, find: Find) -> int | None:
+    """The largest S, such that a threshold of 1/S hides all values; None if none does."""
+    most = min(int(problem.sizes[0]) - 1, problem.records // int(problem.counts.max()) - sigma)
+    for size in range(most, max(1, most - TRIED), -1):
+        bounds = (Fraction(1, size),) * len(problem.counts)
+        largest = min(problem.largest, 2 * size - 1)
+        if _hides(
+            replace(problem, thresholds=bounds, smallest=min(problem.smallest, size), largest=largest), sigma, find
+        ):
+            return size
+    return None
+
+
+def _hides(problem: Problem, sigma: int, find: Find) -> bool:
+    try:
+        return not _tried(problem, sigma, find)[1]
+    except InfeasibleError:
+        return False
+
+
+# Rounding -------------------------------------------------------------------------------------------------------------
+# Dependent rounding: a random choice of entries with exact chances, exactly so many in every row and of every kind.
+#
+# An entry is a place in a row (bucket) with a kind (value). Each entry e has a chance w_e / 2^BITS, w_e an integer,
+# that sum to an integer over every row and over every kind. ``rounded`` chooses entries such that
+#
+#     P(e is chosen) = w_e / 2^BITS exactly,  and every row and every kind has as many as its chances sum to, always.
+#
+# From the lowest bit up, the weights that are odd in that bit are moved by one bit, half of them up and half down in
+# every row and of every kind: there is an even number of them in each. They are paired within rows; two pairs of the
+# same two kinds move oppositely, by a fair coin; what is left, at most one pair of any two kinds, forms closed trails
+# through the kinds, each walked in the one or in the other direction by a fair coin. Up is as likely as down for every
+# entry at every bit, whatever happened before, so chances are kept. (Gandhi, Khuller, Parthasarathy, Srinivasan 2006
+# round along paths one after the other; halving is for arrays, as Alon 2003 halves regular bipartite graphs.)
+
+Flags = NDArray[np.bool_]
+
+BITS = 24
+ONE = 1 << BITS
+ENOUGH = 1e-5  # how far off a sum may be that integers make good
+
+
+def weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
+    """Integers w (E,) within 0 and 2^BITS, near ``chances`` (E,) times 2^BITS, whose sums over rows and kinds are
+    exactly ``of_rows`` and ``of_kinds`` times 2^BITS; None if there are none near. A kind of which all or none is
+    chosen is fixed.
+    """
+    lengths = entries.lengths[1]
+    found = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
+    free = np.flatnonzero(((of_kinds > 0) & (of_kinds < lengths))[entries.kinds])
+    rest, part = of_rows - entries.sums(found)[0].astype(np.int64) // ONE, entries.part(free)
+    if ((rest < 0) | (rest > part.lengths[0])).any() or ((of_kinds < 0) | (of_kinds > lengths)).any():
+        return None
+    if len(free):
+        of_free = np.where(of_kinds < lengths, of_kinds, 0)
+        near = scaled(part, chances[free], rest, of_free)
+        if np.abs(part.sums(near)[1] - of_free).max() > ENOUGH:
+            return None
+        found[free] = _exact(part, near, rest, of_free)
+    over_rows, over_kinds = entries.sums(found)
+    exact = (over_rows == of_rows * ONE).all() and (over_kinds == of_kinds * ONE).all()
+    return found if exact and (found >= 0).all() and (found <= ONE).all() else None
+
+
+def _exact(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
+    """Integers near ``chances`` times 2^BITS with exact sums.
+
+    What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind
+    within a row, along a tree of kinds that stand next to each other somewhere.
+    """
+    found = np.floor(chances * ONE).astype(np.int64)
+    lengths = entries.lengths[0]
+    place = np.arange(len(found)) - (np.cumsum(lengths) - lengths)[entries.rows]
+    each, more = np.divmod(of_rows * ONE - entries.sums(found)[0].astype(np.int64), np.maximum(lengths, 1))
+    found += each[entries.rows] + (place < more[entries.rows])
+    left = of_kinds * ONE - entries.sums(found)[1].astype(np.int64)
+    for kind, other, at, there in _tree(entries):
+        found[at] += left[kind]
+        found[there] -= left[kind]
+        left[other] += left[kind]
+        left[kind] = 0
+    return found
+
+
+def _tree(entries: Entries) -> list[tuple[int, int, int, int]]:
+    """(kind, its parent, an entry of each in one row), leaves first."""
+    number = entries.shape[1]
+    beside = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
+    one, two = entries.kinds[beside], entries.kinds[beside + 1]
+    keys, first = np.unique(np.minimum(one, two) * number + np.maximum(one, two), return_index=True)
+    low, high = np.divmod(keys, number)
+    graph = csr_array((np.ones(len(keys)), (low, high)), shape=(number, number))
+    meets = {(a, b): int(beside[at]) for a, b, at in zip(low.tolist(), high.tolist(), first.tolist(), strict=True)}
+    _, component = connected_components(graph, directed=False)
+    found = []
+    for root in np.unique(component, return_index=True)[1].tolist():
+        order, parents = breadth_first_order(graph, root, directed=False)
+        for kind in order[:0:-1].tolist():
+            other = int(parents[kind])
+            at = meets[min(kind, other), max(kind, other)]
+            pair = (at, at + 1) if entries.kinds[at] == kind else (at + 1, at)
+            found.append((kind, other, *pair))
+    return found
+
+
+def rounded(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
+    """Which entries are chosen (E,): each with its chance, and in every row and of every kind what the chances sum to.
+
+    The order of a row's entries, whatever it is, decides who is paired with whom: give them in random order.
+    """
+    left = weights.copy()
+    for bit in range(BITS):
+        odd = np.flatnonzero((left >> bit) & 1)
+        if len(odd):
+            one, two = odd[0::2], odd[1::2]
+            step = np.where(
+                _rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise), 1 << bit, -1 << bit
+            )
+            left[one] += step
+            left[two] -= step
+    return np.asarray(left == ONE)
+
+
+def _rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
+    """For pairs of kinds, which of the two rises (True: the first), such that every kind rises as often as it falls."""
+    turned = one > two
+    keys = np.where(turned, two * number + one, one * number + two)
+    order = noise.permutation(len(keys))
+    order = order[np.argsort(keys[order], kind="stable")]
+    keys = keys[order]
+    starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), keys[1:] != keys[:-1])))
+    lengths = np.diff(np.append(starts, len(keys)))
+    second = (np.arange(len(keys)) - np.repeat(starts, lengths)) % 2 == 1
+    rises = noise.integers(0, 2, len(keys)).astype(bool)
+    rises[second] = ~rises[np.flatnonzero(second) - 1]
+    alone = (starts + lengths - 1)[lengths % 2 == 1]
+    if len(alone):
+        rises[alone] = _walked(keys[alone] // number, keys[alone] % number, noise)
+    found = np.empty_like(rises)
+    found[order] = rises
+    return np.asarray(found ^ turned)
+
+
+def _walked(one: Ints, two: Ints, noise: Shuffler) -> Flags:
+    """Closed trails through kinds that each have an even number of ends of pairs: whether a pair's first end rises.
+
+    The ends at a kind are joined two by two at random. From an end to the other one of its pair, and on to the one
+    joined with that, is a permutation of the ends whose cycles come in twos: those that rise and those that fall.
+    """
+    kinds = np.stack((one, two), axis=1).ravel()
+    order = noise.permutation(len(kinds))
+    order = order[np.argsort(kinds[order], kind="stable")]
+    joined = np.empty(len(kinds), dtype=np.int64)
+    joined[order[0::2]], joined[order[1::2]] = order[1::2], order[0::2]
+    across = np.arange(len(kinds)) ^ 1
+    follow = csr_array((np.ones(len(kinds)), joined[across], np.arange(len(kinds) + 1)))
+    number, cycle = connected_components(follow)
+    coins = noise.integers(0, 2, number).astype(bool)
+    other = cycle[across]
+    return np.asarray(np.where(cycle < other, coins[cycle], ~coins[other]))[0::2]
+
+
+# Law ------------------------------------------------------------------------------------------------------------------
+# Fake sensitive values against adversaries who know the values of others in a bucket (Wang et al., section 6).
+#
+# Each bucket's ST lists |g| + sigma distinct values, sigma of them fake. What is to be listed is laid out first, as
+# often as ``lists`` says, and only then is drawn which of it is fake: by dependent rounding (``rounding``), so that
+#
+#   every bucket has exactly |g| real values and sigma fakes, and every value x exactly its o_x records, while
+#   each listed value is real with probability |g|/(|g| + sigma) times r_x,   r_x = o_x / sum_j L_xj S_j/(S_j + sigma),
+#
+# given all lists: r_x is 1 up to the rounding of L_x (and is stated where it can't be). So nothing that is seen of the
+# lists tells a fake from a real value, not which buckets list a value, nor whether neighbours list it, nor what else
+# they list. (Fakes drawn beside buckets that are laid out already are given away by that: a frequent value is nearly
+# always real, a rare one fake, and a value that runs through neighbouring buckets real.) Probabilities differ a little
+# between buckets where rounding left values of different r_x together, as the sums of a bucket are exact, too.
+#
+# After q records of a bucket are known, |g| - q + sigma listed values remain, sigma of them fake.
+
+TRIES, OWN = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
+LAW = "balanced"  # how fakes are drawn; releases that state no law have fakes uniform over the values not in the bucket
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """``bids`` (n,): for each value in turn the buckets of its records in uniformly random order; ``fake_bids``,
+    ``fake_codes`` (sigma B,): the fakes; ``highest``: the largest probability of a listed value to be real.
+    """
+
+    bids: Bids
+    fake_bids: Ints
+    fake_codes: Ints
+    highest: float
+
+
+def lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
+    """What is to be listed, as a plan of its own: buckets of |g| + sigma values, and how often each is in them."""
+    setting = Setting.of({size + sigma: buckets for size, buckets in plan.setting.items})
+    return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
+
+
+def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> Hidden:
+    """Lists of |g| + sigma values for the buckets of ``plan``, and which of these are fake.
+
+    Raises ``InfeasibleError`` where no choice of fakes leaves every bucket and every value what it must have, which can
+    only be in tiny tables.
+    """
+    listed = lists(plan, counts, sigma)
+    codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
+    for attempt in range(TRIES):
+        tried = layout if attempt < OWN else "blocks"
+        bids = _renumbered(placed(listed, tried, noise), plan.setting, noise)
+        found = _fakes(bids, codes, counts, plan.setting, sigma, noise)
+        if found is not None:
+            fake, highest = found
+            return Hidden(bids[~fake], bids[fake].astype(np.int64), codes[fake], highest)
+    raise InfeasibleError(
+        f"{sigma} fake values in each of {sum(plan.setting.buckets)} buckets leave no choice which are fake; "
+        "ask for fewer fakes (fake_values), or publish more records"
+    )
+
+
+def _renumbered(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
+    """Buckets of one size in random order, whatever the layout."""
+    numbers, first = [], 0
+    for buckets in setting.buckets:
+        numbers.append(first + noise.permutation(buckets))
+        first += buckets
+    return np.concatenate(numbers).astype(bids.dtype)[bids]
+
+
+def _fakes(
+    bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], float] | None:
+    """Which entries (E,) are fake, and the largest probability of one to be real; None if no choice is exact."""
+    order = noise.permutation(len(bids))
+    order = order[np.argsort(bids[order], kind="stable")]
+    buckets = sum(setting.buckets)
+    entries = Entries(bids[order].astype(np.int64), codes[order], (buckets, len(counts)))
+    real = np.repeat([size / (size + sigma) for size in setting.sizes], setting.buckets)[entries.rows]
+    of_rows = np.full(buckets, sigma, dtype=np.int64)
+    of_kinds = np.bincount(codes, minlength=len(counts)) - counts
+    chances = weights(entries, _chances(entries, real, counts), of_rows, of_kinds)
+    if chances is None:
+        return None
+    fake = np.empty(len(bids), dtype=bool)
+    fake[order] = rounded(entries, chances, noise)
+    return fake, 1 - int(chances.min()) / ONE
+
+
+def _chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
+    """The chance of every entry to be fake, 1 - r_x S/(S + sigma), before rows are right."""
+    covered = entries.sums(real)[1]
+    ratio = counts / np.maximum(covered, np.finfo(float).tiny)
+    return np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))
+
+
+# Certainty ------------------------------------------------------------------------------------------------------------
+# How certain it is that a listed value is real, as a release with fakes states it: exactly, value by value.
+#
+# ``real`` = o_x: with how often ST lists the value, L_x, its certainty o_x/L_x, whatever is fake. ``certainty``: the
+# ``mean`` over all that is listed, which is S/(S + sigma) where there is one size, the ``lowest`` and the ``highest``
+# of a value and, published, ``anywhere``: the highest of a value in a single bucket (``fakes``), rounded up.
+# ``uneven``: the certainty of the values that are too frequent for fakes to hide them as well as others.
+
+DIGITS = 10**4  # to which a probability is rounded up
+
+
+def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: Setting, sigma: int) -> dict[str, Any]:
+    """The facts of a plan: ``counts`` o (m,), ``listed`` L (m,)."""
+    each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
+    of_values = [each[x] for x in each if counts[x]]
+    uneven = {labels[x]: text(each[x]) for x in crowded(counts, setting, sigma)}
+    return {
+        "fake_values": sigma,
+        "fake_law": LAW,
+        "real": [int(count) for count in counts],
+        "certainty": {
+            "mean": text(Fraction(int(counts.sum()), int(listed.sum()))),
+            "lowest": text(min(of_values)),
+            "highest": text(max(of_values)),
+        },
+        **({"uneven": uneven} if uneven else {}),
+    }
+
+
+def round_up(probability: float) -> float:
+    """To four digits, never below; 1 only for what is certain."""
+    return ceil(probability * DIGITS) / DIGITS
+
+
+def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
+    """``InfeasibleError`` if a value is listed only where it is real: fakes hide nothing of it."""
+    certain = [labels[x] for x in np.flatnonzero((counts > 0) & (listed <= counts)).tolist()]
+    if certain:
+        raise InfeasibleError(
+            f"value {certain[0]} would be listed only where it is real: there are too few records for fake values to "
+            "hide all values evenly; uneven_fakes = 'state' publishes how certain each is",
+            {"certain": certain},
+        )
+
+
+def certainty_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """For a person: the fakes, and what they leave certain."""
+    if not facts.get("fake_values"):
+        return []
+    found = [("fake values", f"{facts['fake_values']} in every bucket")]
+    if facts.get("certainty"):
+        told = {name: float(Fraction(value)) for name, value in facts["certainty"].items() if value is not None}
+        anywhere = f"; in one bucket at most {told['anywhere']:.4f}" if "anywhere" in told else ""
+        spans = f"{told['mean']:.4f} of what is listed, {told['lowest']:.4f} to {told['highest']:.4f} by value"
+        found.append(("real", spans + anywhere))
+    if facts.get("uneven"):
+        of = (f"{float(Fraction(value)):.4f} of what is listed of {label}" for label, value in facts["uneven"].items())
+        found.append(("too frequent", f"real: {', '.join(of)}"))
+    if facts.get("excluded_real") is not None:
+        number = facts["excluded_real"]
+        found.append(("real for sure", f"{number:,} listed values that associations exclude for somebody there"))
+    return found
+
+
+# Exclusion ------------------------------------------------------------------------------------------------------------
+# Fakes that associations exclude for nobody in the bucket (Wang et al., section 6).
+#
+# Negative associations are learnt as an adversary would from the release without fakes: value x is excluded for z where
+# the reconstructed share of x among the records with z lies, with ``SURE`` standard errors to spare, below ``RARE``
+# times the overall share of x. Who strikes such values off a person's list then strikes off no fakes.
+#
+# Fakes that are excluded are exchanged between buckets, which leaves how often each value is listed and real as it is.
+# But nothing is hidden twice: a listed value that is excluded for somebody in its bucket can then only be real,
+# somebody else's, for who knows that fakes were chosen so; and the other listed values are fake the more often.
+
+SWEEPS, PATIENCE = 2000, 200  # exchanges between all buckets, two by two: at most, and in vain
+
+
+@dataclass(frozen=True)
+class Avoided:
+    """``codes`` (N,): the fakes after all exchanges, of the same buckets; ``weak`` of them are excluded all the same.
+    ``certain``: listed values that are excluded and real.
+    """
+
+    codes: Ints
+    weak: int
+    certain: int
+
+
+def avoid_excluded(real: Runs, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> Avoided:
+    """Fakes ``codes`` in buckets ``bids`` (N,), exchanged until none is among ``excluded`` (e, 2), or nothing helps.
+
+    In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random;
+    the two are exchanged if neither bucket lists the other's, and fewer of them are excluded after than before, or as
+    many.
+    """
+    order = np.argsort(bids, kind="stable")
+    held, barred = _Pairs(real.values, *real.pairs), _Pairs(real.values, excluded[:, 0], excluded[:, 1])
+    own = bids[order].reshape(int(bids.max(initial=-1)) + 1, -1)[:, 0]
+    listed, vain = codes[order].reshape(len(own), -1), 0
+    weak = barred.hold(own[:, None], listed)
+    left = int(weak.sum())
+    for _ in range(SWEEPS):
+        if not left or vain == PATIENCE:
+            break
+        _exchange(own, listed, weak, held, barred, noise)
+        before, left = left, int(weak.sum())
+        vain = 0 if left < before else vain + 1
+    made = np.empty_like(codes)
+    made[order] = listed.ravel()
+    return Avoided(made, left, int(barred.hold(*real.pairs).sum()))
+
+
+def _exchange(own: Ints, listed: Ints, weak: Flags, held: _Pairs, barred: _Pairs, noise: Shuffler) -> None:
+    """One sweep over the fakes ``listed`` (B, sigma) of buckets ``own`` (B,), ``weak`` the excluded ones; in place."""
+    half = len(own) // 2
+    order, some = noise.permutation(len(own)), np.asarray(weak.any(axis=1))
+    one, two = order[:half], order[half : 2 * half]
+    kept = some[one] | some[two]
+    one, two = one[kept], two[kept]
+    first, second = (_picked(weak[rows], noise) for rows in (one, two))
+    mine, yours = listed[one, first], listed[two, second]
+    free = ~(held.hold(own[one], yours) | (listed[one] == yours[:, None]).any(axis=1))
+    free &= ~(held.hold(own[two], mine) | (listed[two] == mine[:, None]).any(axis=1))
+    there, here = barred.hold(own[one], yours), barred.hold(own[two], mine)
+    done = free & (there.astype(int) + here <= weak[one, first].astype(int) + weak[two, second])
+    one, first, two, second = one[done], first[done], two[done], second[done]
+    listed[one, first], listed[two, second] = yours[done], mine[done]
+    weak[one, first], weak[two, second] = there[done], here[done]
+
+
+def _picked(weak: Flags, noise: Shuffler) -> Ints:
+    """A random column of each row, one that is marked if there is any."""
+    order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
+    return np.asarray((order + weak * 2**30).argmax(axis=1))
+
+
+class _Pairs:
+    """A set of buckets with values."""
+
+    def __init__(self, values: int, bids: Ints, codes: Ints) -> None:
+        self._values, self._keys = values, np.unique(bids * values + codes)
+
+    def hold(self, bids: Ints, codes: Ints) -> Flags:
+        """Which of the pairs are in the set."""
+        wanted = bids * self._values + codes
+        if not len(self._keys):
+            return np.zeros(len(wanted), dtype=bool)
+        return np.asarray(self._keys[np.searchsorted(self._keys, wanted).clip(max=len(self._keys) - 1)] == wanted)
+
+
+def refuse_weak(weak: int, policy: str) -> None:
+    """``InfeasibleError`` if fakes that can be excluded are not wanted."""
+    if weak and policy == "refuse":
+        raise InfeasibleError(
+            f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
+            "set no_admissible_fake = 'weaker' to publish them all the same, or fewer fake_values",
+            {"weak_fakes": weak},
+        )
+
+
+def find_excluded(db: Relations, roles: Roles, setting: dict[str, int], through: Channel) -> Ints:
+    """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
+
+    Reads ``qit`` of database ``release`` and relation ``composition``, the buckets without fakes.
+    """
+    if len(through.records) > LARGE:
+        raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for field in roles.quasi_identifiers:
+        values, codes = _negative(db, (field.name, roles.by_qi.called("bid")), setting, through)
+        if len(codes):
+            db.put("negative", pa.table({"value": values, "code": codes}))
+            holes: Holes = {
+                "qit": table("qit", "release"),
+                "negative": temp("negative"),
+                "column": column(field.name, "q"),
+                "bid": roles.by_qi.column("bid", "q"),
+            }
+            rows = db.arrow(fill("bucketize/excluded", holes))
+            db.drop("negative")
+            found.append(np.stack([rows[name].to_numpy().astype(np.int64) for name in ("bid", "code")], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _negative(
+    db: Relations, names: tuple[str, str], setting: dict[str, int], through: Channel
+) -> tuple[pa.Array, Ints]:
+    """Values of a column and codes that hardly occur with them; ``names``: of the column, and of that of buckets."""
+    name, bid = names
+    composition = exp.select("bid", named(column("code"), "s0"), named(column("records"), "count"))
+    holes: Holes = {
+        "qit": table("qit", "release"),
+        "bid": column(bid),
+        "st": composition.from_(temp("composition")).subquery(),
+        "values": exp.select("code", named(column("code"), "s0")).from_(temp("domain")).subquery(),
+        "terms": [named(column(name), "g_0")],
+        "keys": [column(name)],
+        "filter": exp.true(),
+        "totals": [],
+        "amounts": [],
+        "amount": [],
+        "groups": [column("g_0")],
+        "sa": [column("s0", "s")],
+        "size": size_of_bucket(setting, column("bid", "s")),
+        "same_value": same("sums", "v", ["s0"]),
+    }
+    rows = db.arrow(fill("query/observed", holes))
+    ranks = rows["set"].to_numpy()
+    observed = np.zeros((int(ranks.max()) + 1, len(through.records)))
+    pairs = rows["pairs"].to_numpy().astype(np.float64)
+    np.add.at(observed, (ranks, rows["place"].to_numpy()), pairs / rows["size"].to_numpy())
+    totals = observed.sum(axis=1)
+    seen = reconstruct(through, counting(observed, totals, float(through.records.sum())), np.eye(observed.shape[1]))
+    negative = seen.values + SURE * seen.std_error < RARE * totals[:, None] * through.shares
+    sets, codes = np.nonzero(negative)
+    first = np.unique(ranks, return_index=True)[1]
+    return rows["g_0"].combine_chunks().take(pa.array(first[sets])), codes

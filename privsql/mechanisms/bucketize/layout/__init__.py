@@ -1,1 +1,0 @@
-"""Layouts: which values meet in which bucket."""

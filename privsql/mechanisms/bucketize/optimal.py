@@ -1,0 +1,493 @@
+"""Search for the setting of least loss: the best of two sizes, the optimum over several sizes, and its lower bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, gcd
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from privsql.mechanisms.bucketize import group_flows
+from privsql.mechanisms.bucketize.group_flows import Cut, allocate_values, send
+from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.mechanisms.bucketize.group_flows import Flags
+
+# Relaxation -----------------------------------------------------------------------------------------------------------
+# The linear program over the numbers of buckets: Hall's cuts as they are needed, and a bound that is exact.
+#
+# Validity is linear in the numbers of buckets b (Hall/Gale): for every set X of values
+#     sum_S rho_S(X) b_S >= sum_{i in X} o_i,       sum_S S b_S = n,
+# rho_S(X) = min(S, sum_{i in X} F_iS), or less where sets of values are bounded (``Problem.room``).
+# So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow
+# (``hall.send``); of two trees by one after the other, which is necessary for both together and so enough for a bound.
+#
+# The bound needs no trust in a solver: for any multipliers lambda_k >= 0
+#     LB = sum_k lambda_k o_k + n min_S ((S-1)^2 - sum_k lambda_k a_kS) / S
+# is a lower bound of every valid Loss, and is evaluated in ``Fraction``.
+
+Floats = NDArray[np.float64]
+
+SCALE = 2**40  # fixed point in which fractional settings are separated
+TOLERANCE = 1e-9  # violations below this share of n are the linear solver's
+PRECISION = 10**9  # dual multipliers are rounded to 1/PRECISION
+
+
+@dataclass
+class Relaxation:
+    """The linear program over b / n, with the Hall cuts met so far."""
+
+    problem: Problem
+    rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
+    needs: list[int] = field(default_factory=list)  # o_k = sum_{i in X_k} o_i
+    sets: list[NDArray[np.intp]] = field(default_factory=list)  # X_k
+    solution: Floats | None = None  # b / n, shape (K,)
+    lower_bound: int = 0
+    reduced: tuple[Fraction, ...] = ()
+
+    def add(self, values: Flags | NDArray[np.intp]) -> bool:
+        """Add the cut of a set of values; False if it is there already."""
+        row = self.problem.room(values)
+        need = int(self.problem.counts[values].sum())
+        if any(need <= old and (row >= known).all() for known, old in zip(self.rows, self.needs, strict=True)):
+            return False
+        self.rows.append(row)
+        self.needs.append(need)
+        self.sets.append(np.flatnonzero(values) if values.dtype == np.bool_ else values.astype(np.intp))
+        return True
+
+    def __post_init__(self) -> None:
+        """Start from single values (the largest of equal staircases) and prefixes in threshold order."""
+        order = self.problem.by_threshold
+        seen: set[bytes] = set()
+        top = 0
+        for i in order:
+            key = self.problem.capacity[i].tobytes()
+            if key not in seen and self.problem.counts[i] > top:
+                self.add(np.array([i]))
+                top = int(self.problem.counts[i])
+            seen.add(key)
+        for length in np.unique(np.geomspace(1, len(order), 24).astype(int)):
+            self.add(order[:length])
+        for tree in self.problem.trees:
+            for one in tree.bounds:
+                self.add(np.array(one.members))
+
+    def solve(self) -> bool:
+        """Solve with cuts until no set of values is violated; False if there is no solution at all."""
+        sizes, n = self.problem.sizes.astype(float), self.problem.records
+        while True:
+            result = scipy.optimize.linprog(
+                (sizes - 1) ** 2,
+                A_ub=-np.array(self.rows, dtype=float),
+                b_ub=-np.array(self.needs, dtype=float) / n,
+                A_eq=sizes[None, :],
+                b_eq=[1.0],
+                method="highs",
+            )
+            if result.status != 0 or result.x is None:
+                return False
+            self.solution = result.x
+            self._certify(-result.ineqlin.marginals)
+            blocked = self._separate(result.x)
+            if blocked is None or not self.add(blocked):
+                return True
+
+    def tightest(self) -> tuple[NDArray[np.intp], int] | None:
+        """A set of values (indices) with more records than the closest fractional setting has room for, and that room.
+
+        The closest setting minimises the largest shortage over all sets. None if some setting has no shortage.
+        """
+        sizes, n = self.problem.sizes.astype(float), self.problem.records
+        while True:
+            shortage = -np.ones((len(self.rows), 1))
+            result = scipy.optimize.linprog(
+                np.append(np.zeros_like(sizes), 1.0),
+                A_ub=np.hstack([-np.array(self.rows, dtype=float), shortage]),
+                b_ub=-np.array(self.needs, dtype=float) / n,
+                A_eq=np.append(sizes, 0.0)[None, :],
+                b_eq=[1.0],
+                method="highs",
+            )
+            if result.status != 0 or result.x is None:
+                return None
+            blocked = self._separate(result.x[:-1], float(result.x[-1]) + TOLERANCE)
+            if blocked is None or not self.add(blocked):
+                break
+        if result.x[-1] < TOLERANCE:
+            return None
+        worst = int(np.argmin(result.ineqlin.marginals))
+        return self.sets[worst], int(float(self.rows[worst] @ result.x[:-1]) * n + 1e-6)
+
+    def _separate(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
+        """A set of values that the fractional setting ``share`` = b / n violates by more than ``tolerance`` * n."""
+        used = share > 1e-12
+        fixed = np.floor(share[used] * SCALE).astype(np.int64)
+        supply = (self.problem.counts.astype(object) * SCALE // self.problem.records).astype(np.int64)
+        # Limits are rounded up: a tight value that misses its place by rounding would hide a true violation.
+        limits = self.problem.capacity[:, used] * (fixed + 1)
+        sizes = self.problem.sizes[used]
+        for tree in self.problem.trees or (None,):
+            sets = (tree, self.problem.floors(tree.bounds, sizes) * (fixed + 1)) if tree is not None else None
+            blocked = send(supply, limits, sizes * fixed, sets).blocked
+            if not blocked.any():
+                continue
+            short = int(self.problem.counts[blocked].sum()) / self.problem.records
+            if short - float(self.problem.room(blocked) @ share) > tolerance:
+                return blocked
+        return None
+
+    def _certify(self, multipliers: Floats) -> None:
+        """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""
+        weights = [(Fraction(round(max(0.0, v) * PRECISION), PRECISION), k) for k, v in enumerate(multipliers)]
+        active = [(w, k) for w, k in weights if w]
+        base = sum((w * self.needs[k] for w, k in active), Fraction(0))
+        cost = [
+            (int(s) - 1) ** 2 - sum((w * int(self.rows[k][j]) for w, k in active), Fraction(0))
+            for j, s in enumerate(self.problem.sizes)
+        ]
+        level = min(c / int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
+        bound = ceil(base + self.problem.records * level)
+        if bound >= self.lower_bound:
+            self.lower_bound = bound
+            self.reduced = tuple(c - level * int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
+
+
+def lower_bound(problem: Problem) -> int:
+    """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved."""
+    relaxation = Relaxation(problem)
+    relaxation.solve()
+    return relaxation.lower_bound
+
+
+# Optimal --------------------------------------------------------------------------------------------------------------
+# Any number of sizes: the optimum with an exact certificate.
+#
+# The linear program (``relaxation``) is rounded, and then solved in integers around its solution, with further cuts
+# where its settings turn out not to be valid.
+
+LEAST_SECONDS = 0.2  # that an integer program gets, however late it is
+TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best setting found, its certified lower bound and how far optimality is shown.
+
+    ``proof``: ``"certificate"`` (the exact bound equals the loss), ``"solver"`` (branch and bound closed the
+    gap, in floating point) or ``"none"``.
+    """
+
+    setting: Setting
+    lower_bound: int
+    proof: str
+
+
+def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum | None:
+    """Least-Loss setting over all usable sizes; None if none is found to exist.
+
+    ``start`` is a valid setting to improve on (from two sizes, say); ``seconds`` bounds the time for proving.
+    """
+    clock = time.monotonic()
+    if not len(problem.sizes):
+        return None
+    relaxation = Relaxation(problem)
+    if not relaxation.solve() or relaxation.solution is None:
+        return None
+    best = min((s for s in (start, rounded(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
+    proved = False
+    for width in (None,) if problem.records < TINY else (3, 12, None):
+        left = seconds - (time.monotonic() - clock)
+        if best is not None and (best.loss == relaxation.lower_bound or left <= 0):
+            break
+        share = left if width is None else left / 2  # a small box may be hard, or empty
+        found, proved = _integer(relaxation, best, width, max(share, LEAST_SECONDS))
+        if found is not None and (best is None or found.loss < best.loss):
+            best = found
+    if best is None:
+        return None
+    if best.loss == relaxation.lower_bound:
+        return Optimum(best, relaxation.lower_bound, "certificate")
+    return Optimum(best, relaxation.lower_bound, "solver" if proved else "none")
+
+
+def rounded(relaxation: Relaxation) -> Setting | None:
+    """A valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
+
+    Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
+    increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
+    of them; the excess is taken off where it keeps the conditions.
+    """
+    if relaxation.solution is None:
+        return None
+    problem = relaxation.problem
+    gaps = np.diff(problem.sizes, prepend=0)
+    rows, needs = np.array(relaxation.rows), np.array(relaxation.needs)
+    tails = np.cumsum((relaxation.solution * problem.records)[::-1])[::-1]
+    for extra in range(6):
+        above = np.ceil(tails - TOLERANCE).astype(np.int64) + extra
+        for first in range(len(gaps)):
+            buckets = _lowered(above, gaps, problem.records, rows, needs, first)
+            if buckets is None:
+                continue
+            setting = Setting.of(dict(zip(problem.sizes.tolist(), buckets.tolist(), strict=True)))
+            if not allocate_values(problem, setting).unplaced:
+                return setting
+    return None
+
+
+def _lowered(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
+    """Lower tails one by one, cyclically from ``first``, where the known cuts allow it, until n is met; b (K,)."""
+    buckets = above - np.append(above[1:], 0)
+    excess = int(gaps @ above) - records
+    slack = rows @ buckets - needs
+    steps = np.diff(rows, axis=1, prepend=0)  # what one tail less takes from each cut
+    order = np.roll(np.arange(len(gaps)), -first)
+    moved = True
+    while excess > 0 and moved:
+        moved = False
+        for j in order.tolist():
+            if gaps[j] <= excess and buckets[j] > 0 and (slack >= steps[:, j]).all():
+                buckets[j] -= 1
+                if j:
+                    buckets[j - 1] += 1
+                slack -= steps[:, j]
+                excess -= int(gaps[j])
+                moved = True
+    return buckets if excess == 0 else None
+
+
+def _integer(
+    relaxation: Relaxation, best: Setting | None, width: int | None, seconds: float
+) -> tuple[Setting | None, bool]:
+    """Integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
+
+    Returns the best valid setting and whether the solver claims that there is none better anywhere. Variables are
+    offsets from the lower corner of the box, so that the numbers stay small however large n is.
+    """
+    problem, deadline = relaxation.problem, time.monotonic() + seconds
+    lower, upper = _box(relaxation, best, width)
+    base = [int(v) for v in lower]
+    rest = problem.records - sum(int(s) * b for s, b in zip(problem.sizes, base, strict=True))
+    cost = (problem.sizes.astype(float) - 1) ** 2
+    while (left := deadline - time.monotonic()) > 0:
+        needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
+        result = scipy.optimize.milp(
+            cost,
+            integrality=np.ones(len(cost), dtype=np.int64),
+            bounds=scipy.optimize.Bounds(0, (upper - lower).astype(float)),
+            constraints=[
+                scipy.optimize.LinearConstraint(problem.sizes[None, :].astype(float), rest, rest),
+                scipy.optimize.LinearConstraint(
+                    np.array(relaxation.rows, dtype=float), np.array(needs, dtype=float), np.inf
+                ),
+            ],
+            options={"time_limit": left, "mip_rel_gap": 0.0},
+        )
+        if result.x is None:
+            return None, result.status == 2 and width is None
+        offsets = np.rint(result.x).astype(np.int64)
+        setting = Setting.of(dict(zip(problem.sizes.tolist(), (lower + offsets).tolist(), strict=True)))
+        if setting.records != problem.records:
+            return None, False
+        flow = allocate_values(problem, setting)
+        if not flow.unplaced:
+            return setting, result.status == 0 and width is None
+        if not relaxation.add(flow.blocked):
+            return None, False
+    return None, False
+
+
+def _box(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Ints, Ints]:
+    """Bounds on b (K,): around the relaxation, or those that reduced costs leave open under the best loss."""
+    problem = relaxation.problem
+    most = problem.records // problem.sizes
+    if width is not None and relaxation.solution is not None:
+        centre = np.floor(relaxation.solution * problem.records).astype(np.int64)
+        return np.maximum(0, centre - width), np.minimum(most, centre + width + 1)
+    if best is None:
+        return np.zeros_like(most), most
+    slack = best.loss - relaxation.lower_bound + 1
+    room = [int(slack / r) if r > 0 else int(b) for r, b in zip(relaxation.reduced, most, strict=True)]
+    return np.zeros_like(most), np.minimum(most, np.array(room, dtype=np.int64))
+
+
+# Twosize --------------------------------------------------------------------------------------------------------------
+# One and two bucket sizes: the best setting in closed form (paper, sections 4.1, 4.2 and 5.1).
+#
+# For sizes S1 < S2 the list Gamma(S1, S2) of all (b1, b2) with S1 b1 + S2 b2 = n is (b1 - t d1, b2 + t d2), t = 0, 1,
+# .. (Lemma 5.21), and Loss rises with t (Lemma 5.24). Theorem 4.17 becomes bounds on t:
+#
+# * PC for value i, F_i1 b1 + F_i2 b2 >= o_i, is linear in t: a lower bound, an upper bound or a constant;
+# * FC for size S, sum_i min(F_iS b, o_i) >= S b, is a cap on b that depends on S alone, because the difference of the
+#   two sides is concave in b and 0 at b = 0.
+#
+# So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
+# bounded, further conditions of the same form are found as they are broken (``_broken``).
+
+FAR = np.int64(2**62)
+
+
+@dataclass(frozen=True)
+class Gammas:
+    """The lists Gamma of several size pairs, each as an arithmetic progression; all arrays (P,).
+
+    ``first``, ``second``: positions of S1 and S2 in the problem's sizes; ``b1``, ``b2``: the first pair;
+    ``d1``, ``d2``: the steps; ``last``: the last position t.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    b1: Ints
+    b2: Ints
+    d1: Ints
+    d2: Ints
+    last: Ints
+
+
+def gammas(problem: Problem) -> Gammas:
+    """All non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
+
+    Eq. 7 has no solution when gcd(S1, S2) does not divide n or when S2 b2 > n; those pairs are left out.
+    """
+    sizes, n = problem.sizes, problem.records
+    first, second = np.triu_indices(len(sizes), 1)
+    divisor, inverse = _inverses(tuple(sizes.tolist()))
+    d1, d2 = sizes[second] // divisor, sizes[first] // divisor
+    b2 = ((n // divisor) % d2 * inverse) % d2
+    rest = n - b2 * sizes[second]
+    some = (n % divisor == 0) & (rest >= 0)
+    b1 = rest // sizes[first]
+    kept = (a[some] for a in (first, second, b1, b2, d1, d2, b1 // d1))
+    return Gammas(*kept)
+
+
+@lru_cache(maxsize=64)
+def _inverses(sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """G = gcd(S1, S2) and (S2/g)^-1 mod S1/g for every pair S1 < S2, in the order of ``triu_indices``."""
+    pairs = [(a, b, gcd(a, b)) for k, a in enumerate(sizes) for b in sizes[k + 1 :]]
+    divisor = np.array([g for _, _, g in pairs], dtype=np.int64)
+    inverse = np.array([pow(b // g, -1, a // g) if a > g else 0 for a, b, g in pairs], dtype=np.int64)
+    return divisor, inverse
+
+
+def frontier(problem: Problem) -> tuple[Ints, Ints]:
+    """Counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
+
+    Staircases are ordered like the thresholds; a value with a lower threshold and more records implies one with
+    a higher threshold and fewer.
+    """
+    order = problem.by_threshold
+    counts = problem.counts[order]
+    record = np.maximum.accumulate(np.concatenate(([0], counts[:-1])))
+    chosen = order[counts > record]
+    return problem.counts[chosen], problem.capacity[chosen]
+
+
+def fill_caps(problem: Problem) -> Ints:
+    """For each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
+
+    Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
+    """
+    caps = [_fill_cap(problem.capacity[:, j], problem.counts, int(s)) for j, s in enumerate(problem.sizes)]
+    return np.array(caps, dtype=np.int64)
+
+
+def _fill_cap(capacity: Ints, counts: Ints, size: int) -> int:
+    buckets = int(counts.sum()) // size
+    while True:
+        filled = capacity * buckets
+        short = filled < counts
+        excess = int(np.where(short, filled, counts).sum()) - size * buckets
+        if excess >= 0:
+            return buckets
+        slope = size - int(capacity[short].sum())
+        buckets = int(counts[~short].sum()) // slope
+
+
+def best_one_size(problem: Problem) -> Setting | None:
+    """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13); None if there is none."""
+    n = problem.records
+    for j, size in enumerate(problem.sizes.tolist()):
+        if n % size or (problem.counts > problem.capacity[:, j] * (n // size)).any():
+            continue
+        sets = ((tree.sums(problem.counts), problem.floors(tree.bounds, problem.sizes[[j]])) for tree in problem.trees)
+        if all((records <= room[:, 0] * (n // size)).all() for records, room in sets):
+            return Setting.of({size: n // size})
+    return None
+
+
+def best_two_size(problem: Problem) -> Setting | None:
+    """The valid setting of at most two sizes with the least Loss; None if there is none."""
+    lists = gammas(problem)
+    caps = fill_caps(problem)
+    low = np.maximum(0, -((caps[lists.first] - lists.b1) // lists.d1))
+    high = np.minimum(lists.last, (caps[lists.second] - lists.b2) // lists.d2)
+    counts, capacity = frontier(problem)
+    needed = [(capacity, capacity, counts)]
+    for tree in problem.trees:
+        room = problem.floors(tree.bounds, problem.sizes)
+        needed.append((room, room, tree.sums(problem.counts)))
+    if len(problem.sizes) == 1:
+        return best_one_size(problem)
+    while True:
+        for first, second, needs in needed:
+            for lower, upper in _positions(first, second, needs, lists):
+                low, high = np.maximum(low, lower), np.minimum(high, upper)
+        valid = np.flatnonzero(low <= high)
+        best = _cheapest(problem, lists, low, valid) if len(valid) else None
+        cut = _broken(problem, best) if best is not None and problem.trees else None
+        if cut is None:
+            return best
+        rows, needs = np.stack([cut.first, cut.second]), np.full(2, cut.need)
+        needed = [(rows, rows[::-1], needs)]  # either size may be the first
+
+
+def _broken(problem: Problem, setting: Setting) -> Cut | None:
+    """A condition on pairs of sizes that a setting fails where sets of values are bounded; None if it is valid.
+
+    Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
+    bound, and the first that is valid the best one.
+    """
+    if len(problem.trees) > 1:
+        found = group_flows.allocate_crossing(problem, setting)
+        return found if isinstance(found, Cut) else None
+    flow = allocate_values(problem, setting)
+    if not flow.unplaced:
+        return None
+    room = problem.room(flow.blocked)
+    return Cut(room, room, int(problem.counts[flow.blocked].sum()))
+
+
+def _positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
+    """Bounds on t from conditions first . b1 + second . b2 >= need, coefficients (r, K), such as PC for every value.
+
+    A slice of conditions at a time: the product is conditions x pairs.
+    """
+    for start in range(0, len(needs), 64):
+        part = slice(start, start + 64)
+        f1, f2 = first[part][:, lists.first], second[part][:, lists.second]
+        slack = f1 * lists.b1 + f2 * lists.b2 - needs[part, None]
+        slope = f2 * lists.d2 - f1 * lists.d1
+        bound = slack // np.where(slope == 0, 1, -slope)  # floor(slack / -slope)
+        # slope > 0: t >= ceil(-slack / slope) = -floor(slack / slope); slope < 0: t <= floor(slack / -slope)
+        lower = np.where(slope > 0, -(slack // np.where(slope > 0, slope, 1)), 0)
+        upper = np.where(slope < 0, bound, np.where((slope == 0) & (slack < 0), -1, FAR))
+        yield lower.max(axis=0, initial=0), upper.min(axis=0, initial=FAR)
+
+
+def _cheapest(problem: Problem, lists: Gammas, position: Ints, valid: NDArray[np.intp]) -> Setting:
+    s1, s2 = problem.sizes[lists.first[valid]], problem.sizes[lists.second[valid]]
+    b1 = lists.b1[valid] - position[valid] * lists.d1[valid]
+    b2 = lists.b2[valid] + position[valid] * lists.d2[valid]
+    best = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
+    return Setting.of({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})

@@ -1,0 +1,480 @@
+"""Choose marginals of a table, measure them with noise, and publish weighted rows that fit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import floor, isfinite, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from privsql.engine.files import fold
+from privsql.engine.roles import Roles
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, table, temp
+from privsql.errors import UsageError
+from privsql.exact import fraction, text
+from privsql.mechanisms.contingency.parameters import Contingency, is_number, is_whole
+from privsql.mechanisms.contract import Proposal
+from privsql.mechanisms.dp.noisy_tables import Model, divided, measured, share, strongest
+from privsql.mechanisms.dp.noisy_tables_release import COLUMNS
+from privsql.mechanisms.private import RECORD, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.dp_random import SelectionNoise
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Field
+    from privsql.mechanisms.contingency.domains import Column
+    from privsql.mechanisms.contract import Columns, Profiled
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Measured, Reals
+    from privsql.model.manifest import Manifest
+    from privsql.model.records import Profile, Records
+
+# Cliques --------------------------------------------------------------------------------------------------------------
+# Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
+#
+# An eighth of epsilon goes to the columns by themselves. Of the rest the declared workload takes 7/10, if there is one,
+# and the pairs of columns what remains; tables share in proportion to the square root of their cells. Where the noise
+# of all pairs would come to more than a quarter of the records (the mean over pairs of cells/epsilon, beside the noisy
+# total), or to more cells than are allowed, only some pairs are measured: in rounds, of which each spends 15/100 of its
+# part on choosing the pair that the tables so far tell least of, and the rest on measuring it. There are d (1/4 /
+# ratio)^(1/4) rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
+
+SINGLES, WORKLOAD, CHOOSING = Fraction(1, 8), Fraction(7, 10), Fraction(15, 100)
+NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
+Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The pairs among which ``number`` are chosen, one after the other; what choosing and measuring one spends."""
+
+    candidates: tuple[Clique, ...]
+    number: int
+    choosing: Fraction
+    measuring: Fraction
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a specification asks for over columns with ``sizes`` values, called ``names``."""
+
+    asked: Contingency
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def workload(self) -> list[Clique]:
+        """The declared cliques, each once, in order."""
+        places = {fold(name): place for place, name in enumerate(self.names)}
+        return sorted({tuple(sorted(places[fold(name)] for name in one)) for one in self.asked.workload})
+
+    @property
+    def pairs(self) -> list[Clique]:
+        """All pairs of columns but the declared ones."""
+        return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload]
+
+    def cells(self, clique: Clique) -> int:
+        """Of its table."""
+        return prod(self.sizes[i] for i in clique)
+
+    def fixed(self) -> list[Due]:
+        """What is measured first, whatever it tells: the columns, and the workload.
+
+        Raises ``UsageError`` where these have more cells than are allowed.
+        """
+        columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
+        workload, epsilon = self.workload, self.asked.epsilon
+        if sum(map(self.cells, [*columns, *workload])) > self.asked.max_cells:
+            raise UsageError(
+                f"the columns and the workload have {sum(map(self.cells, [*columns, *workload])):,} cells, more than "
+                f"max_cells = {self.asked.max_cells:,}; take fewer values or wider bins, or raise it"
+            )
+        alone = epsilon * SINGLES if len(columns) > 1 else epsilon
+        most = (epsilon - alone) * (WORKLOAD if self.pairs else 1)
+        parts = divided(most, [share(self.cells(one)) for one in workload]) if workload else []
+        due = [*zip(columns, divided(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
+        return [(clique, spent, None) for clique, spent in due]
+
+    def rest(self, fixed: Sequence[Measured]) -> list[Due] | Rounds:
+        """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
+        left = self.asked.epsilon - sum((one.epsilon for one in fixed), start=Fraction(0))
+        if not self.pairs:
+            return []
+        cells = [self.cells(one) for one in self.pairs]
+        due = divided(left, [share(number) for number in cells])
+        room = self.asked.max_cells - sum(one.counts.size for one in fixed)
+        noise = sum((number / own for number, own in zip(cells, due, strict=True)), start=Fraction(0))
+        ratio = noise / len(cells) / self.total(fixed)
+        chosen = self.asked.pairs == "chosen" or (self.asked.pairs == "auto" and ratio > NOISE)
+        if sum(cells) <= room and not chosen:
+            return [(clique, spent, None) for clique, spent in zip(self.pairs, due, strict=True)]
+        return self._rounds(left, ratio, room)
+
+    def _rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
+        cells = sorted(map(self.cells, self.pairs))
+        most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
+        number = min(max(1, _fourth_root(len(self.sizes) ** 4 * NOISE / ratio)), len(self.pairs), most)
+        fitting = tuple(one for one in self.pairs if self.cells(one) * number <= room)
+        if not fitting:
+            raise UsageError(
+                f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.asked.max_cells:,} "
+                "leaves for each; take fewer values or wider bins, or raise it"
+            )
+        number = min(number, len(fitting))
+        return Rounds(fitting, number, left / number * CHOOSING, left / number * (1 - CHOOSING))
+
+    @property
+    def alone(self) -> Fraction:
+        """What the noise of a column's own table comes to, in records, on average over the columns: public."""
+        parts = [self.cells(clique) / spent for clique, spent, _ in self.fixed() if len(clique) == 1]
+        return sum(parts, start=Fraction(0)) / len(parts)
+
+    def noise(self, fixed: Sequence[Measured]) -> Fraction:
+        """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
+        parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
+        return sum(parts, start=Fraction(0)) / len(parts) / self.total(fixed)
+
+    def total(self, fixed: Sequence[Measured]) -> Fraction:
+        """The noisy number of records: the mean of what the columns sum up to, at least 1."""
+        sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]
+        return max(Fraction(sum(sums), len(sums)), Fraction(1))
+
+    def due(self, tables: Sequence[Measured]) -> list[Due]:
+        """What should have been measured: the choices are the release's, all else follows from the rule."""
+        fixed = self.fixed()
+        rest = self.rest(tables[: len(fixed)])
+        if not isinstance(rest, Rounds):
+            return [*fixed, *rest]
+        chosen = [one.columns for one in tables[len(fixed) :]]
+        if len(set(chosen)) < len(chosen) or not set(chosen) <= set(rest.candidates):
+            raise ValueError("a pair was chosen twice, or is none")
+        return [*fixed, *((one, rest.measuring, rest.choosing) for one in (chosen + [()] * rest.number)[: rest.number])]
+
+
+def _fourth_root(number: Fraction) -> int:
+    """The largest whole number whose fourth power is not above ``number``."""
+    found = 0
+    while (found + 1) ** 4 <= number:
+        found += 1
+    return found
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+# The private part: true tables are counted here, and leave with noise.
+#
+# Every table of one record more or less differs in one cell by one, so noise of scale 1/e spends e, and all tables and
+# choices together spend epsilon. A choice looks at how many records lie otherwise than the published tables make
+# likely: the L1 distance of a true table from the model's, whose cells are rounded, so that scores are whole numbers
+# and one record changes each by 1 at most, some up and some down: the choice spends twice what one between counts
+# would.
+
+
+def measure(codes: Ints, records: Ints, rule: Rule, noise: SelectionNoise) -> list[Measured]:
+    """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
+
+    epsilon-differentially private for one record added or removed.
+    """
+
+    def true(clique: Clique) -> Ints:
+        shape = tuple(rule.sizes[i] for i in clique)
+        flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
+        counted = np.bincount(flat, weights=records, minlength=rule.cells(clique))  # exact: below 2^53
+        return counted.astype(np.int64).reshape(shape)
+
+    tables = [measured(clique, true(clique), spent, noise) for clique, spent, _ in rule.fixed()]
+    rest = rule.rest(tables)
+    if not isinstance(rest, Rounds):
+        return tables + [measured(clique, true(clique), spent, noise) for clique, spent, _ in rest]
+    counts = {clique: true(clique) for clique in rest.candidates}
+    for _ in range(rest.number):
+        clique = _worst(Model(tables, rule.sizes), counts, rest, noise)
+        tables.append(measured(clique, counts.pop(clique), rest.measuring, noise, rest.choosing))
+    return tables
+
+
+def _worst(model: Model, counts: dict[Clique, Ints], rounds: Rounds, noise: SelectionNoise) -> Clique:
+    """The pair that the model tells least of, less the noise that measuring it would bring, chosen privately."""
+    cliques = list(counts)
+    far = [int(np.abs(counts[one] - np.rint(model.table(one)).astype(np.int64)).sum()) for one in cliques]
+    cost = [counts[one].size * rounds.measuring.denominator // rounds.measuring.numerator for one in cliques]
+    scores = np.array(far, dtype=np.int64) - np.array(cost, dtype=np.int64)
+    return cliques[noise.best(scores, rounds.choosing, monotonic=False)]
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# The tables of a release of marginals and its view: columns, and what the answers need of them.
+
+DOMAINS, ROWS = "privsql_domains", "privsql_rows"
+
+
+def marginal_tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    fields, own = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
+    return {
+        **COLUMNS,
+        DOMAINS: [("place", "INTEGER"), ("code", "INTEGER"), ("value", "VARCHAR"), ("share", "DOUBLE")],
+        ROWS: [*fields, *own.typed(("weight", "DOUBLE"))],
+    }
+
+
+def marginal_view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are about the estimates."""
+    columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
+    weight = manifest.roles.by_sa.column("weight")
+    return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns, "weight": weight})
+
+
+def domains_table(columns: Sequence[Column]) -> pa.Table:
+    """``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``."""
+    points = [(place, *(one.code, one.value, one.share)) for place, own in enumerate(columns) for one in own.points]
+    names, types = ("place", "code", "value", "share"), (pa.int32(), pa.int32(), pa.string(), pa.float64())
+    arrays = [pa.array([row[k] for row in points], kind) for k, kind in enumerate(types)]
+    return pa.table(dict(zip(names, arrays, strict=True)))
+
+
+def write_rows(db: Relations, fields: Sequence[Field], columns: Sequence[Column], made: tuple[Ints, Reals]) -> None:
+    """``privsql_rows``: rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
+    codes, weights = made
+    texts = {}
+    for place, own in enumerate(columns):
+        points = own.points
+        middle = [[one.value for one in points if one.code == code] for code in range(len(own))]
+        texts[f"s{place}"] = pa.array([each[len(each) // 2] for each in middle], pa.string()).take(
+            pa.array(codes[:, place])
+        )
+    given = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
+    roles = Roles((), tuple(fields))
+    order: list[exp.Expr] = [one.this for one in roles.sa_typed("g")]
+    holes: Holes = {"given": temp("given"), "columns": roles.sa_typed("g"), "order": order}
+    query = fill("contingency/rows", {**holes, **roles.by_sa.names("weight")})
+    write(db, ROWS, given, query, title="Writing the rows")
+
+
+def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
+    """How many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
+    place, code = (rows[name].to_numpy() for name in ("place", "code"))
+    if rows["share"].null_count or not len(rows):
+        raise ValueError("a value is missing")
+    sizes = [int(code[place == k].max(initial=-1)) + 1 for k in range(number)]
+    different = {(int(p), int(c)) for p, c in zip(place, code, strict=True)}
+    if min(sizes) < 1 or different != {(k, c) for k in range(number) for c in range(sizes[k])}:
+        raise ValueError("the values of a column are not numbered 0, 1, ..")
+    total = np.bincount(place, weights=rows["share"].to_numpy())
+    if not np.allclose(total, sizes):
+        raise ValueError("the shares of a value do not add up")
+    return tuple(sizes)
+
+
+def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
+    """The codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
+    columns = list(zip(manifest.roles.sa_keys, manifest.sensitive, strict=True))
+    texts = db.arrow(exp.select(*(_text(column(key), one.type, key) for key, one in columns)).from_(rows))
+    found = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
+    for place, (key, field) in enumerate(columns):
+        listed = [column("code"), _text(column("value"), field.type, "value")]
+        points = db.arrow(
+            fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
+        )
+        at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
+        known = np.asarray(pc.is_valid(at))
+        found[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
+    return found
+
+
+def _text(value: exp.Expr, kind: str, name: str) -> exp.Expr:
+    """A value of a type as its text, whichever of its texts it was given as."""
+    return named(exp.cast(exp.cast(value, exp.DataType.build(kind, dialect=DIALECT)), "VARCHAR"), name)
+
+
+# Proposal -------------------------------------------------------------------------------------------------------------
+# What ``init`` proposes: the values that occur, and bins over the range of numbers with many.
+#
+# Bins are as fine as the records allow: the noise of the columns' own tables is to come to half of the records at most,
+# where ``publish`` refuses what is all noise. What can't be had so is left out, the columns with most values first.
+
+GRAINS = ((60, 20), (30, 10), (15, 5))  # different numbers from which on they are proposed in bins; about so many
+ENOUGH = Fraction(1, 2)  # of the records: what the noise may come to
+PUBLIC = "Better than 'data' are public lists of values: those that occur are not protected."
+RANGE = "Bins with data = true span what the data holds, which is not protected: write down edges that everybody knows."
+FEW = (
+    "Mind: so many columns and values would be noise for the records that there are, so bins are wide or columns left "
+    "out; a larger epsilon, or fewer columns, leave more of them."
+)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What is proposed of a column: the values that occur, or bins; and how many there are."""
+
+    name: str
+    number: int
+    bins: dict[str, str] | None = None
+
+    @property
+    def asked(self) -> Any:
+        """As a specification has it."""
+        return "data" if self.bins is None else {"bins": self.bins, "data": True}
+
+
+def propose_marginals(db: Relations, source: Profiled) -> Proposal:
+    """An epsilon of 1, the values that occur as the domains, and bins marked as the data's where these are many.
+
+    Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
+    """
+    records = source.records()
+    ends = _ends(db, records)
+    finest, *coarser = (_domains(source.columns, ends, many, number) for many, number in GRAINS)
+    found = next((one for one in (finest, *coarser) if _tells(one, records.records)), coarser[-1])
+    kept = _fitting(found, records.records)
+    remarks = [RECORD, PUBLIC]
+    remarks += [RANGE] if any(one.bins for one in kept) else []
+    gone = [one for one in found if one not in kept]
+    remarks += [f"left out: {one.name}, of {one.number} values" for one in gone]
+    remarks += [FEW] if kept != finest else []
+    return Proposal(_asked(kept), tuple(remarks), tuple(one.name for one in gone))
+
+
+def _asked(domains: list[Domain]) -> dict[str, Any]:
+    return {"kind": "contingency", "epsilon": "1", "domains": {one.name: one.asked for one in domains}}
+
+
+def _tells(domains: list[Domain], records: int) -> bool:
+    """Whether the noise of the columns' own tables is little enough."""
+    names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
+    return Rule(Contingency.model_validate(_asked(domains)), names, sizes).alone <= ENOUGH * records
+
+
+def _fitting(domains: list[Domain], records: int) -> list[Domain]:
+    """The columns that remain, one at least: those with most values, the last ones first, go until it is enough."""
+    kept = list(domains)
+    while len(kept) > 1 and not _tells(kept, records):
+        kept.remove(max(reversed(kept), key=lambda one: one.number))
+    return kept
+
+
+def _ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction]]:
+    """The smallest and the largest number of every column of numbers; not of one that holds infinity, or NaN."""
+    fields = [
+        (field, key)
+        for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True)
+        if is_number(field.type)
+    ]
+    ends = {}
+    for field, key in fields:
+        ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp("domain")}))
+        if low is not None and isfinite(low) and isfinite(high):
+            ends[field.name] = (fraction(str(low)), fraction(str(high)))
+    return ends
+
+
+def _domains(
+    columns: Sequence[Profile], ends: Mapping[str, tuple[Fraction, Fraction]], many: int, number: int
+) -> list[Domain]:
+    return [
+        _binned(one, ends[one.name], number)
+        if one.name in ends and one.different > many
+        else Domain(one.name, one.different)
+        for one in columns
+    ]
+
+
+def _binned(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> Domain:
+    """Bins of a round width that hold the numbers from the first to the last, about so many."""
+    first, last = ends
+    width = _round((last - first) / number, least=1 if is_whole(of.type) else 0)
+    start = floor(first / width) * width
+    end = (floor(last / width) + 1) * width
+    bins = {"from": text(start), "to": text(end), "by": text(width)}
+    return Domain(of.name, int((end - start) / width), bins)
+
+
+def _round(width: Fraction, *, least: int) -> Fraction:
+    """The next of 1, 2, 5, 10, .. above a width, and of their tenths."""
+    step = Fraction(1)
+    while step > max(width, Fraction(least)):
+        step /= 10
+    while step < width:
+        step *= 10
+    return next((step / part for part in (5, 2) if step / part >= width and step / part >= least), step)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+# Rows with weights that give about a release's estimates, for any SQL tool: made of the published tables alone.
+
+MOST = 100_000  # rows
+STEPS, FIT = 200, 8  # pairs that weights are fitted to, all in all, and each of them
+AT_ONCE = 4_000_000  # chances that are looked at together
+FARTHEST = 10.0  # times that a weight changes in one step
+
+
+def rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
+    """Codes of R different rows, (R, d), in order, and their weights.
+
+    Values are drawn along the tree of the strongest pairs; then weights are fitted to all pairs of columns in turn
+    (raking), and to the single columns.
+    """
+    number = int(min(max(model.total, 0.0), MOST))
+    codes, weights = _merged(_drawn(model, number, draw))
+    weights *= model.total / max(number, 1)
+    pairs = model.pairs
+    singles: dict[Clique, Reals] = {(i,): each_table for i, each_table in enumerate(model.singles)}
+    for _ in range(min(FIT, max(1, STEPS // max(1, len(pairs))))):
+        for clique, each_table in (pairs | singles).items():
+            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), each_table.shape)
+            now = np.bincount(flat, weights=weights, minlength=each_table.size)
+            scale = np.divide(each_table.reshape(-1), now, out=np.ones(each_table.size), where=now > 0)
+            weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
+    return codes, weights * (model.total / weights.sum() if len(weights) else 1.0)
+
+
+def distance(model: Model, codes: Ints, weights: Reals) -> float:
+    """Mean total variation between the rows' tables of two columns (or of one, where there is one) and the model's."""
+    pairs: list[Clique] = [*model.pairs] or [(0,)]
+    far = []
+    for clique in pairs:
+        table = model.table(clique)
+        flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), table.shape)
+        now = np.bincount(flat, weights=weights, minlength=table.size)
+        far.append(float(np.abs(now - table.reshape(-1)).sum()) / 2 / max(model.total, 1.0))
+    return sum(far) / len(far)
+
+
+def _drawn(model: Model, number: int, draw: np.random.Generator) -> Ints:
+    tree = strongest(model.pairs, len(model.sizes))
+    codes = np.full((number, len(model.sizes)), -1, dtype=np.int64)
+    for start in range(len(model.sizes)):
+        if number and codes[0, start] < 0:
+            codes[:, start] = _by_chance(model.singles[start][None, :], np.zeros(number, dtype=np.int64), draw)
+            edge = [start]
+            while edge:
+                here = edge.pop()
+                for there in sorted(one for one in tree[here] if codes[0, one] < 0):
+                    table = model.table((min(here, there), max(here, there)))
+                    codes[:, there] = _by_chance(table if here < there else table.T, codes[:, here], draw)
+                    edge.append(there)
+    return codes
+
+
+def _by_chance(table: Reals, given: Ints, draw: np.random.Generator) -> Ints:
+    """For each row of ``given``, which names a row of the table, a column of it by the chances that the row has."""
+    sums = np.cumsum(table, axis=1)
+    uniform = draw.random(len(given)) * sums[given, -1]
+    step = max(1, AT_ONCE // table.shape[1])
+    found = [
+        (sums[given[at : at + step]] <= uniform[at : at + step, None]).sum(axis=1) for at in range(0, len(given), step)
+    ]
+    chosen: Ints = np.minimum(np.concatenate([given[:0], *found]), table.shape[1] - 1)
+    return chosen
+
+
+def _merged(codes: Ints) -> tuple[Ints, Reals]:
+    """The different rows, in order, and how often each was drawn."""
+    different, times = np.unique(codes, axis=0, return_counts=True)
+    return different, times.astype(np.float64)

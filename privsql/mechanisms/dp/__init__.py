@@ -1,0 +1,1 @@
+"""Noisy trees and noisy tables: the parts that the differentially private mechanisms share."""

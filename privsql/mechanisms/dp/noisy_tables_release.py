@@ -1,0 +1,322 @@
+"""Publish noisy tables, and estimate figures of sums over their cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations, pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtr
+
+from privsql.dp_random import deviation_of, scale
+from privsql.engine.sqlfiles import all_rows, column, table
+from privsql.exact import text
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, Measured, merged
+from privsql.mechanisms.private import write
+from privsql.model.manifest import Structure
+from privsql.model.manifest import structure as part
+from privsql.model.parameters import LARGEST_EPSILON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.dp.noisy_tables import Classes, Clique, Ints, Model, Reals
+    from privsql.model.manifest import Manifest
+
+# Figures --------------------------------------------------------------------------------------------------------------
+# Sums over cells of a model's tables, each with the variance of its error.
+
+MANY, ALL = 48, 200  # tables that are drawn; sums up to which each is worked out by itself
+CELLS = 800_000  # of drawn tables that are held at once
+TOGETHER, BEYOND = 0.8, 1.4  # of pairs, and of more columns: from 0, where cells deviate independently, to 2, where all
+# do so in one direction; fitted to census tables
+
+
+@dataclass(frozen=True)
+class Sums:
+    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
+
+    ``classes``: of columns whose values the table has summed up (``model.merged``).
+    """
+
+    columns: Clique
+    cell: Ints
+    group: Ints
+    weight: Reals
+    number: int
+    classes: Classes = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no cell is met in part."""
+        return bool(((self.weight == 0) | (self.weight == 1)).all())
+
+    def rounded(self, *, up: bool) -> Sums:
+        """The sums with every cell that is met in part met as a whole, or not at all."""
+        return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
+
+    def of(self, table: Reals) -> Reals:
+        """The sums, (G,)."""
+        flat = table.reshape(-1)[self.cell]
+        return summed(self, flat * self.weight)
+
+    def weights(self, sizes: Sequence[int]) -> Iterator[Reals]:
+        """The weights of each sum, an array of the table's shape."""
+        shape, order = [sizes[i] for i in self.columns], np.argsort(self.group, kind="stable")
+        edges = np.searchsorted(self.group[order], np.arange(self.number + 1))
+        for first, end in pairwise(edges.tolist()):
+            own = order[first:end]
+            flat = np.bincount(self.cell[own], weights=self.weight[own], minlength=prod(shape))
+            yield flat.astype(np.float64).reshape(shape)
+
+
+def summed(sums: Sums, values: Reals) -> Reals:
+    """Values of the cells by sum, (G,)."""
+    found: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
+    return found
+
+
+def held(mean: Reals, error: Reals) -> Reals:
+    """How far max(x, 0) lies from ``mean`` >= 0, by the root of the mean square, where x is N(mean, error^2).
+
+    With u = mean / error it is error^2 (Phi(u) - u phi(u) + u^2 Phi(-u)): half of error^2 at 0.
+    """
+    u = np.divide(mean, error, out=np.full_like(mean, np.inf), where=error > 0)
+    near = np.where(np.isfinite(u), u, 0.0)
+    density = np.exp(-(near**2) / 2) / np.sqrt(2 * np.pi)
+    square = ndtr(near) - near * density + near**2 * ndtr(-near)
+    return np.asarray(error * np.sqrt(np.where(np.isfinite(u), square, 1.0)))
+
+
+class Figures:
+    """Estimates from a model. Errors are drawn once for each set of columns, from a fixed seed: answers don't vary."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.table)
+        self._drawn: Callable[[Clique], Reals] = lru_cache(maxsize=4)(self._draws)
+
+    def estimates(self, sums: Sums) -> tuple[Reals, Reals]:
+        """The sums and the variances of their errors, (G,) each."""
+        table = self.model.table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
+        return sums.of(table), self._variance(sums, table)
+
+    def _variance(self, sums: Sums, table: Reals) -> Reals:
+        if len(sums.columns) <= 2 and sums.number <= ALL and not sums.classes:
+            return np.array([self._exact(sums.columns, weights) for weights in sums.weights(self.model.sizes)])
+        errors = self._draws(sums.columns, sums.classes) if sums.classes else self._drawn(sums.columns)
+        drawn = np.stack([sums.of(one) for one in errors])
+        found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
+        if len(sums.columns) > 2:
+            found = np.maximum(found, self._of_pairs(sums, table)) + self._of_nobody(sums, table)
+            found += self._beyond(sums, table)
+        return found
+
+    def _exact(self, columns: Clique, weights: Reals) -> float:
+        """Variance of one sum over a table of at most two columns.
+
+        Of a pair the sums along its columns are those of the singles; what remains of the weights meets the noise as
+        far as it was believed, and the doubt: between that of cells that deviate each for itself and that of cells that
+        do so together, as neighbours do.
+        """
+        if len(columns) < 2:
+            return self.model.squares.variance(columns, weights)
+        belief = self.model.belief(columns)
+        if belief is None:
+            return self.model.squares.variance(columns, weights)
+        first, second = (self.model.singles[i] / max(self.model.total, 1.0) for i in columns)
+        rows, among = weights @ second, first @ weights
+        main = rows[:, None] + among[None, :] - first @ rows
+        rest = weights - main
+        each = np.abs(rest) * np.sqrt(belief.doubt)
+        doubt = float(np.linalg.norm(each) ** (2 - TOGETHER) * each.sum() ** TOGETHER)
+        known = main + belief.factor * rest if belief.factor.any() else main
+        return self.model.squares.variance(columns, known) + doubt
+
+    def _draws(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        noise = seed_key(0).stream("errors", *columns)  # nothing is secret: everything here is published
+        first = self.model.replicate(columns, noise, classes)
+        number = max(8, min(MANY, CELLS // max(1, first.size)))
+        return np.stack([first, *(self.model.replicate(columns, noise, classes) for _ in range(number - 1))])
+
+    def _of_pairs(self, sums: Sums, table: Reals) -> Reals:
+        """What the errors of pairs of columns do to sums over tables of more, each cell in proportion to its pair's.
+
+        Tables that are drawn are few, and of a cell that a pair has next to nobody in most of them say nothing.
+        """
+        mass = sums.weight * table.reshape(-1)[sums.cell]
+        codes = np.unravel_index(sums.cell, table.shape)
+        found = np.zeros(sums.number)
+        for first, second in combinations(range(len(sums.columns)), 2):
+            pair = sums.columns[first], sums.columns[second]
+            axes = tuple(axis for axis in range(table.ndim) if axis not in (first, second))
+            within = np.ravel_multi_index((codes[first], codes[second]), (table.shape[first], table.shape[second]))
+            own = table.sum(axis=axes).reshape(-1)[within]
+            error = np.sqrt(merged(self._doubted(pair), pair, sums.classes)).reshape(-1)[within]
+            part = np.divide(mass * held(own, error), own, out=np.zeros_like(mass), where=own > 0)
+            place, at = np.unique(sums.group * (table.shape[first] * table.shape[second]) + within, return_inverse=True)
+            each = np.bincount(at, weights=part)
+            of = place // (table.shape[first] * table.shape[second])
+            alone, whole = (np.bincount(of, weights=one, minlength=sums.number) for one in (each**2, each))
+            steep = np.sqrt(alone) ** (2 - TOGETHER) * whole**TOGETHER
+            found += steep * self._left(sums, codes, (first, second))
+        return found
+
+    def _of_nobody(self, sums: Sums, table: Reals) -> Reals:
+        """What values that are estimated to be nobody's may hold after all, shared out by the other columns alone."""
+        codes, found = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
+        total = max(self.model.total, 1.0)
+        singles = [
+            merged(self.model.singles[each_column], (each_column,), sums.classes) for each_column in sums.columns
+        ]
+        shares = np.array([single[code] / total for single, code in zip(singles, codes, strict=True)])
+        for place, each_column in enumerate(sums.columns):
+            size = self.model.sizes[each_column]
+            noise = self.model.squares.variance((each_column,), np.eye(1, size)[0])
+            error = np.sqrt(merged(np.full(size, noise), (each_column,), sums.classes))
+            nobody = np.where(singles[place] <= POSSIBLE, held(np.zeros_like(error), error), 0.0)[codes[place]]
+            part = summed(sums, sums.weight * nobody * np.delete(shares, place, axis=0).prod(axis=0))
+            found += part**2
+        return found
+
+    def _doubted(self, pair: Clique) -> Reals:
+        """Variance of every cell of a pair: noise as far as it was believed, and doubt."""
+        belief, shape = self.model.belief(pair), tuple(self.model.sizes[i] for i in pair)
+        cell = np.zeros(shape)
+        cell[0, 0] = 1.0
+        noise = self.model.squares.variance(pair, cell)
+        return np.full(shape, noise) if belief is None else belief.factor**2 * noise + belief.doubt
+
+    def _left(self, sums: Sums, codes: Sequence[Ints], axes: Sequence[int]) -> Reals:
+        """A sum over all values of a column does not deviate: the product over columns of what is left out of each."""
+        found = np.ones(sums.number)
+        for place in axes:
+            column = sums.columns[place]
+            met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
+            single = merged(self.model.singles[column], (column,), sums.classes)
+            share = single[met[1]] / max(self.model.total, 1.0)
+            found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
+        return found
+
+    def _beyond(self, sums: Sums, table: Reals) -> Reals:
+        """What three columns and more deviate from their pairs, whose own sums don't change by it.
+
+        mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
+        the sum of squares and the square of the sum. A sum over all values of a column does not deviate, so each column
+        takes off the share of the records that the sum's values of it have.
+        """
+        mass = sums.weight * table.reshape(-1)[sums.cell]
+        steep = self.model.beyond(len(sums.columns))
+        alone, whole = np.sqrt(summed(sums, mass**2)), summed(sums, mass)
+        found = summed(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
+        codes = np.unravel_index(sums.cell, table.shape)
+        return found * self._left(sums, codes, range(len(sums.columns)))
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# The two tables in which noisy tables are published, and back: what was measured, and every cell of it.
+#
+# ``privsql_cliques``: ``clique`` 0, 1, .. in the order in which they were measured, the names of its ``columns``, what
+# it spent (``epsilon``, a fraction), the ``scale`` of its noise, and what choosing it spent (``choice``; NULL where
+# nothing was chosen). ``privsql_marginals``: the ``count`` of each ``cell`` of a clique, numbered row by row over its
+# columns.
+
+CLIQUES, MARGINALS = "privsql_cliques", "privsql_marginals"
+COLUMNS = {
+    CLIQUES: [
+        ("clique", "INTEGER"), ("columns", "VARCHAR[]"), ("epsilon", "VARCHAR"), ("scale", "DOUBLE"),
+        ("choice", "VARCHAR"),
+    ],
+    MARGINALS: [("clique", "INTEGER"), ("cell", "BIGINT"), ("count", "BIGINT")],
+}  # fmt: skip
+SMALLEST_BUDGET = Fraction(1, 10**15)
+MOST_CELLS = 50_000_000  # that are read
+
+
+def write_noisy_tables(db: Relations, tables: Sequence[Measured], names: Sequence[str]) -> None:
+    """Write both tables into the release; ``names``: of all columns."""
+    numbers = np.arange(len(tables))
+    columns = [[names[i] for i in one.columns] for one in tables]
+    cliques = {
+        "clique": pa.array(numbers, pa.int32()),
+        "columns": pa.array(columns, pa.list_(pa.string())),
+        "epsilon": pa.array([text(one.epsilon) for one in tables], pa.string()),
+        "scale": pa.array([scale(one.epsilon) for one in tables], pa.float64()),
+        "choice": pa.array([None if one.choice is None else text(one.choice) for one in tables], pa.string()),
+    }
+    sizes = [one.counts.size for one in tables]
+    marginals = {
+        "clique": pa.array(np.repeat(numbers, sizes), pa.int32()),
+        "cell": pa.array(np.concatenate([np.arange(size) for size in sizes]), pa.int64()),
+        "count": pa.array(np.concatenate([one.counts.reshape(-1) for one in tables]), pa.int64()),
+    }
+    write(db, CLIQUES, pa.table(cliques))
+    write(db, MARGINALS, pa.table(marginals), title="Writing the tables")
+
+
+def read_noisy_tables(
+    cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int]
+) -> list[Measured]:
+    """What was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
+    if cliques["clique"].to_pylist() != list(range(len(cliques))):
+        raise ValueError("cliques are not numbered 0, 1, ..")
+    places = {name: place for place, name in enumerate(names)}
+    columns = [tuple(places[name] for name in row) for row in cliques["columns"].to_pylist()]
+    if any(list(one) != sorted(set(one)) for one in columns):
+        raise ValueError("the columns of a clique are out of order")
+    shapes = [tuple(sizes[i] for i in one) for one in columns]
+    cells = [prod(shape) for shape in shapes]
+    if sum(cells) != len(marginals) or sum(cells) > MOST_CELLS:
+        raise ValueError(f"{len(marginals):,} cells are published, the cliques have {sum(cells):,}")
+    if any(marginals[name].null_count for name, _ in COLUMNS[MARGINALS]):
+        raise ValueError("a count is missing")
+    edges = np.cumsum([0, *cells])
+    clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name, _ in COLUMNS[MARGINALS])
+    whose = np.repeat(np.arange(len(cells)), cells)
+    if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
+        raise ValueError("cells are missing, or out of order")
+    budgets = [_budget(one) for one in cliques["epsilon"].to_pylist()]
+    choices = [None if one is None else _budget(one) for one in cliques["choice"].to_pylist()]
+    counts = [count[edges[k] : edges[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
+    return [Measured(*one) for one in zip(columns, budgets, counts, choices, strict=True)]
+
+
+def _budget(given: str) -> Fraction:
+    found = Fraction(given)
+    if not SMALLEST_BUDGET <= found <= LARGEST_EPSILON:
+        raise ValueError("a budget is no positive number")
+    return found
+
+
+# Explanations ---------------------------------------------------------------------------------------------------------
+# Noisy tables for people: what was counted, in how many cells, and with how much noise.
+
+NAMED = 4  # columns of a table that are named
+
+
+def tables_structure(db: Relations, _: Manifest) -> list[Structure]:
+    """Every table that was counted."""
+    cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
+    cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
+    scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
+    rows = [
+        (_name(one["columns"]), int(number), one["epsilon"], float(f"{noise:.4g}"))
+        for one, number, noise in zip(cliques, cells, deviation_of(scales), strict=True)
+    ]
+    said = (
+        f"{len(rows):,} tables with {int(cells.sum()):,} counts were made of the records, and noise was added to every "
+        "count. All else that is answered follows from these counts."
+    )
+    return [part("The noisy tables", said, ("table by", "counts", "epsilon", "standard deviation of the noise"), rows)]
+
+
+def _name(columns: list[str]) -> str:
+    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+    return (" \u00d7 ".join(columns[:NAMED]) or "all records") + more

@@ -1,0 +1,502 @@
+"""Partition the records into sub-tables that retain as many values as their bound allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import log, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from privsql.errors import GuaranteeError, InfeasibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.mechanisms.randomize.parameters import Randomize
+
+# Model ----------------------------------------------------------------------------------------------------------------
+# Sub-tables and what their perturbation costs: counts in, exact public parameters out.
+#
+# A sub-table T_j with counts c (m,) over the values of the whole table has the domain SA_j = {x : c_x > 0} of size m_j,
+# rho1_j = max over protected x of c_x/|T_j|, and amplification
+#
+#     gamma_j = rho2 (1 - rho1_j) / (rho1_j (1 - rho2)).
+#
+# A value stays with probability gamma_j q_j and becomes any given other value of SA_j with q_j = 1/(m_j - 1 + gamma_j)
+# (Chaytor and Wang, equations 4, 9 and 10). Its error bound is
+#
+#     eps_j = a/sqrt(|T_j|) (m_j/(gamma_j - 1) + 1),   a = 2 sqrt(ln(2/delta))   (equation 11),
+#
+# and a partition is judged by sum_j (|T_j|/n) eps_j (equation 12).
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MOST_WEIGHT = 2**62  # of one record's choices: they are drawn as one 64-bit integer
+CLOSE = 1e-12  # rho2 - rho1_j that doubles do not tell from none
+GRID = 2**20  # to which an amplification is rounded down where its own terms are too long
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound."""
+
+    counts: Ints
+    protected: Mask
+    rho2: Fraction
+    delta: Fraction = Fraction(1, 20)
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def scale(self) -> float:
+        """a/n: what turns sqrt(|T_j|) (m_j/(gamma_j - 1) + 1) into a summand of the bound."""
+        return 2 * float(np.sqrt(np.log(2 / float(self.delta)))) / self.records
+
+    def costs(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
+        """(|T_j|/n) eps_j of sub-tables by |T_j|, m_j and their largest protected count; inf where rho1_j >= rho2.
+
+        m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1), written with counts so that no two close numbers are divided.
+        """
+        room = self._room(sizes, highest)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cost = self.scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
+        return np.asarray(np.where(room > 0, cost, np.inf))
+
+    def _room(self, sizes: Ints, highest: Ints) -> Floats:
+        """(rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
+        room = float(self.rho2) * sizes - highest
+        return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
+
+    def cost(self, parts: Ints) -> Floats:
+        """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
+        return self.costs(parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts))
+
+    def costs_of(self, parts: Ints) -> Floats:
+        """``cost`` and the summed variance of equation 7 over the values of each row of ``parts`` (k, m): (k, 2).
+
+        For small frequencies |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
+        """
+        sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts)
+        room = self._room(sizes, highest)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = room / (highest * float(1 - self.rho2))  # gamma - 1
+            variance = sizes * domains * (domains - 1 + excess) / excess**2 / self.records**2
+        return np.stack((self.costs(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
+
+    def _highest(self, parts: Ints) -> Ints:
+        """Largest count of a protected value in every row (k,)."""
+        return np.asarray(np.where(self.protected, parts, 0).max(axis=1, initial=0))
+
+
+@dataclass(frozen=True)
+class SubTable:
+    """The public parameters of a sub-table: |T_j|, m_j, rho1_j and gamma_j."""
+
+    records: int
+    size: int
+    rho1: Fraction
+    gamma: Fraction
+
+    @property
+    def weight(self) -> int:
+        """Number of equally likely choices for a record: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
+        return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
+
+    def error(self, n: int, delta: Fraction) -> float:
+        """(|T_j|/n) eps_j."""
+        scale = 2 * sqrt(log(2 / float(delta)))
+        return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
+
+    @property
+    def retention(self) -> Fraction:
+        """p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
+        return (self.gamma - 1) / (self.size - 1 + self.gamma)
+
+    @property
+    def replacement(self) -> Fraction:
+        """q_j = 1/(m_j - 1 + gamma_j)."""
+        return 1 / (self.size - 1 + self.gamma)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """``parts`` (k, m): records of every value in every sub-table; ``groups`` the initial groups they were made of.
+
+    ``optimal``: whether no union of the initial groups has a smaller bound. ``united``: the initial groups (t_j, m) of
+    every sub-table; none of the whole table.
+    """
+
+    parts: Ints
+    bound: float
+    groups: int
+    optimal: bool
+    united: tuple[Ints, ...] = ()
+
+
+def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
+    """The largest gamma for which a prior of at most rho1 gives a posterior of at most rho2 (equation 6)."""
+    return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
+
+
+def subtable(problem: Problem, part: Ints) -> SubTable:
+    """Public parameters of a sub-table with counts ``part`` (m,), exact.
+
+    An amplification with so many digits that a record's choice would not fit 64 bits is rounded down, which only adds
+    privacy. Raises ``ValueError`` where no perturbation meets the bound, ``InfeasibleError`` where
+    what is left can't be drawn.
+    """
+    records, size = int(part.sum()), int((part > 0).sum())
+    rho1 = Fraction(int(part[problem.protected].max(initial=0)), records)
+    if not 0 < rho1 < problem.rho2:
+        raise ValueError(f"a sub-table has rho1 = {rho1}, which is not between 0 and rho2 = {problem.rho2}")
+    gamma = amplification(rho1, problem.rho2)
+    found = SubTable(records, size, rho1, gamma)
+    if found.weight >= MOST_WEIGHT:
+        found = SubTable(records, size, rho1, Fraction(int(gamma * GRID), GRID))
+    if found.gamma <= 1 or found.weight >= MOST_WEIGHT:
+        raise InfeasibleError(
+            f"rho2 = {problem.rho2} leaves an amplification of {float(gamma):g} over a prior of {float(rho1):g}, which "
+            "can't be drawn exactly; choose another rho2, with fewer digits"
+        )
+    return found
+
+
+# Balance --------------------------------------------------------------------------------------------------------------
+# The balancing phase: initial groups in which no protected value is more frequent than in the whole table.
+#
+# Chaytor and Wang, section 5.1 and figure 1; appendix 10.7 where only some values are protected.
+
+
+def initial_groups(counts: Ints, protected: Mask) -> Ints:
+    """Groups (t, m) that sum to ``counts`` (m,); equal counts are taken in the order of the values.
+
+    The records of protected values are balanced first; the others are spread over the groups in proportion.
+    """
+    inner = np.where(protected, counts, 0)
+    groups = balanced(inner, int(inner.sum()) // int(inner.max()))
+    rest = counts - inner
+    return groups + _spread(groups.sum(axis=1), rest) if rest.any() else groups
+
+
+def balanced(counts: Ints, theta: int) -> Ints:
+    """theta-balanced groups (t, m): each value has at most 1/theta of each group, and of what is left after it."""
+    left, groups = counts.copy(), []
+    while left.any():
+        order = np.argsort(-left, kind="stable")
+        chosen = order[:theta]
+        height = _height(left[order[: theta + 1]], int(left.sum()), theta)
+        group = left.copy()
+        if height:
+            group = np.zeros_like(left)
+            group[chosen] = height
+        groups.append(group)
+        left = left - group
+    return np.array(groups)
+
+
+def _height(frequencies: Ints, total: int, theta: int) -> int:
+    """h: the most records of each of the theta most frequent values whose removal leaves the rest theta-balanced.
+
+    ``frequencies``: mu_1 >= .. >= mu_(theta+1). With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)):
+    h = mu_theta if sigma(mu_theta) >= mu_theta, else floor(total/theta - mu_(theta+1)); all in integers.
+    """
+    first, last = int(frequencies[0]), int(frequencies[theta - 1])
+    beyond = int(frequencies[theta]) if len(frequencies) > theta else 0
+    if total - theta * max(first - last, beyond) >= theta * last:
+        return last
+    return total // theta - beyond
+
+
+def _spread(sizes: Ints, rest: Ints) -> Ints:
+    """The other records: floor(|g_j|/|T'| |T''|) to group j, the most frequent values first, the residue to the last.
+
+    Products of sizes are Python integers: they can exceed 64 bits.
+    """
+    others, inner = int(rest.sum()), int(sizes.sum())
+    shares = [size * others // inner for size in sizes.tolist()]
+    shares[-1] += others - sum(shares)
+    spread = np.zeros((len(shares), len(rest)), dtype=np.int64)
+    order = np.argsort(-rest, kind="stable")
+    ends = np.cumsum(rest[order])
+    starts = ends - rest[order]
+    begin = 0
+    for j, share in enumerate(shares):
+        taken = np.minimum(ends, begin + share) - np.maximum(starts, begin)
+        spread[j, order] = taken.clip(0)
+        begin += share
+    return spread
+
+
+# Merge ----------------------------------------------------------------------------------------------------------------
+# The merging phase: unions of initial groups with the smallest weighted error bound.
+#
+# The paper's procedure is one order (reverse Cuthill-McKee) and a dynamic program over it. Here several orders compete,
+# the best is improved by moving groups between sub-tables, and up to ``MOST_EXACT`` groups all unions are searched.
+# Nothing depends on the clock.
+
+MOST_EXACT = 12  # groups up to which every union is looked at: 3^12 pairs
+FEW = 64  # groups up to which every order's result is improved, not the best alone
+SMALL = 1e-12  # relative gain that is none
+MOST_WORK = 3 * 10**6  # counts that improvement may touch
+
+Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of every initial group
+
+
+@dataclass(frozen=True)
+class Goal:
+    """To make column 0 (the bound) or 1 (the variance) of the costs small; the bound stays within ``most``."""
+
+    column: int
+    most: float = np.inf
+
+    def best(self, changes: Floats, total: Floats) -> int | None:
+        """The change (rows) that lowers the cost most within the limit, or None."""
+        allowed = total[0] + changes[:, 0] <= self.most
+        gains = np.where(allowed, changes[:, self.column], np.inf)
+        at = int(np.argmin(gains))
+        return at if gains[at] < -SMALL * max(1.0, total[self.column]) else None
+
+
+BOUND = Goal(0)
+
+
+def merged(problem: Problem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
+    """The sub-table of every group (t, m), and whether no union of groups has a smaller bound.
+
+    ``bound``: the smallest bound that is found. ``error``: the smallest expected squared error among partitions whose
+    bound exceeds neither that of the paper's procedure nor that of the whole table.
+    """
+    paper = along(problem, groups, paper_order(groups))
+    whole = np.zeros(len(groups), dtype=np.int64)
+    least, optimal = _least_bound(problem, groups, [paper, whole])
+    if objective == "bound":
+        return least, optimal
+    goal = Goal(1, min(bound(problem, groups, labels) for labels in (paper, whole)))
+    starts = [least, np.arange(len(groups)), paper, whole]
+    ends = [improved(problem, groups, labels, goal) for labels in starts if bound(problem, groups, labels) <= goal.most]
+    return min(ends, key=lambda labels: float(problem.costs_of(union(groups, labels))[:, 1].sum())), False
+
+
+def _least_bound(problem: Problem, groups: Ints, known: list[Labels]) -> tuple[Labels, bool]:
+    if len(groups) <= MOST_EXACT:
+        return exact(problem, groups), True
+    found = [*known, *(along(problem, groups, order) for order in orders(groups))]
+    found.sort(key=lambda labels: bound(problem, groups, labels))
+    starts = found if len(groups) <= FEW else found[:1]
+    ends = [improved(problem, groups, labels) for labels in starts]
+    return min(ends, key=lambda labels: bound(problem, groups, labels)), False
+
+
+def bound(problem: Problem, groups: Ints, labels: Labels) -> float:
+    """sum_j (|T_j|/n) eps_j."""
+    return float(problem.cost(union(groups, labels)).sum())
+
+
+def union(groups: Ints, labels: Labels) -> Ints:
+    """Counts (k, m) of the sub-tables."""
+    parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
+    np.add.at(parts, labels, groups)
+    return parts
+
+
+def orders(groups: Ints) -> Iterator[Ints]:
+    """Orders of the groups in which neighbours share values, as cheap as the paper's."""
+    held = groups > 0
+    yield np.arange(len(groups))
+    values = np.arange(groups.shape[1])
+    yield np.argsort((held * values).sum(axis=1) / held.sum(axis=1), kind="stable")
+    yield np.argsort(groups @ values / groups.sum(axis=1), kind="stable")
+    yield _nearest(held)
+
+
+def paper_order(groups: Ints) -> Ints:
+    """Reverse Cuthill-McKee on A A^T, A (t, m) the counts of the groups (Chaytor and Wang, section 5.2)."""
+    counts = scipy.sparse.csr_array(groups.astype(np.float64))
+    return np.asarray(
+        scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True),
+        dtype=np.int64,
+    )
+
+
+def _nearest(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
+    """From the first group on, always to the one that shares most of its values."""
+    shared = held.astype(np.int32) @ held.T.astype(np.int32)
+    left = np.ones(len(held), dtype=bool)
+    path = [0]
+    left[0] = False
+    while left.any():
+        path.append(int(np.argmax(np.where(left, shared[path[-1]], -1))))
+        left[path[-1]] = False
+    return np.array(path)
+
+
+def along(problem: Problem, groups: Ints, order: Ints) -> Labels:
+    """The best sub-tables that are runs of neighbours in ``order`` (t,): dynamic program (equation 14), O(t^2).
+
+    For every start of a run its counts, size and largest protected count grow with the end of the run.
+    """
+    t, m = groups.shape
+    counts = np.zeros((t, m), dtype=np.int64)  # of the run from each start
+    domains, highest = np.zeros(t, dtype=np.int64), np.zeros(t, dtype=np.int64)
+    sizes = np.zeros(t, dtype=np.int64)
+    best, cut = np.zeros(t + 1), np.zeros(t, dtype=np.int64)
+    for end, group in enumerate(order.tolist()):
+        values = np.flatnonzero(groups[group])
+        runs = counts[: end + 1, values]
+        domains[: end + 1] += (runs == 0).sum(axis=1)
+        runs += groups[group, values]
+        counts[: end + 1, values] = runs
+        inner = runs[:, problem.protected[values]]
+        np.maximum(highest[: end + 1], inner.max(axis=1, initial=0), out=highest[: end + 1])
+        sizes[: end + 1] += groups[group].sum()
+        totals = best[: end + 1] + problem.costs(sizes[: end + 1], domains[: end + 1], highest[: end + 1])
+        cut[end] = int(np.argmin(totals))
+        best[end + 1] = totals[cut[end]]
+    return _cut(order, cut)
+
+
+def _cut(order: Ints, cut: Ints) -> Labels:
+    ends = [len(order)]
+    while ends[-1]:
+        ends.append(int(cut[ends[-1] - 1]))
+    labels = np.zeros(len(order), dtype=np.int64)
+    for label, (begin, end) in enumerate(pairwise(ends[::-1])):
+        labels[order[begin:end]] = label
+    return labels
+
+
+def exact(problem: Problem, groups: Ints) -> Labels:
+    """The best unions of at most ``MOST_EXACT`` groups: over all sets S, best(S) = min cost(U) + best(S - U).
+
+    U holds the last group of S, so every partition is looked at once: 3^t/2 pairs in all.
+    """
+    t = len(groups)
+    sets = np.arange(2**t)
+    members = (sets[:, None] >> np.arange(t)) & 1
+    costs = problem.cost(members @ groups)
+    best, choice = np.zeros(2**t), np.zeros(2**t, dtype=np.int64)
+    for last in range(t):
+        inside = sets[: 2**last]  # what U may hold besides the last group
+        for rest in inside:
+            parts = inside[inside & ~rest == 0]
+            totals = costs[parts | 2**last] + best[rest & ~parts]
+            at = int(np.argmin(totals))
+            best[rest | 2**last], choice[rest | 2**last] = totals[at], parts[at] | 2**last
+    labels, left, label = np.zeros(t, dtype=np.int64), 2**t - 1, 0
+    while left:
+        labels[members[choice[left]] > 0] = label
+        left, label = left & ~int(choice[left]), label + 1
+    return labels
+
+
+def improved(problem: Problem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
+    """Move single groups to other sub-tables, or to new ones, and join sub-tables, while that serves the goal."""
+    labels, work, better = labels.copy(), 0, True
+    while better and work < MOST_WORK:
+        better = False
+        for group in range(len(groups)):
+            parts = np.vstack((union(groups, labels), np.zeros((1, groups.shape[1]), dtype=np.int64)))
+            work += parts.size
+            target = _best_move(problem, parts, groups[group], int(labels[group]), goal)
+            if target is not None:
+                labels[group], better = target, True
+                labels = _renumbered(labels)
+            if work >= MOST_WORK:
+                break
+        joined = _joined(problem, union(groups, labels), goal)
+        if joined is not None:
+            labels[labels == joined[1]] = joined[0]
+            labels, better = _renumbered(labels), True
+    return labels
+
+
+def _best_move(problem: Problem, parts: Ints, group: Ints, own: int, goal: Goal) -> int | None:
+    """The sub-table that a group should move to, or None; the last of ``parts`` is empty."""
+    costs = np.vstack((problem.costs_of(parts[:-1]), np.zeros(2)))
+    without = parts[own] - group
+    left = problem.costs_of(without[None])[0] if without.any() else np.zeros(2)
+    changes = problem.costs_of(parts + group) - costs + left - costs[own]
+    changes[own] = np.inf
+    return goal.best(changes, costs.sum(axis=0))
+
+
+def _joined(problem: Problem, parts: Ints, goal: Goal) -> tuple[int, int] | None:
+    """Two sub-tables that are better joined, or None."""
+    costs = problem.costs_of(parts)
+    for first in range(len(parts) - 1):
+        rest = slice(first + 1, None)
+        changes = problem.costs_of(parts[first] + parts[rest]) - costs[first] - costs[rest]
+        at = goal.best(changes, costs.sum(axis=0))
+        if at is not None:
+            return first, first + 1 + at
+    return None
+
+
+def _renumbered(labels: Labels) -> Labels:
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+# Search ---------------------------------------------------------------------------------------------------------------
+# From counts to a partition: what is protected, and the algorithms ``up`` and ``pp``.
+
+
+def state_problem(counts: Sequence[int], labels: Sequence[str], asked: Randomize) -> Problem:
+    """What is to be partitioned; ``InfeasibleError`` if no value is protected, or one value is all there is."""
+    n = sum(counts)
+    if len(counts) < 2:
+        raise InfeasibleError("randomization needs at least 2 sensitive values", {"values": len(counts)})
+    protected = [Fraction(count, n) <= asked.rho1 for count in counts]
+    if not any(protected):
+        rarest = min(range(len(counts)), key=lambda i: counts[i])
+        least = Fraction(counts[rarest], n)
+        raise InfeasibleError(
+            f"no sensitive value has a frequency of at most rho1 = {asked.rho1}, so nothing would be protected; "
+            f"the rarest, {labels[rarest]}, has {float(least):.4f}: choose rho1 >= {least}",
+            {"rho1": str(asked.rho1), "nearest_rho1": str(least), "value": labels[rarest]},
+        )
+    return Problem(np.array(counts, dtype=np.int64), np.array(protected), asked.rho2, asked.delta)
+
+
+def find_partition(asked: Problem, algorithm: str, objective: str = "bound") -> Partition:
+    """The partition of ``up`` (the whole table) or ``pp``, checked; its rows are sorted by size, largest first."""
+    whole = asked.counts[None]
+    if algorithm == "up":
+        return Partition(whole, _bound(asked, whole), 1, optimal=True)
+    groups = initial_groups(asked.counts, asked.protected)
+    labels, optimal = merged(asked, groups, objective)
+    parts = union(groups, labels)
+    order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
+    united = tuple(groups[labels == j] for j in order)
+    return Partition(parts[order], _bound(asked, parts), len(groups), optimal, united)
+
+
+def _bound(asked: Problem, parts: Ints) -> float:
+    """sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
+    try:
+        return sum(subtable(asked, part).error(asked.records, asked.delta) for part in parts)
+    except ValueError:
+        return float("inf")
+
+
+def check_partition(asked: Problem, found: Partition) -> list[SubTable]:
+    """The public parameters of every sub-table, in exact arithmetic.
+
+    Raises ``GuaranteeError`` if a partition is not one.
+    """
+    if (found.parts.sum(axis=0) != asked.counts).any() or (found.parts < 0).any():
+        raise GuaranteeError("the sub-tables do not add up to the table")
+    try:
+        return [subtable(asked, part) for part in found.parts]
+    except ValueError as error:
+        raise GuaranteeError(str(error)) from error

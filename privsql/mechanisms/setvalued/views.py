@@ -1,0 +1,446 @@
+"""Choose views of item sets, measure them with noise, and publish them with synthetic records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
+from math import log
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from privsql.dp_random import scale, variance_of
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, table
+from privsql.errors import InfeasibleError, UsageError
+from privsql.exact import text
+from privsql.mechanisms.dp.noisy_tables import measured
+from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, COLUMNS, MARGINALS, read_noisy_tables
+from privsql.mechanisms.setvalued import views_model
+from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
+from privsql.mechanisms.setvalued.questions import weight_of
+from privsql.mechanisms.setvalued.views_model import among, pattern, pattern_sizes, restricted, sum_subsets
+from privsql.model.records import copies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.dp_random import SelectionNoise
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.contract import Columns
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Measured, Reals
+    from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.mechanisms.setvalued.views_model import Squares
+    from privsql.model.manifest import Manifest
+
+# Choosing -------------------------------------------------------------------------------------------------------------
+# Choosing items of a large universe: how many is a public rule, which ones a private choice.
+#
+# One hundredth of the budget counts the records, three tenths choose. The items that the publisher declared come first
+# and cost nothing; the others are chosen one after the other, each by OpenDP's noisy maximum over the numbers of
+# records of all items that are left, with an equal part e of the budget (a record more raises each number by one at
+# most: the scores are monotonic). A score is exceeded by another one by more than t with a probability of at most N
+# exp(-e t).
+
+TOTAL = Fraction(1, 100)  # of the budget: the number of records
+CHOICE = Fraction(3, 10)
+MISSED = 20  # one part in so many of the records is what the last choice may be wrong by
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Of a large universe: for the number of records, for all choices together, for the tables."""
+
+    total: Fraction
+    choice: Fraction
+    tables: Fraction
+
+    @staticmethod
+    def of(epsilon: Fraction, *, choosing: bool) -> Budgets:
+        """Their sum is ``epsilon``; where all that is measured was declared, nothing is spent on choices."""
+        choice = CHOICE * epsilon if choosing else Fraction(0)
+        return Budgets(TOTAL * epsilon, choice, epsilon - TOTAL * epsilon - choice)
+
+
+def how_many(epsilon: Fraction, universe: int, records: int, declared: int) -> int:
+    """How many items are measured: at most ``TINY_UNIVERSE``, at least one, and those that were declared.
+
+    The largest number l for which the choice errs by at most a twentieth of the (noisy number of) ``records``:
+    l ln(N) / (3/10 epsilon) <= records / 20.
+    """
+    most = CHOICE * epsilon * max(records, 0) / MISSED / Fraction(log(universe))
+    return max(1, declared, min(TINY_UNIVERSE, declared + int(most)))
+
+
+def choose(
+    counts: Sequence[int], declared: Sequence[int], number: int, epsilon: Fraction, noise: SelectionNoise
+) -> Ints:
+    """Codes of the measured items in order: those declared, then ``number`` less so many, at ``epsilon`` each."""
+    scores, left = np.array(counts, dtype=np.int64), np.ones(len(counts), dtype=bool)
+    chosen = list(declared)
+    left[chosen] = False
+    while len(chosen) < number:
+        candidates = np.flatnonzero(left)
+        code = int(candidates[noise.best(scores[candidates], epsilon)])
+        chosen.append(code)
+        left[code] = False
+    return np.array(chosen, dtype=np.int64)
+
+
+def beyond(universe: int, epsilon: Fraction, chance: float) -> float:
+    """By how much an item that was not chosen may exceed the last one that was, but for a ``chance``: ln(N/b)/e."""
+    return log(universe / chance) / float(epsilon)
+
+
+# Covering -------------------------------------------------------------------------------------------------------------
+# Views: few sets of places that together hold every pair, found by a public rule.
+
+STARTS = 60  # orders of the places from which a covering is built; the smallest one is taken
+
+
+@cache
+def covering(items: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """Sets of ``size`` of the places 0..items-1 that together hold every pair: a small covering design.
+
+    Greedy: a set grows by the place that makes most new pairs with those in it, ties by how many pairs of a place are
+    left and then by an order of the places; once for each of ``STARTS`` orders, which are fixed. The first covering
+    with the fewest sets is taken. Depends on the two numbers alone.
+    """
+    if items <= size:
+        return (tuple(range(items)),)
+    tried = (_greedy(items, size, _order(items, start)) for start in range(STARTS))
+    return min(tried, key=len)
+
+
+def _order(items: int, start: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Numbers below 1, one for each place, by which ties are broken: multiples of a fixed fraction."""
+    return np.array([((place + 1) * (start + 1) * 0.6180339887498949) % 1.0 for place in range(items)])
+
+
+def _greedy(items: int, size: int, order: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[tuple[int, ...], ...]:
+    left = ~np.eye(items, dtype=bool)
+    found = []
+    while left.any():
+        degree = left.sum(axis=1)
+        chosen: list[int] = []
+        for _ in range(size):
+            score = left[chosen].sum(axis=0) * items + degree + order
+            score[chosen] = -1
+            chosen.append(int(np.argmax(score)))
+        left[np.ix_(chosen, chosen)] = False
+        found.append(tuple(sorted(chosen)))
+    return tuple(found)
+
+
+# Layout ---------------------------------------------------------------------------------------------------------------
+# What is measured, and with which budgets: a public rule, in exact fractions.
+#
+# All items are measured where there are few (``TINY_UNIVERSE``). Half of the budget goes to views, sets of 8 items that
+# together hold all pairs, in equal parts, half to the table of all 2^m patterns. Of more items some are chosen first
+# (``choosing``), and what is left goes to views over these. Sets of items that the publisher declared get tables of
+# their own, as far as that lowers the mean standard error of how many records hold all items of each.
+
+VIEW = 8  # items of a view
+LARGEST_TABLE = 10  # items of a declared set that gets a table of its own
+QUARTERS = tuple(Fraction(k, 4) for k in range(1, 4))
+GAIN = 1e-9  # by which a split of the budget must be better than the one before
+Layout = list[tuple["Clique", Fraction]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Parts of a budget: ``declared`` of all of it, ``views`` of what is left."""
+
+    declared: Fraction
+    views: Fraction
+
+
+HALVES = Split(Fraction(0), Fraction(1, 2))
+
+
+def lay_out_all(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
+    """Tables over all items of a small universe: (places, budget); the budgets add up to ``epsilon``.
+
+    With ``declared`` sets the split of the budget is the first one of the smallest mean standard error among quarters.
+    """
+    if items <= VIEW:
+        return [(tuple(range(items)), epsilon)]
+    if not declared:
+        return _split(items, epsilon, (), HALVES)
+    own = tables_of(declared)
+    splits = [
+        HALVES,
+        *(Split(part, views) for part in (Fraction(0), *QUARTERS) if own or not part for views in QUARTERS),
+    ]
+    best, least = HALVES, np.inf
+    for split in splits:
+        found = mean_error(items, _split(items, epsilon, own, split), declared)
+        if found < least * (1 - GAIN):
+            best, least = split, found
+    return _split(items, epsilon, own, best)
+
+
+def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
+    """The same over items chosen from a large universe: half for declared sets, if any, the rest for views."""
+    own = tables_of(declared)
+    return _split(items, epsilon, own, Split(Fraction(1, 2) if own else Fraction(0), Fraction(1)))
+
+
+def tables_of(declared: Sequence[Clique]) -> list[Clique]:
+    """The declared sets that get tables: not too long, and not inside another one."""
+    short = [one for one in dict.fromkeys(declared) if len(one) <= LARGEST_TABLE]
+    return [one for one in short if not any(set(one) < set(other) for other in short)]
+
+
+def mean_error(items: int, layout: Layout, declared: Sequence[Clique]) -> float:
+    """Mean standard error of the numbers of records that hold all items of each declared set."""
+    precision: Reals = np.zeros(1 << items)
+    for places, epsilon in layout:
+        precision[among(places, items)] += 1 / (variance_of(epsilon) * 2 ** len(places))
+    variance = sum_subsets(1 / precision) * 0.25 ** pattern_sizes(items)
+    return float(np.sqrt(variance[[pattern(one, items) for one in declared]]).mean())
+
+
+def _split(items: int, epsilon: Fraction, own: Sequence[Clique], split: Split) -> Layout:
+    found = [(one, epsilon * split.declared / len(own)) for one in own if split.declared]
+    left = epsilon * (1 - split.declared)
+    views = covering(items, VIEW)
+    found += [(view, left * split.views / len(views)) for view in views]
+    whole = left * (1 - split.views)
+    return [*found, (tuple(range(items)), whole)] if whole else found
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# The tables of a release of views: their columns, what was chosen and synthetic records as tables.
+
+UNIVERSE, CHOSEN, SETS = "privsql_universe", "privsql_chosen", "privsql_sets"
+NAMES = (UNIVERSE, CHOSEN, CLIQUES, MARGINALS, SETS)
+
+
+def view_tables(manifest: Manifest) -> Columns:
+    """The tables that a release holds, with their columns and types."""
+    kind = manifest.sensitive[0].type
+    return {
+        UNIVERSE: [("code", "INTEGER"), ("item", kind[:-2])],
+        CHOSEN: [("place", "INTEGER"), ("item", kind[:-2]), ("budget", "VARCHAR"), ("scale", "DOUBLE")],
+        **COLUMNS,
+        SETS: [("items", kind), ("weight", "BIGINT")],
+    }
+
+
+def view_query(manifest: Manifest) -> exp.Query:
+    """The view: sets of items, each with the number of synthetic records that have just these."""
+    own = named(column("items", "sets"), manifest.sensitive[0].name)
+    return fill("setvalued/weighted", {"sets": table(SETS), "items": [own], "weight": weight_of(manifest)})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The measured items: their codes in order (m,), and the budget of each one's choice; None where it was public."""
+
+    codes: Ints
+    budgets: tuple[Fraction | None, ...]
+
+    @property
+    def spent(self) -> Fraction:
+        """On all choices together."""
+        return sum((one for one in self.budgets if one is not None), Fraction(0))
+
+
+def choice_table(choice: Choice) -> pa.Table:
+    """``privsql_chosen``, by code."""
+    return pa.table(
+        {
+            "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
+            "code": pa.array(choice.codes, pa.int32()),
+            "budget": pa.array([None if one is None else text(one) for one in choice.budgets], pa.string()),
+            "scale": pa.array([None if one is None else scale(one) for one in choice.budgets], pa.float64()),
+        }
+    )
+
+
+def sets_table(population: Reals, choice: Choice, items: pa.Array) -> pa.Table:
+    """``privsql_sets``; ``items``: the universe's, by code."""
+    records = copies(population)
+    kept = np.flatnonzero(records)
+    number = len(choice.codes)
+    order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
+    which, place = np.nonzero(kept[:, None] >> (number - 1 - order)[None, :] & 1)
+    offsets = np.searchsorted(which, np.arange(len(kept) + 1)).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(choice.codes[order][place])))
+    return pa.table({"items": lists, "weight": pa.array(records[kept], pa.int64())})
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+# Publishing: the private choice, the tables with their noise, and synthetic records that fit them.
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The source: item ``codes`` of set ``owners`` (both (L,)), how many ``records`` have each set, ``counts`` of each
+    item's records.
+    """
+
+    owners: Ints
+    codes: Ints
+    records: Ints
+    counts: Sequence[int]
+
+    def patterns(self, chosen: Ints) -> Ints:
+        """Which of some items each set has."""
+        place = np.full(len(self.counts), -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        own = place[self.codes]
+        inside = own >= 0
+        bits = np.left_shift(np.int64(1), len(chosen) - 1 - own[inside])
+        return np.bincount(self.owners[inside], weights=bits, minlength=len(self.records)).astype(np.int64)
+
+
+def declared_sets(asked: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
+    """Codes of the declared sets, each ascending; raises ``UsageError`` and ``InfeasibleError``."""
+    codes = {label: code for code, label in enumerate(labels)}
+    for one in asked.workload:
+        strange = next((item for item in one if item not in codes), None)
+        if strange is not None:
+            raise UsageError(f"workload: {strange!r} is not in the universe")
+    found = [tuple(sorted(codes[item] for item in one)) for one in asked.workload]
+    if len(labels) > TINY_UNIVERSE:
+        items = len(frozenset[int]().union(*found))
+        if items > TINY_UNIVERSE:
+            raise InfeasibleError(f"workload: it names {items} items; of a large universe it can be {TINY_UNIVERSE}")
+        if any(len(one) > LARGEST_TABLE for one in found):
+            raise InfeasibleError(f"workload: of a large universe a set can have {LARGEST_TABLE} items")
+    return found
+
+
+def named_first(wanted: Sequence[Sequence[int]]) -> list[int]:
+    """Codes of the items that are declared, once each, in the order in which they are named."""
+    return list(dict.fromkeys(code for one in wanted for code in one))
+
+
+def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
+    """The declared sets by the places of their items among the measured ones."""
+    place = {code: at for at, code in enumerate(codes.tolist())}
+    return [tuple(sorted(place[code] for code in one)) for one in wanted]
+
+
+def measure_views(
+    source: Sets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
+) -> tuple[Choice, list[Measured]]:
+    """What is measured of a source, and the tables with noise. Epsilon-differentially private.
+
+    A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
+    and numbers follow from public parameters and from what was measured before.
+    """
+    universe, known = len(source.counts), []
+    if universe <= TINY_UNIVERSE:
+        choice = Choice(np.arange(universe, dtype=np.int64), (None,) * universe)
+        tables = lay_out_all(universe, epsilon, on_places(wanted, choice.codes))
+    else:
+        first = named_first(wanted)
+        count = np.array(source.records.sum(), dtype=np.int64)
+        known = [measured((), count, Budgets.of(epsilon, choosing=True).total, noise)]
+        number = how_many(epsilon, universe, int(known[0].counts), len(first))
+        budgets = Budgets.of(epsilon, choosing=number > len(first))
+        each = budgets.choice / (number - len(first)) if number > len(first) else Fraction(0)
+        codes = choose(source.counts, first, number, each, noise)
+        choice = Choice(codes, (*(None,) * len(first), *(each,) * (number - len(first))))
+        tables = lay_out_chosen(number, budgets.tables, on_places(wanted, codes))
+    return choice, [*known, *_tables(source, choice.codes, tables, noise)]
+
+
+def _tables(source: Sets, codes: Ints, tables: Layout, noise: SelectionNoise) -> list[Measured]:
+    patterns, number = source.patterns(codes), len(codes)
+    found = []
+    for places, epsilon in tables:
+        own = restricted(patterns, places, number)
+        counts = np.bincount(own, weights=source.records, minlength=1 << len(places)).astype(np.int64)
+        found.append(measured(places, counts.reshape((2,) * len(places)), epsilon, noise))
+    return found
+
+
+# Open releases --------------------------------------------------------------------------------------------------------
+# An open release of views as arrays, read from its tables.
+
+ORDER = {"universe": "code", "chosen": "place", "cliques": "clique", "sets": "items"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The tables of a release; ``ValueError``, ``KeyError`` where they can't be what was published."""
+
+    rows: Mapping[str, pa.Table]
+    labels: tuple[str, ...]
+    """Text of the items, in the order of the universe."""
+
+    @property
+    def universe(self) -> int:
+        """Number of items that there can be."""
+        return len(self.labels)
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The measured items."""
+        chosen = self.rows["chosen"]
+        items = self.rows["universe"]["item"].combine_chunks()
+        codes = pc.index_in(chosen["item"].combine_chunks(), value_set=items)
+        if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
+            raise ValueError("the measured items are not of the universe, or not numbered 0, 1, ..")
+        budgets = tuple(None if one is None else Fraction(one) for one in chosen["budget"].to_pylist())
+        return Choice(codes.to_numpy().astype(np.int64), budgets)
+
+    @cached_property
+    def measured(self) -> list[Measured]:
+        """The tables with noise."""
+        own = [self.labels[code] for code in self.choice.codes.tolist()]
+        if any(column.null_count for column in self.rows["marginals"].columns):
+            raise ValueError("a cell has no number, or no count")
+        return read_noisy_tables(self.rows["cliques"], self.rows["marginals"], own, [2] * len(own))
+
+    @cached_property
+    def squares(self) -> Squares:
+        """All parities by least squares."""
+        return views_model.fit_squares(self.measured, len(self.choice.codes))
+
+    @cached_property
+    def patterns(self) -> tuple[Ints, Ints]:
+        """The pattern of each published set, and the number of its records."""
+        sets, number = self.rows["sets"], len(self.choice.codes)
+        lists = sets["items"].combine_chunks()
+        items = self.rows["universe"]["item"].combine_chunks().take(self.choice.codes)
+        place = pc.index_in(lists.flatten(), value_set=items)
+        if place.null_count or lists.null_count or sets["weight"].null_count:
+            raise ValueError("a set holds an item that was not measured")
+        owner = pc.list_parent_indices(lists).to_numpy()
+        bits = np.left_shift(np.int64(1), number - 1 - place.to_numpy().astype(np.int64))
+        found = np.bincount(owner, weights=bits, minlength=len(lists)).astype(np.int64)
+        if not np.array_equal(pattern_sizes(number)[found % (1 << number)], pc.list_value_length(lists).to_numpy()):
+            raise ValueError("a set holds an item twice")
+        return found, sets["weight"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def population(self) -> Reals:
+        """Synthetic records by pattern (2^m,)."""
+        found, weight = self.patterns
+        return np.bincount(found, weights=weight, minlength=1 << len(self.choice.codes)).astype(np.float64)
+
+    @cached_property
+    def spectrum(self) -> tuple[Reals, Reals]:
+        """All parities between those of least squares and those of the synthetic records, and what they keep."""
+        return views_model.fit_spectrum(self.squares, self.population)
+
+
+def read_views(db: Relations, database: str | None) -> Published:
+    """The tables of a release that lies in ``database``."""
+    rows = {}
+    for name in NAMES:
+        own = table(name, database)
+        short = name.removeprefix("privsql_")
+        by = ["clique", "cell"] if short == "marginals" else [ORDER[short]]
+        rows[short] = db.arrow(all_rows(own).order_by(*map(column, by)))
+    holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}
+    found = db.rows(fill("core/labels", holes))
+    return Published(rows, tuple(str(row[0]) for row in found))

@@ -1,0 +1,328 @@
+"""Answer conditions on item sets from noisy views, with exact errors or bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from privsql.answers import parser
+from privsql.answers.parser import ITEMS
+from privsql.engine.sqlfiles import column, every, fill, named, table, temp
+from privsql.errors import UsageError
+from privsql.mechanisms import private
+from privsql.mechanisms.private import whole
+from privsql.mechanisms.setvalued import views_model
+from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
+from privsql.mechanisms.setvalued.views import beyond, read_views
+from privsql.model.manifest import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from privsql.answers.aggregates import Statement
+    from privsql.answers.names import Lookups
+    from privsql.answers.question import CountQuery
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.dp.noisy_tables import Ints, Reals
+    from privsql.mechanisms.setvalued.views import Published
+
+    Flags = NDArray[np.bool_]
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+# An analyst's condition on lists of items as a table over patterns.
+#
+# The engine says what each part of the condition means: which items it is about, and what it is of the list of no item
+# and of the list of all. ``list_contains`` and ``list_has_any`` turn with the first of their items that is in a list,
+# ``list_has_all`` with the last one. Then the engine evaluates the condition once for every combination of its parts,
+# so what AND, OR, NOT and NULL come to is the engine's, too.
+
+PARTS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
+LENGTHS = (exp.Length, exp.ArraySize)
+MOST_PARTS = 40
+LENGTH = "length"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a condition: the codes of the items that it is about, whether it needs ``all`` of them, what it is
+    where it is met (of the list of all items), and what it is elsewhere (of the empty list); None for NULL.
+    """
+
+    codes: frozenset[int]
+    all: bool
+    met: bool | None
+    unmet: bool | None
+
+    def holds(self, present: Mapping[int, Flags], patterns: int) -> Flags:
+        """In which patterns it is met; ``present``: by code, in which patterns an item is."""
+        found = np.full(patterns, self.all and bool(self.codes))
+        for code in sorted(self.codes):
+            found = found & present[code] if self.all else found | present[code]
+        return found
+
+    def values(self, met: Flags) -> pa.Array:
+        """What it is, where it is met and elsewhere."""
+        found = [self.met if one else self.unmet for one in met.tolist()]
+        return pa.array(found, pa.bool_())
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``tree``: over columns p_0, p_1, .. for the parts, and ``LENGTH`` for the number of items."""
+
+    tree: exp.Expr
+    parts: tuple[Part, ...]
+    counts: bool
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The items that it is about, ascending."""
+        return tuple(sorted(frozenset[int]().union(*(part.codes for part in self.parts))))
+
+    def over(self, db: Relations, codes: Sequence[int], length: Ints | None = None) -> Flags:
+        """Where it is true, over all patterns of the items ``codes`` in row-major order (2^k,).
+
+        ``length``: how many items the records of each pattern have, where it ``counts`` them.
+        """
+        number = 1 << len(codes)
+        rows = np.arange(number)
+        present = {code: rows >> (len(codes) - 1 - i) & 1 == 1 for i, code in enumerate(codes)}
+        key = np.zeros(number, dtype=np.int64) if length is None else length.astype(np.int64)
+        for part in self.parts:
+            key = key << 1 | part.holds(present, number)
+        different, which = np.unique(key, return_inverse=True)
+        given: dict[str, pa.Array] = {"row": pa.array(np.arange(len(different)))}
+        for i, part in enumerate(reversed(self.parts)):
+            given[f"p_{len(self.parts) - 1 - i}"] = part.values(different >> i & 1 == 1)
+        given[LENGTH] = pa.array(different >> len(self.parts), pa.int64())
+        db.put("rows", pa.table(given))
+        held = db.rows(fill("setvalued/held", {"rows": temp("rows"), "condition": self.tree}))
+        db.drop("rows")
+        true = np.zeros(len(different), dtype=bool)
+        true[[row[0] for row in held]] = True
+        return np.asarray(true[which.reshape(-1)])
+
+
+def read_condition(db: Relations, condition: exp.Expr, universe: exp.Table) -> Condition:
+    """A condition that ``parse_sets`` let through; ``UsageError`` if it has too many parts."""
+    tree = exp.paren(condition.copy())
+    asked: list[exp.Expr] = []
+    for node in list(tree.find_all(*PARTS)):
+        same = next((i for i, one in enumerate(asked) if one == node), len(asked))
+        asked += [node.copy()] if same == len(asked) else []
+        node.replace(column(f"p_{same}"))
+    lengths = list(tree.find_all(*LENGTHS))
+    for node in lengths:
+        node.replace(column(LENGTH))
+    if len(asked) > MOST_PARTS:
+        raise UsageError(f"a condition of more than {MOST_PARTS} different parts is not supported")
+    return Condition(tree, tuple(_parts(db, asked, universe)), bool(lengths))
+
+
+def _parts(db: Relations, asked: Sequence[exp.Expr], universe: exp.Table) -> list[Part]:
+    if not asked:
+        return []
+    single = [named(_any(one), f"p_{i}") for i, one in enumerate(asked)]
+    units = db.arrow(fill("duckdb/units", {"universe": universe, "conditions": single}))
+    plain = [named(one, f"p_{i}") for i, one in enumerate(asked)]
+    unmet, met = (row[1:] for row in db.rows(fill("duckdb/extremes", {"universe": universe, "conditions": plain})))
+    found = []
+    for i, one in enumerate(asked):
+        about = frozenset(units.filter(pc.field(f"p_{i}"))["code"].to_pylist())
+        found.append(Part(about, _needs_all(one), met[i], unmet[i]))
+        if len(about) > TINY_UNIVERSE:
+            raise UsageError(f"a condition on more than {TINY_UNIVERSE} items is not supported")
+    return found
+
+
+def _needs_all(part: exp.Expr) -> bool:
+    return isinstance(part, exp.ArrayContainsAll | exp.Anonymous)
+
+
+def _any(part: exp.Expr) -> exp.Expr:
+    """Whether any of the items that a part is about is in the list."""
+    if not _needs_all(part):
+        return part
+    wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression
+    return exp.ArrayOverlaps(this=column(ITEMS), expression=wanted.copy())
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# Answers from a release of views: any condition on the measured items, with exact errors or honest bounds.
+
+BASELINE = (
+    "estimate = sum of the least-squares counts of the patterns of items that meet the condition, made from all "
+    "published tables; without bias and with its exact error where these tell it, else with bounds"
+)
+FORMULA = (
+    "estimate = the same sum, its parities taken between those of least squares and those of the synthetic records, by "
+    "how much is noise, and not further off than noise explains; the interval is that of least squares"
+)
+MOST_ITEMS = 22  # of a question: each of their patterns is looked at
+TOLD = 0.95  # confidence at which an item set that is listed occurs at all
+
+
+class ViewAnswers(private.Answers):
+    """An open release that answers count queries over items; it is read and fitted once."""
+
+    records = values = "privsql_sets"
+    formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
+
+    def read(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+        """A count query over items."""
+        return parser.parse_set_query(sql, self._roles, self._manifest.name)
+
+    @cached_property
+    def published(self) -> Published:
+        """The release's tables as arrays."""
+        found = read_views(self._db, self._database)
+        with whole():
+            _ = found.choice, found.measured, found.patterns
+        return found
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Text of the items, in the order of the universe."""
+        return self.published.labels
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {code: place for place, code in enumerate(self.published.choice.codes.tolist())}
+
+    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
+        """The SQL that reads the release for an answer, and the formula in words."""
+        self.known(estimator)
+        return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer: one row; ``UsageError`` for what was not measured."""
+        self.known(estimator)
+        whole = every([*query.filters["qi"], *query.filters["sa"]])
+        condition = read_condition(self._db, whole, table("privsql_universe"))
+        if not condition.counts:
+            codes = self._ordered(condition.codes)
+            return [self._estimate(codes, condition.over(self._db, codes), estimator, confidence)]
+        return [self._estimate(self._all(), self._by_length(condition), estimator, confidence)]
+
+    def _by_length(self, condition: Condition) -> Flags:
+        codes = self._all()
+        return condition.over(self._db, codes, views_model.pattern_sizes(len(codes)))
+
+    def _all(self) -> list[int]:
+        """All items, where all were measured."""
+        codes: list[int] = self.published.choice.codes.tolist()
+        universe = self.published.universe
+        if len(codes) < universe:
+            raise UsageError(
+                f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
+                "measured, and nothing is known of how many others a record has"
+            )
+        return codes
+
+    def _ordered(self, codes: Sequence[int]) -> list[int]:
+        """The measured ones by their places, then the others."""
+        return sorted(codes, key=lambda code: (self._places.get(code, len(self._places)), code))
+
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """The number of records that contain all of some items.
+
+        Of those that were not measured one is enough: no more records have all of them than have that one.
+        """
+        ordered = self._ordered(codes)
+        asked = ordered[: sum(code in self._places for code in ordered) + 1]
+        if len(asked) > MOST_ITEMS:
+            raise UsageError(f"a question of more than {MOST_ITEMS - 1} items that were measured is not supported")
+        meets = np.zeros(1 << len(asked), dtype=bool)
+        meets[-1] = True
+        return self._estimate(asked, meets, estimator, confidence)
+
+    def _estimate(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
+        """Of the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,)."""
+        held, squares = self.published, self.published.squares
+        chosen = [self._places[code] for code in codes if code in self._places]
+        others, doubt = len(codes) - len(chosen), 1 - confidence
+        whole = meets.reshape(1 << len(chosen), 1 << others).astype(np.float64)
+        spectrum, part = (squares.value, None) if estimator == "baseline" else held.spectrum
+        found = views_model.answer_from_spectrum(spectrum, squares.items, chosen, whole[:, 0])
+        exact = views_model.direct_interval(squares, chosen, whole[:, 0], doubt / 2) if not others else None
+        if exact is not None:
+            error, low, high = exact
+            if part is not None:
+                own = views_model.answer_from_spectrum(squares.value, squares.items, chosen, whole[:, 0])
+                far, error = views_model.lean_estimate(squares, part, chosen, whole[:, 0], found - own)
+                found = own + far
+        else:
+            error, (low, high) = None, self._bounds(chosen, whole, doubt)
+            found = min(max(found, low), high)
+        found = found if estimator == "baseline" else max(found, 0.0)
+        return Estimate((), found, error, min(low, found), max(high, found, 0.0))
+
+    def _bounds(self, chosen: Sequence[int], whole: Reals, doubt: float) -> tuple[float, float]:
+        """Bounds of what the tables do not tell, or what is asked of items that were not measured.
+
+        A record without any of these meets the condition as ``whole[:, 0]`` has it, and at most ``outside`` records
+        have one of them.
+        """
+        squares, others = self.published.squares, int(whole.shape[1]).bit_length() - 1
+        if not others:
+            return views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], doubt)
+        third = doubt / 3
+        low, high = views_model.bound_between(squares, chosen, whole.min(axis=1), whole.max(axis=1), third)
+        least, most = views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], third)
+        outside = others * self._unmeasured(third)
+        low, high = max(low, least - outside), min(high, most + outside)
+        return low, max(low, high)
+
+    def _unmeasured(self, doubt: float) -> float:
+        """At most so many records have any one item that was not measured, but for a chance of ``doubt``."""
+        choice, squares = self.published.choice, self.published.squares
+        last = choice.budgets[-1]
+        if last is None:
+            return np.inf
+        own = views_model.direct_interval(squares, [len(choice.codes) - 1], np.array([0.0, 1.0]), doubt / 2)
+        return np.inf if own is None else own[2] + beyond(self.published.universe, last, doubt / 2)
+
+    # Frequent item sets ---
+
+    def top(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+        """The item sets with most records: their codes, ascending, and estimates.
+
+        Only sets of which a table tells the number of records, and of which it is above 0 at 95 % confidence.
+        """
+        self.known(estimator)
+        squares, codes = self.published.squares, self.published.choice.codes
+        counted, variance = squares.containing()
+        shown, spectrum = counted, self.published.spectrum[0]
+        if estimator != "baseline":
+            leaning = views_model.sum_supersets(views_model.walsh_transform(spectrum) / len(spectrum))
+            shown = counted + views_model.limit_distance(leaning - counted, np.sqrt(variance))
+        occurs = counted > np.sqrt(variance) * views_model.normal_quantile(TOLD)
+        occurs[0] = False
+        listed = np.flatnonzero(occurs & (shown > 0))
+        order = np.lexsort((listed, views_model.pattern_sizes(squares.items)[listed], -shown[listed]))[:number]
+        return [
+            (
+                tuple(sorted(int(codes[place]) for place in views_model.pattern_places(one, squares.items))),
+                float(shown[one]),
+            )
+            for one in listed[order].tolist()
+        ]
+
+    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets, each with its estimated number of records."""
+        return [([self.labels[code] for code in codes], number) for codes, number in self.top(top, estimator)]
+
+    def synthetic(self) -> pa.Table:
+        """Synthetic records that fit the release, (record, item) in order; the empty have none."""
+        rows = self.published.rows["sets"]
+        lists, weight = rows["items"].combine_chunks(), rows["weight"].to_numpy()
+        repeated = lists.take(pa.array(np.repeat(np.arange(len(lists)), weight)))
+        return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

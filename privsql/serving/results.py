@@ -1,0 +1,338 @@
+"""The SQL of a chosen question, and its answer as a page, as CSV, and as commands to copy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import TokenType, exp
+
+from privsql import markup
+from privsql.answers.answer import OURS
+from privsql.engine.roles import FLOATS
+from privsql.engine.sqlfiles import DIALECT
+from privsql.errors import UsageError
+from privsql.serving.form import CONFIDENCE, COUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from privsql.answers.answer import Answer, Figure
+    from privsql.serving.form import Asked, Column, Condition, Form
+    from privsql.serving.guard import Served
+
+# Answers on a page ----------------------------------------------------------------------------------------------------
+# An answer as a page shows it: a headline, a table with bars, and how to ask the same elsewhere.
+
+ROWS = 500  # that a page shows; downloads have all
+FORMULA = (
+    *"=+-@\t\r\n",
+    *"\uff1d\uff0b\uff0d\uff20",
+)  # what a spreadsheet takes for one where a cell begins so; wide, too
+MISSING = markup.Html('<i class="quiet">NULL</i>')  # told from a text that is the same
+WORDS = {"std_error": "standard error"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An interval on a line: its low end, its middle and its high end, from 0 to 100; None for what there is not."""
+
+    low: float | None
+    middle: float | None
+    high: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The table of an answer: ``numeric`` are the columns of numbers; ``left_out`` rows stand in downloads alone."""
+
+    head: tuple[str, ...]
+    rows: list[list[object]]
+    numeric: tuple[int, ...]
+    left_out: int
+
+
+def render_answer(answer: Answer) -> Shown:
+    """The columns in their order; of a figure the estimate, its ends, a bar for these, and the standard error."""
+    rows = answer.rows[:ROWS]
+    figures = {one.at: one for one in answer.figures}
+    scales = answer.scales(rows)
+    inside = {at + k for at in figures for k in (1, 2, 3)}
+    places = [at for at in range(len(answer.columns)) if at not in inside]
+    head: list[str] = []
+    numeric: list[int] = []
+    for at in places:
+        if at in figures:
+            numeric += [len(head) + k for k in (0, 1, 2, 4)]
+            names = [answer.columns[at + k] for k in (0, 2, 3, 1)]
+            head += [*names[:3], "interval", WORDS.get(names[3], names[3])]
+        else:
+            numeric += (
+                [len(head)] if rows and all(markup.is_number(row[at]) for row in rows) and places[0] != at else []
+            )
+            head.append(answer.columns[at])
+    made = [[cell for at in places for cell in _cells(row, at, figures, scales)] for row in rows]
+    if answer.marks:
+        head.append("may be empty")
+        made = [[*row, mark] for row, mark in zip(made, answer.marks, strict=False)]
+    return Shown(tuple(head), made, tuple(numeric), len(answer.rows) - len(rows))
+
+
+def _cells(
+    row: tuple[Any, ...], at: int, figures: dict[int, Figure], scales: dict[int, tuple[float, float]]
+) -> list[object]:
+    if at not in figures:
+        value = row[at]
+        return [MISSING if value is None else value if isinstance(value, str) else markup.cell(value)]
+    estimate, error, low, high = figures[at].of(row)
+    ends = scales[at]
+    left, middle, right = (markup.place(one, ends) for one in (low, estimate, high))
+    bar = Bar(left, middle, right, _said(estimate, low, high))
+    return [*(markup.cell(one) for one in (estimate, low, high)), bar, markup.cell(error)]
+
+
+def _said(estimate: object, low: object, high: object) -> str:
+    if low is None or high is None:
+        return f"{markup.cell(estimate)}, without an interval"
+    return f"{markup.cell(estimate)}, from {markup.cell(low)} to {markup.cell(high)}"
+
+
+def headline(answer: Answer) -> tuple[str, str] | None:
+    """One row's one figure in words, and its interval; None for any other answer."""
+    if len(answer.rows) != 1 or len(answer.figures) != 1:
+        return None
+    estimate, error, low, high = answer.figures[0].of(answer.rows[0])
+    if estimate is None:
+        return "No answer", "no record meets the question, or nothing can be told of those that do"
+    number = str(markup.cell(_rounded(estimate)))
+    if error == 0 and low == high:
+        return number, "exactly"
+    if any(answer.may_be_empty) and low == high:
+        return number, "if any record meets the question, which is not certain"
+    if low is None or high is None:
+        return f"about {number}", "an estimate without an interval"
+    ends = f"between {markup.cell(_rounded(low))} and {markup.cell(_rounded(high))}"
+    sure = "certainly" if answer.certain else f"{100 * answer.confidence:.10g} % sure:"
+    return f"about {number}", f"{sure} {ends}"
+
+
+def _rounded(value: Any) -> Any:
+    """A figure as a person says it: a whole number where it is large."""
+    return round(value) if isinstance(value, float) and abs(value) >= 100 else value
+
+
+# The same elsewhere ---
+
+
+def shell_snippet(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
+    """The command that gives the same answer, for a file that lies in the folder where it runs."""
+    how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
+    how += [] if estimator == OURS else ["--estimator", estimator]
+    asked = [served.path.name, sql]
+    if any(one.startswith("-") for one in asked):  # a comment, say, which would be taken for an option
+        return shlex.join(["privsql", "query", *how, "--", *asked])
+    return shlex.join(["privsql", "query", *asked, *how])
+
+
+def python_snippet(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
+    """The same in Python."""
+    how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
+    how += "" if estimator == OURS else f", estimator={estimator!r}"
+    return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
+
+
+def as_csv(answer: Answer) -> str:
+    """The rows as CSV. A text that a spreadsheet would take for a formula has an apostrophe before it."""
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(_harmless(answer.columns))
+    writer.writerows(_harmless(row) for row in answer.rows)
+    return file.getvalue()
+
+
+def _harmless(cells: Sequence[object]) -> list[object]:
+    return [f"'{one}" if isinstance(one, str) and one.startswith(FORMULA) else one for one in cells]
+
+
+# SQL ------------------------------------------------------------------------------------------------------------------
+# The SQL that a question stands for: what anybody may give to ``privsql query``.
+
+NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CALLS = {"if"}  # words that the parser takes for calls, which are no keywords
+ENDLESS = {"nan", "inf", "-inf"}
+AGGREGATES: dict[str, type[exp.AggFunc]] = {"avg": exp.Avg, "sum": exp.Sum}
+MOMENTS: dict[str, Callable[[str], object]] = {"DATE": date.fromisoformat, "TIME": time.fromisoformat}
+TRUTHS = {"true": exp.true, "false": exp.false}
+
+
+def statement(asked: Asked, form: Form) -> exp.Select:
+    """The query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
+    groups = [_name(form.columns[number].name) for number in asked.groups]
+    made = exp.select(*groups, _measure(asked.measure, form)).from_(exp.Table(this=_identifier(form.name)))
+    conditions = _of_items(asked, form) if form.items is not None else _of_columns(asked, form)
+    if conditions:
+        made = made.where(*conditions)
+    for group in groups:
+        made = made.group_by(group.copy()).order_by(group.copy())
+    return made
+
+
+def text(made: exp.Select, *, lines: bool = True) -> str:
+    """A query as it is shown, or (without ``lines``) on one line, for a shell."""
+    return made.sql(dialect=DIALECT, pretty=lines, comments=False)
+
+
+def _name(name: str) -> exp.Column:
+    """A column, quoted where it has to be."""
+    return exp.column(_identifier(name))
+
+
+def _identifier(name: str) -> exp.Identifier:
+    """A name, quoted unless it is one word that means nothing else; what the engine reserves is quoted when written."""
+    tokens = sqlglot.tokenize(name, dialect=DIALECT) if PLAIN.fullmatch(name) else []
+    plain = len(tokens) == 1 and tokens[0].token_type == TokenType.VAR and name.lower() not in CALLS
+    return exp.to_identifier(name, quoted=not plain)
+
+
+def _measure(key: str, form: Form) -> exp.Expr:
+    if key == COUNT:
+        return exp.Count(this=exp.Star())
+    kind, _, number = key.partition(".")
+    return AGGREGATES[kind](this=_name(form.column(number).name))
+
+
+# Conditions ---
+
+
+def _of_columns(asked: Asked, form: Form) -> list[exp.Expr]:
+    return [_on(form.columns[number], condition) for number, condition in sorted(asked.conditions.items())]
+
+
+def _on(column: Column, condition: Condition) -> exp.Expr:
+    name = _name(column.name)
+    null = exp.Is(this=name.copy(), expression=exp.null())
+    met = _among(name, [_literal(one, column) for one in condition.values]) or _ranged(name, column, condition)
+    if met is None:
+        return null if condition.nulls == "only" else exp.not_(null)
+    if condition.nulls == "too":
+        return exp.paren(exp.or_(met, null))
+    return exp.and_(met, exp.not_(null)) if condition.nulls == "not" else met
+
+
+def _among(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
+    if not values:
+        return None
+    return exp.EQ(this=name.copy(), expression=values[0]) if len(values) == 1 else name.copy().isin(*values)
+
+
+def _ranged(name: exp.Expr, column: Column, condition: Condition) -> exp.Expr | None:
+    """From one end to the other, both included; a day, of a column of moments, with all of its hours."""
+    low, high = (_literal(end, column) if end else None for end in (condition.low, condition.high))
+    after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
+    if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
+        raise UsageError(f"{column.name}: nothing lies from {condition.low} to {condition.high}; exchange the two")
+    if after is None:
+        return _between(name, low, high)
+    before = exp.LT(this=name.copy(), expression=_literal(after, column))
+    return before if low is None else exp.and_(exp.GTE(this=name, expression=low), before)
+
+
+def _is_turned(low: str, high: str, column: Column) -> bool:
+    """Whether a range ends before it begins: whoever mistook its ends would be told 0, exactly."""
+    value: Callable[[str], Any] = (
+        Decimal if column.kind == "number" else MOMENTS.get(column.type, datetime.fromisoformat)
+    )
+    try:
+        return bool(value(low) > value(high))
+    except (ValueError, ArithmeticError, TypeError):  # what the engine alone can read
+        return False
+
+
+def _day_after(end: str) -> str | None:
+    """The day after a day; None for what is none, and for the last one that there is."""
+    try:
+        return (date.fromisoformat(end) + timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _between(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp.Expr | None:
+    if low is not None and high is not None:
+        return exp.EQ(this=name, expression=low) if low == high else exp.Between(this=name, low=low, high=high)
+    if low is not None:
+        return exp.GTE(this=name, expression=low)
+    return exp.LTE(this=name, expression=high) if high is not None else None
+
+
+def _of_items(asked: Asked, form: Form) -> list[exp.Expr]:
+    (column,) = form.columns
+    name = _name(column.name)
+
+    def has(function: str, chosen: tuple[str, ...]) -> exp.Expr:
+        if len(chosen) == 1:
+            return exp.Anonymous(this="list_contains", expressions=[name.copy(), _item(chosen[0], form)])
+        listed = exp.Array(expressions=[_item(one, form) for one in chosen])
+        return exp.Anonymous(this=function, expressions=[name.copy(), listed])
+
+    found = [has("list_has_all", asked.items["all"])] if asked.items.get("all") else []
+    found += [has("list_has_any", asked.items["any"])] if asked.items.get("any") else []
+    found += [exp.not_(has("list_has_any", asked.items["none"]))] if asked.items.get("none") else []
+    ends = (_whole(end) if end else None for end in (asked.length.low, asked.length.high))
+    length = _between(exp.Anonymous(this="len", expressions=[name.copy()]), *ends)
+    return found + ([length] if length is not None else [])
+
+
+def _item(value: str, form: Form) -> exp.Expr:
+    (column,) = form.columns
+    if value not in (form.items or ()):
+        raise UsageError(f"{column.name}: there is no item {value!r}")
+    return _literal(value, column)
+
+
+def _whole(value: str) -> exp.Expr:
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise UsageError(f"the number of items: {value!r} is no whole number")
+    return exp.Literal.number(value)
+
+
+# Values ---
+
+
+def _literal(value: str, column: Column) -> exp.Expr:
+    """A value as SQL has it; ``UsageError`` if the column can't have it."""
+    if column.type == "VARCHAR":
+        return exp.Literal.string(value)
+    value = value.strip()
+    if column.kind == "truth" and value.lower() in TRUTHS:
+        return TRUTHS[value.lower()]()
+    if column.kind == "number" and NUMBER.fullmatch(value):
+        return exp.Neg(this=exp.Literal.number(value[1:])) if value[0] == "-" else exp.Literal.number(value.lstrip("+"))
+    of_type = exp.cast(exp.Literal.string(value), exp.DataType.build(column.type, dialect=DIALECT))
+    if column.kind == "number" and column.type in FLOATS and value in ENDLESS:
+        return of_type
+    if column.kind in ("moment", "other") and _is_moment(value, column):
+        return of_type
+    raise UsageError(f"{column.name}: {value!r} is no {_called(column)}")
+
+
+def _is_moment(value: str, column: Column) -> bool:
+    if column.kind == "other":
+        return True  # the engine knows
+    try:
+        MOMENTS.get(column.type, datetime.fromisoformat)(value)
+    except ValueError:
+        return value in column.values
+    return True
+
+
+def _called(column: Column) -> str:
+    return {"number": "number", "moment": "date or time", "truth": "truth value"}.get(column.kind, column.type)
