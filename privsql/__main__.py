@@ -20,29 +20,29 @@ AGAIN = 0.01  # seconds after which a lost interruption comes again
 ALARM = "SIGALRM"
 
 
-class Stop:
+class StopSignals:
     """What happens when the process is asked to stop."""
 
     name = "SIGINT"
     asked_at = float("-inf")
     lost = False  # an interruption that Python has dropped comes again
 
-    def listen(self) -> None:
+    def handle_signals(self) -> None:
         """From now on signals unwind, but for those that are ignored (nohup, or a job in the background)."""
         import signal  # noqa: PLC0415 (takes long to import: inside ``main`` Ctrl-C is heard meanwhile)
 
-        for number in _known(*STOPS):
+        for number in _known_signals(*STOPS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._unwind)
-        for number in _known(ALARM):
+        for number in _known_signals(ALARM):
             signal.signal(number, self._unwind)
-        sys.unraisablehook = self._dropped
+        sys.unraisablehook = self._on_unraisable
 
     def _unwind(self, number: int, _: FrameType | None) -> None:
         import signal  # noqa: PLC0415
         import time  # noqa: PLC0415
 
-        if number in _known(ALARM) or self.lost:
+        if number in _known_signals(ALARM) or self.lost:
             self.lost = False
         else:
             if time.monotonic() < self.asked_at + SAME:
@@ -50,7 +50,7 @@ class Stop:
             self.name, self.asked_at = signal.Signals(number).name, time.monotonic()
         raise KeyboardInterrupt
 
-    def _dropped(self, what: sys.UnraisableHookArgs) -> None:
+    def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
         """Python drops what is raised in a destructor or a callback; an interruption must not get lost there."""
         import signal  # noqa: PLC0415
 
@@ -59,9 +59,9 @@ class Stop:
         elif hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
         else:
-            self._later()
+            self._interrupt_later()
 
-    def _later(self) -> None:
+    def _interrupt_later(self) -> None:
         """The interruption again, where there are no alarms."""
         from _thread import interrupt_main  # noqa: PLC0415
         from threading import Timer  # noqa: PLC0415
@@ -70,31 +70,31 @@ class Stop:
         Timer(AGAIN, interrupt_main).start()
 
     @staticmethod
-    def ignore() -> None:
+    def ignore_signals() -> None:
         """From now on nothing stops the process: it ends."""
         import signal  # noqa: PLC0415
 
-        for number in _known(*STOPS, ALARM):
+        for number in _known_signals(*STOPS, ALARM):
             signal.signal(number, signal.SIG_IGN)
 
-    def end(self) -> NoReturn:
+    def end_process(self) -> NoReturn:
         """Say so in one line, and end without waiting for the engine."""
         import json  # noqa: PLC0415
         import signal  # noqa: PLC0415
         from contextlib import suppress  # noqa: PLC0415
 
-        self.ignore()
+        self.ignore_signals()
         code, word = 128 + signal.Signals[self.name], STOPS[self.name]
-        said = [(2, f"privsql: {word}\n")]
+        messages = [(2, f"privsql: {word}\n")]
         if "--json" in sys.argv:
-            said.append((1, json.dumps({"error": word, "exit_code": code}) + "\n"))
-        for stream, text in said:
+            messages.append((1, json.dumps({"error": word, "exit_code": code}) + "\n"))
+        for stream, text in messages:
             with suppress(OSError):  # nobody may be reading
                 os.write(stream, text.encode())  # past Python's buffers, in which the signal may have come
         os._exit(code)
 
 
-def _known(*names: str) -> list[Signals]:
+def _known_signals(*names: str) -> list[Signals]:
     """Those of some signals that the system has."""
     import signal  # noqa: PLC0415
 
@@ -113,10 +113,10 @@ class WithoutPandas:
 
 def main() -> None:
     """Run the command line; an interruption of its imports is one like any other."""
-    stop = Stop()
+    stop = StopSignals()
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
     try:
-        stop.listen()
+        stop.handle_signals()
         sys.meta_path.insert(0, WithoutPandas())
         from privsql.cli.app import app  # noqa: PLC0415
 
@@ -124,11 +124,11 @@ def main() -> None:
     except KeyboardInterrupt:
         while True:
             try:
-                stop.end()
+                stop.end_process()
             except KeyboardInterrupt:  # the same signal again, before or while it is listened to
                 continue
     finally:
-        stop.ignore()
+        stop.ignore_signals()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql.errors import UsageError
-from privsql.exact import fraction
+from privsql.exact import as_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
-def as_path(given: PathLike, what: str = "path") -> Path:
+def as_path(path: PathLike, what: str = "path") -> Path:
     """A path, written as a text or as any object that stands for one; ``UsageError`` for anything else.
 
     ``~`` is the home folder, as it is in a specification.
     """
     try:
-        return at_home(Path(given))
+        return at_home(Path(path))
     except TypeError as error:
-        raise UsageError(f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path") from error
+        raise UsageError(f"{what}: {type(path).__name__} is no path; give a text or a pathlib.Path") from error
 
 
 def at_home(path: Path) -> Path:
@@ -41,141 +41,143 @@ def at_home(path: Path) -> Path:
         return path
 
 
-def as_paths(given: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:
+def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:
     """Several paths; one may stand alone. ``UsageError`` for anything else, such as a table, whose columns are none."""
-    if given is None:
+    if paths is None:
         return []
-    table = isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
-    if table or not isinstance(given, Iterable | str | os.PathLike):
+    table = isinstance(paths, Mapping) or hasattr(paths, "__arrow_c_stream__")
+    if table or not isinstance(paths, Iterable | str | os.PathLike):
         raise UsageError(
-            f"{what}: {type(given).__name__} is no path; give a text or a pathlib.Path, or several in a list"
+            f"{what}: {type(paths).__name__} is no path; give a text or a pathlib.Path, or several in a list"
         )
-    return [as_path(one, what) for one in ((given,) if isinstance(given, str | os.PathLike) else given)]
+    return [as_path(one, what) for one in ((paths,) if isinstance(paths, str | os.PathLike) else paths)]
 
 
-def printed(given: Any) -> Any:
+def as_printed(value: Any) -> Any:
     """A float as the decimal that it prints, and numpy's whole numbers as Python's; anything else as it is.
 
-    >>> printed(0.1), printed(3)
+    >>> as_printed(0.1), as_printed(3)
     (Decimal('0.1'), 3)
     """
-    if isinstance(given, int | Fraction | Decimal):
-        return given
-    if isinstance(given, Integral):
-        return int(given)
-    return Decimal(str(given)) if isinstance(given, Real) else given
+    if isinstance(value, int | Fraction | Decimal):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return Decimal(str(value)) if isinstance(value, Real) else value
 
 
-def exactly(given: Any, where: str = "specification") -> Any:
+def as_exact_data(data: Any, where: str = "specification") -> Any:
     """Plain data with every float as the decimal that it prints.
 
     Arrays, indexes and sets, in their texts' order, become lists, and whole numbers that are keys texts. Raises
     ``UsageError``, naming the key, for floats that are no numbers.
     """
-    if isinstance(given, Mapping):
-        return {_key(key): exactly(value, str(key)) for key, value in given.items()}
-    if isinstance(given, list | tuple):
-        return type(given)(exactly(value, where) for value in given) if type(given) in (list, tuple) else given
-    if isinstance(given, set | frozenset):
-        return exactly(sorted(given, key=str), where)  # else the next process has another order, and another release
-    number = printed(given)
+    if isinstance(data, Mapping):
+        return {_as_key(key): as_exact_data(value, str(key)) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(as_exact_data(value, where) for value in data) if type(data) in (list, tuple) else data
+    if isinstance(data, set | frozenset):
+        return as_exact_data(
+            sorted(data, key=str), where
+        )  # else the next process has another order, and another release
+    number = as_printed(data)
     if isinstance(number, Decimal) and not number.is_finite():
         raise UsageError(f"{where}: {number} is not a number; write a decimal or a fraction such as 1/50")
-    if number is given and hasattr(given, "tolist") and not hasattr(given, "__arrow_c_stream__"):
-        return exactly(given.tolist(), where)
+    if number is data and hasattr(data, "tolist") and not hasattr(data, "__arrow_c_stream__"):
+        return as_exact_data(data.tolist(), where)
     return number
 
 
-def _key(given: Any) -> Any:
+def _as_key(key: Any) -> Any:
     """A key; a whole number, which a value may be, is its text."""
-    whole = isinstance(given, Integral) and not isinstance(given, bool)
-    return str(int(given)) if whole else given
+    whole = isinstance(key, Integral) and not isinstance(key, bool)
+    return str(int(key)) if whole else key
 
 
-def number(given: Any, what: str) -> Fraction:
+def as_exact_number(value: Any, what: str) -> Fraction:
     """An exact number; ``UsageError``, with what it is for, if it is none."""
     try:
-        return fraction(printed(given))
+        return as_fraction(as_printed(value))
     except ValueError as error:
         raise UsageError(f"{what}: {error}") from error
 
 
-def share(given: Any, what: str) -> float:
+def as_share(value: Any, what: str) -> float:
     """A share of something; ``UsageError``, with what it is of, unless it lies in [0, 1]."""
-    found = number(given, what)
-    if not 0 <= found <= 1:
-        raise UsageError(f"{what} {given} lies outside [0, 1]")
-    return float(found)
+    exact = as_exact_number(value, what)
+    if not 0 <= exact <= 1:
+        raise UsageError(f"{what} {value} lies outside [0, 1]")
+    return float(exact)
 
 
-def whole(given: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
+def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
     """A whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        raise UsageError(f"{what}: {given!r} is no whole number")
-    found = int(given)
-    if least is not None and found < least:
-        raise UsageError(f"{what} {found} must be at least {least}")
-    if most is not None and found > most:
-        raise UsageError(f"{what} {found} must be at most {most}")
-    return found
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{what}: {value!r} is no whole number")
+    number = int(value)
+    if least is not None and number < least:
+        raise UsageError(f"{what} {number} must be at least {least}")
+    if most is not None and number > most:
+        raise UsageError(f"{what} {number} must be at most {most}")
+    return number
 
 
-def ends(given: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
+def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
     """The least and the most: "100:5000", "100:", ":5000", or a pair; ``UsageError``, with what it is for, for others.
 
-    >>> ends("100:", "answers"), ends((None, 0.5), "answers")
+    >>> as_range("100:", "answers"), as_range((None, 0.5), "answers")
     ((100.0, None), (None, 0.5))
     """
-    parts = [part.strip() or None for part in given.split(":")] if isinstance(given, str) else given
+    parts = [part.strip() or None for part in value.split(":")] if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or len(parts) != 2:
-        raise UsageError(f"{what} {given!r}: give the least and the most, such as 100:5000, 100: or :5000")
-    low, high = (None if end is None else float(number(end, what)) for end in parts)
+        raise UsageError(f"{what} {value!r}: give the least and the most, such as 100:5000, 100: or :5000")
+    low, high = (None if end is None else float(as_exact_number(end, what)) for end in parts)
     if low is not None and high is not None and low > high:
-        raise UsageError(f"{what} {given!r}: the least is above the most")
+        raise UsageError(f"{what} {value!r}: the least is above the most")
     return low, high
 
 
-def names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
     """Names, in a text with commas between them or several; ``UsageError``, with what they are of, for anything else.
 
-    >>> names("age, sex", "columns"), names(["age"], "columns")
+    >>> as_names("age, sex", "columns"), as_names(["age"], "columns")
     (('age', 'sex'), ('age',))
     """
-    found = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
-    if not found or not all(isinstance(name, str) and name.strip() for name in found):
-        raise UsageError(f"{what} {given!r}: give one name or several")
-    return tuple(name.strip() for name in found)
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else []
+    if not parts or not all(isinstance(name, str) and name.strip() for name in parts):
+        raise UsageError(f"{what} {value!r}: give one name or several")
+    return tuple(name.strip() for name in parts)
 
 
-def between(confidence: float) -> float:
+def as_confidence(confidence: float) -> float:
     """A confidence; ``UsageError`` unless it lies in (0, 1)."""
     try:
-        found = float(confidence)
+        number = float(confidence)
     except (TypeError, ValueError) as error:
         raise UsageError(f"confidence {confidence!r} is no number") from error
-    if not 0 < found < 1:
+    if not 0 < number < 1:
         raise UsageError(f"confidence {confidence} lies outside (0, 1)")
-    return found
+    return number
 
 
-def known(given: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
+def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
     """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
 
     ``verb``: its name; or itself, whose own parameters it has, too.
     """
     possible = set(names)
-    for name in given:
+    for name in keywords:
         if name not in possible:
-            raise _unknown(name, possible, verb)
+            raise _unknown_keyword(name, possible, verb)
 
 
-def _unknown(name: str, names: set[str], verb: str | Callable[..., Any]) -> UsageError:
+def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any]) -> UsageError:
     from difflib import get_close_matches  # noqa: PLC0415 (only where something is wrong)
     from inspect import Parameter, signature  # noqa: PLC0415
 
     called = verb if isinstance(verb, str) else verb.__name__
-    own = () if isinstance(verb, str) else signature(verb).parameters.values()
-    possible = sorted(names | {one.name for one in own if one.kind is not Parameter.VAR_KEYWORD})
+    parameters = () if isinstance(verb, str) else signature(verb).parameters.values()
+    possible = sorted(names | {one.name for one in parameters if one.kind is not Parameter.VAR_KEYWORD})
     near = get_close_matches(name, possible, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
     return UsageError(f"{called} has no keyword {name!r}; {hint}")

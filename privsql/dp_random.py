@@ -37,20 +37,20 @@ class CountNoise(Protocol):
 
     origin: Literal["opendp", "seed"]
 
-    def noisy(self, counts: Counts, epsilon: Fraction) -> Counts:
+    def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
         """The counts, each with noise of its own."""
 
-    def passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
+    def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """For each number of zero counts, how many of them reach ``least`` (>= 1) once they have noise."""
 
-    def above(self, number: int, least: int, epsilon: Fraction) -> Counts:
+    def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         """Noisy zero counts, given that they reach ``least`` (>= 1)."""
 
 
 class SelectionNoise(CountNoise, Protocol):
     """Noise for counts, and the private choice of the best of several."""
 
-    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """The place of a high score; one record changes scores by at most 1.
 
         ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
@@ -58,7 +58,7 @@ class SelectionNoise(CountNoise, Protocol):
         """
 
 
-def scale(epsilon: Fraction) -> float:
+def noise_scale(epsilon: Fraction) -> float:
     """The least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
     nearest = float(1 / epsilon)
     return nearest if Fraction(nearest) * epsilon >= 1 else math.nextafter(nearest, math.inf)
@@ -82,13 +82,13 @@ def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
 class OpenDPNoise:
     """The discrete Laplace mechanism of OpenDP on vectors of 64-bit integers.
 
-    ``noisy`` is OpenDP's own mechanism, whose sampler is exact for the rational value of the scale, a double rounded so
-    that no more than epsilon is spent. It draws from the operating system and can't be seeded: a release with this
-    noise is never repeated, not even with the same key. ``above`` is exact: given that discrete Laplace noise is >= 0
-    it is geometric, and a geometric variable given that it is >= t is itself plus t. ``passing`` inverts the binomial
-    distribution function at 64 uniform bits of the operating system; where these come within 1e-9 of a
-    step of the function, which is a million times the error of doubles here, the decision is taken in decimals with as
-    many digits and bits as it needs. So it is exact, too.
+    ``add_noise`` is OpenDP's own mechanism, whose sampler is exact for the rational value of the scale, a double
+    rounded so that no more than epsilon is spent. It draws from the operating system and can't be seeded: a release
+    with this noise is never repeated, not even with the same key. ``draw_above`` is exact: given that discrete Laplace
+    noise is >= 0 it is geometric, and a geometric variable given that it is >= t is itself plus t. ``count_passing``
+    inverts the binomial distribution function at 64 uniform bits of the operating system; where these come within 1e-9
+    of a step of the function, which is a million times the error of doubles here, the decision is taken in decimals
+    with as many digits and bits as it needs. So it is exact, too.
     """
 
     origin: Literal["opendp", "seed"] = "opendp"
@@ -97,30 +97,30 @@ class OpenDPNoise:
         self._mechanisms: dict[float, Callable[[list[int]], list[int]]] = {}
         self._choices: dict[tuple[float, bool], Callable[[list[int]], int]] = {}
 
-    def noisy(self, counts: Counts, epsilon: Fraction) -> Counts:
+    def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
         if not len(counts):
             return counts
-        width = scale(epsilon)
+        width = noise_scale(epsilon)
         if width not in self._mechanisms:
-            self._mechanisms[width] = _laplace(width)
+            self._mechanisms[width] = _make_laplace(width)
         return np.array(self._mechanisms[width](counts.tolist()), dtype=np.int64)
 
-    def passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
+    def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
-        return binomial(empty, least, Fraction(scale(epsilon)), _system_bits)
+        return draw_binomial(empty, least, Fraction(noise_scale(epsilon)), _system_bits)
 
-    def above(self, number: int, least: int, epsilon: Fraction) -> Counts:
+    def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
-        found = np.empty(0, dtype=np.int64)
-        while len(found) < number:
-            drawn = self.noisy(np.zeros(2 * (number - len(found)) + 8, dtype=np.int64), epsilon)
-            found = np.concatenate((found, drawn[drawn >= 0]))
-        return found[:number] + least
+        noise = np.empty(0, dtype=np.int64)
+        while len(noise) < number:
+            drawn = self.add_noise(np.zeros(2 * (number - len(noise)) + 8, dtype=np.int64), epsilon)
+            noise = np.concatenate((noise, drawn[drawn >= 0]))
+        return noise[:number] + least
 
-    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """As in ``SelectionNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
-        kind = scale(epsilon if monotonic else epsilon / 2), monotonic
+        kind = noise_scale(epsilon if monotonic else epsilon / 2), monotonic
         if kind not in self._choices:
             self._choices[kind] = noisy_max(kind[0], monotonic=monotonic)
         return int(self._choices[kind](scores.tolist()))
@@ -134,23 +134,23 @@ class SeededNoise:
     def __init__(self, draw: np.random.Generator) -> None:
         self._draw = draw
 
-    def noisy(self, counts: Counts, epsilon: Fraction) -> Counts:
+    def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
-        stop = -math.expm1(-1 / scale(epsilon))
+        stop = -math.expm1(-1 / noise_scale(epsilon))
         return counts + self._draw.geometric(stop, len(counts)) - self._draw.geometric(stop, len(counts))
 
-    def passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
+    def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
-        width = scale(epsilon)
+        width = noise_scale(epsilon)
         return self._draw.binomial(empty, math.exp(-least / width) / (1 + math.exp(-1 / width)))
 
-    def above(self, number: int, least: int, epsilon: Fraction) -> Counts:
+    def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         """As in ``CountNoise``."""
-        return self._draw.geometric(-math.expm1(-1 / scale(epsilon)), number) - 1 + least
+        return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
-    def best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """As in ``SelectionNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
-        width = scale(epsilon if monotonic else epsilon / 2)
+        width = noise_scale(epsilon if monotonic else epsilon / 2)
         return int(np.argmax(scores + self._draw.exponential(width, len(scores))))
 
 
@@ -159,10 +159,10 @@ def noise_for(key: Key) -> SelectionNoise:
 
     Raises ``UsageError`` for a key file, ``EngineError`` where OpenDP is not installed: before a record is read.
     """
-    made_with()
+    opendp_version()
     if key.origin == "key-file":
         raise UsageError("--key-file: a differentially private release can't be repeated; leave the key out")
-    return SeededNoise(key.stream("noise")) if key.origin == "seed" else OpenDPNoise()
+    return SeededNoise(key.random_generator("noise")) if key.origin == "seed" else OpenDPNoise()
 
 
 def laplace(scale: float, draws: int) -> NDArray[np.float64]:
@@ -170,33 +170,33 @@ def laplace(scale: float, draws: int) -> NDArray[np.float64]:
 
     OpenDP draws what a double allows exactly, so the draws are those of a real differentially private answer.
     """
-    dp = _opendp()
+    dp = _import_opendp()
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
     return np.asarray(dp.m.make_laplace(*space, scale=scale)([0.0] * draws), dtype=np.float64)
 
 
-def made_with() -> str:
+def opendp_version() -> str:
     """The version of OpenDP that draws; ``EngineError`` if there is none."""
     try:
         return version("opendp")
     except PackageNotFoundError as error:
-        raise NOISE.missing() from error
+        raise NOISE.missing_error() from error
 
 
-def _opendp() -> Any:
+def _import_opendp() -> Any:
     try:
         import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and is an extra)
     except ImportError as error:
-        raise NOISE.missing() from error
+        raise NOISE.missing_error() from error
     dp.enable_features("contrib")
     return dp
 
 
-def _laplace(width: float) -> Callable[[list[int]], list[int]]:
-    dp = _opendp()
+def _make_laplace(width: float) -> Callable[[list[int]], list[int]]:
+    dp = _import_opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    made: Callable[[list[int]], list[int]] = dp.m.make_laplace(*space, scale=width)
-    return made
+    mechanism: Callable[[list[int]], list[int]] = dp.m.make_laplace(*space, scale=width)
+    return mechanism
 
 
 def noisy_max(width: float, monotonic: bool) -> Any:
@@ -204,7 +204,7 @@ def noisy_max(width: float, monotonic: bool) -> Any:
 
     For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon.
     """
-    dp = _opendp()
+    dp = _import_opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
     return dp.m.make_noisy_max(*space, dp.max_divergence(), scale=width)
 
@@ -214,7 +214,7 @@ def _system_bits(number: int) -> Bits:
     return np.frombuffer(secrets.token_bytes(8 * number), dtype=np.uint64)
 
 
-def binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
+def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
     """Exact binomial draws: of each number of trials, how many have discrete Laplace noise of at least ``least``.
 
     q = p^least/(1+p), p = exp(-1/width). ``bits`` gives uniform 64-bit integers.
@@ -225,16 +225,16 @@ def binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], 
         owner = np.repeat(np.arange(len(trials)), parts)
         place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
         share = trials[owner] // parts[owner] + (place < trials[owner] % parts[owner])
-        drawn = _inverted(share, chance, least, width, bits)
+        drawn = _invert_binomial(share, chance, least, width, bits)
         return np.bincount(owner, weights=drawn, minlength=len(trials)).astype(np.int64)
-    return _inverted(trials, chance, least, width, bits)
+    return _invert_binomial(trials, chance, least, width, bits)
 
 
-def _inverted(trials: Counts, chance: float, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
+def _invert_binomial(trials: Counts, chance: float, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
     drawn = bits(len(trials))
     uniform = drawn / 2.0**64
     mass = np.exp(trials * math.log1p(-chance))
-    below, found = mass.copy(), np.zeros(len(trials), dtype=np.int64)
+    below, draws = mass.copy(), np.zeros(len(trials), dtype=np.int64)
     doubtful = np.abs(uniform - below) < DOUBT
     rising = np.flatnonzero(uniform >= below)
     odds, k = chance / (1 - chance), 0
@@ -242,15 +242,15 @@ def _inverted(trials: Counts, chance: float, least: int, width: Fraction, bits: 
         mass[rising] *= (trials[rising] - k) / (k + 1) * odds
         k += 1
         below[rising] += mass[rising]
-        found[rising] = k
+        draws[rising] = k
         doubtful[rising] |= np.abs(uniform[rising] - below[rising]) < DOUBT
         rising = rising[(uniform[rising] >= below[rising]) & (k < trials[rising])]
     for place in np.flatnonzero(doubtful & (trials > 0)).tolist():
-        found[place] = _decided(int(trials[place]), least, width, int(drawn[place]), bits)
-    return found
+        draws[place] = _decide_exactly(int(trials[place]), least, width, int(drawn[place]), bits)
+    return draws
 
 
-def _decided(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
+def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
     """The binomial draw for a uniform number that begins with the bits ``drawn``, in decimals of growing precision."""
     words = 1
     while True:
@@ -258,12 +258,14 @@ def _decided(trials: int, least: int, width: Fraction, drawn: int, bits: Callabl
         drawn = drawn << 64 | int(bits(1)[0])
         with localcontext() as context:
             context.prec = 20 * words + 60
-            found = [_step(trials, least, width, Decimal(drawn + end) / Decimal(2) ** (64 * words)) for end in (0, 1)]
-        if found[0] == found[1]:
-            return found[0]
+            bounds = [
+                _count_steps(trials, least, width, Decimal(drawn + end) / Decimal(2) ** (64 * words)) for end in (0, 1)
+            ]
+        if bounds[0] == bounds[1]:
+            return bounds[0]
 
 
-def _step(trials: int, least: int, width: Fraction, uniform: Decimal) -> int:
+def _count_steps(trials: int, least: int, width: Fraction, uniform: Decimal) -> int:
     """Number of steps of the binomial distribution function at or below ``uniform``."""
     inverse = Decimal(width.denominator) / Decimal(width.numerator)
     chance = (-inverse * least).exp() / (1 + (-inverse).exp())

@@ -18,7 +18,7 @@ MAX_EXPONENT_DIGITS = 2  # 1e-999999999 is a number, but nobody can write it out
 MAX_DENOMINATOR = 10**MAX_DIGITS
 
 
-def fraction(number: object) -> Fraction:
+def as_fraction(number: object) -> Fraction:
     """Read a number as the exact rational that was written.
 
     Accepts ``int``, ``Decimal``, ``Fraction`` and strings such as ``"0.02"``, ``"1/50"`` and ``"2e-2"``.
@@ -38,10 +38,10 @@ def fraction(number: object) -> Fraction:
     return value
 
 
-def text(value: Fraction) -> str:
+def fraction_text(value: Fraction) -> str:
     """Shortest exact text of a rational: a decimal where it has one, else ``p/q``.
 
-    >>> text(Fraction(1, 50)), text(Fraction(1, 3)), text(Fraction(2))
+    >>> fraction_text(Fraction(1, 50)), fraction_text(Fraction(1, 3)), fraction_text(Fraction(2))
     ('0.02', '1/3', '2')
     """
     digits, rest = 0, value.denominator
@@ -54,8 +54,8 @@ def text(value: Fraction) -> str:
     if rest != 1 or digits > MAX_DIGITS:
         return str(value)
     scaled = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
-    shown = f"{scaled[: len(scaled) - digits]}.{scaled[len(scaled) - digits :]}" if digits else scaled
-    return f"-{shown}" if value < 0 else shown
+    decimal_text = f"{scaled[: len(scaled) - digits]}.{scaled[len(scaled) - digits :]}" if digits else scaled
+    return f"-{decimal_text}" if value < 0 else decimal_text
 
 
 @dataclass(frozen=True)
@@ -65,51 +65,51 @@ class Linear:
     slope: Fraction
     intercept: Fraction
 
-    def at(self, frequency: Fraction) -> Fraction:
+    def threshold_at(self, frequency: Fraction) -> Fraction:
         """F' for one relative frequency; may be <= 0, which the caller must refuse."""
         return min(Fraction(1), self.slope * frequency + self.intercept)
 
     def __str__(self) -> str:
         if self.slope == 0:
-            return text(self.intercept)
+            return fraction_text(self.intercept)
         sign = "-" if self.intercept < 0 else "+"
-        tail = f" {sign} {text(abs(self.intercept))}" if self.intercept else ""
-        return f"{text(self.slope)}*f{tail}"
+        tail = f" {sign} {fraction_text(abs(self.intercept))}" if self.intercept else ""
+        return f"{fraction_text(self.slope)}*f{tail}"
 
 
-def linear(expression: object) -> Linear:
+def parse_linear(expression: object) -> Linear:
     """Read a constant or an expression that is linear in ``f``, such as ``"8*f + 0.02"`` or ``"1/4"``.
 
     Raises ``ValueError`` with the part that is not understood.
     """
     if not isinstance(expression, str):
-        return Linear(Fraction(0), fraction(expression))
+        return Linear(Fraction(0), as_fraction(expression))
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-        found = _evaluate(tree.body, expression.strip())
+        rule = _evaluate_node(tree.body, expression.strip())
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"threshold {expression[:60]!r} is not an expression such as '8*f + 0.02'") from error
-    if max(found.slope.denominator, found.intercept.denominator) > MAX_DENOMINATOR:
+    if max(rule.slope.denominator, rule.intercept.denominator) > MAX_DENOMINATOR:
         raise ValueError(f"threshold {expression[:60]!r} has more than {MAX_DIGITS} digits after the point")
-    return found
+    return rule
 
 
-def _evaluate(node: ast.expr, source: str) -> Linear:
+def _evaluate_node(node: ast.expr, source: str) -> Linear:
     match node:
         case ast.Name(id="f"):
             return Linear(Fraction(1), Fraction(0))
         case ast.Constant(value=int() | float()):
             # The text, not node.value: Python has read 0.02 as a double already.
-            return Linear(Fraction(0), fraction(ast.get_source_segment(source, node) or ""))
+            return Linear(Fraction(0), as_fraction(ast.get_source_segment(source, node) or ""))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _evaluate(operand, source)
+            inner = _evaluate_node(operand, source)
             return Linear(-inner.slope, -inner.intercept)
         case ast.BinOp(left=left, op=operator, right=right):
-            return _combine(_evaluate(left, source), operator, _evaluate(right, source), source)
+            return _combine_operands(_evaluate_node(left, source), operator, _evaluate_node(right, source), source)
     raise ValueError(f"threshold {source!r}: only numbers, f, + - * / are understood")
 
 
-def _combine(left: Linear, operator: ast.operator, right: Linear, source: str) -> Linear:
+def _combine_operands(left: Linear, operator: ast.operator, right: Linear, source: str) -> Linear:
     match operator:
         case ast.Add():
             return Linear(left.slope + right.slope, left.intercept + right.intercept)

@@ -20,19 +20,19 @@ class Extra:
     does: str
 
     @property
-    def there(self) -> bool:
+    def is_installed(self) -> bool:
         """Whether all of it is installed; nothing is imported."""
         return all(find_spec(module) is not None for module in self.modules)
 
-    def need(self) -> None:
+    def require_installed(self) -> None:
         """``EngineError`` where it is missing: better known before an hour of measuring than after."""
-        if not self.there:
-            raise self.missing()
+        if not self.is_installed:
+            raise self.missing_error()
 
-    def missing(self) -> EngineError:
+    def missing_error(self) -> EngineError:
         """The error where it is missing.
 
-        >>> print(SPARK.missing())
+        >>> print(SPARK.missing_error())
         tables in Spark are read by pyspark, which is not installed; run: pip install 'privsql[spark]'
         """
         which = "which is not installed" if len(self.modules) == 1 else "which are not all installed"

@@ -57,13 +57,15 @@ class Key:
     @property
     def reference(self) -> str:
         """Where the key comes from and a one-way digest, to tell keys apart in the publisher's ledger."""
-        told = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
-        return f"{self.origin}:{told}"
+        digest = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
+        return f"{self.origin}:{digest}"
 
-    def derived(self, *purpose: object) -> Key:
+    def derive_key(self, *purpose: object) -> Key:
         """A key for one purpose, which tells nothing of this one, nor of those for other purposes."""
-        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived")
-        return Key(self.origin, told.digest())
+        digest = hashlib.blake2b(
+            _purpose_bytes(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived"
+        )
+        return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
         """One row, ``word``: so many bits for one purpose, for an engine that hashes with them.
@@ -72,10 +74,10 @@ class Key:
         """
         import pyarrow as pa  # noqa: PLC0415 (who reads a key hashes nothing yet)
 
-        told = self.derived("word", *purpose).secret[: bits // 8]
-        return pa.table({"word": [base64.urlsafe_b64encode(told).decode().rstrip("=")]})
+        bits_of_key = self.derive_key("word", *purpose).secret[: bits // 8]
+        return pa.table({"word": [base64.urlsafe_b64encode(bits_of_key).decode().rstrip("=")]})
 
-    def stream(self, *purpose: object) -> np.random.Generator:
+    def random_generator(self, *purpose: object) -> np.random.Generator:
         """ChaCha20 generator for one purpose; different purposes are independent.
 
         The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
@@ -84,11 +86,11 @@ class Key:
         import numpy as np  # noqa: PLC0415 (who reads a key draws nothing yet)
         from randomgen import ChaCha  # noqa: PLC0415
 
-        told = hashlib.blake2b(_text(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql")
-        return np.random.Generator(ChaCha(key=int.from_bytes(told.digest(), "little"), rounds=20))
+        digest = hashlib.blake2b(_purpose_bytes(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql")
+        return np.random.Generator(ChaCha(key=int.from_bytes(digest.digest(), "little"), rounds=20))
 
 
-def _text(purpose: tuple[object, ...]) -> bytes:
+def _purpose_bytes(purpose: tuple[object, ...]) -> bytes:
     return "\x1f".join(str(part) for part in purpose).encode()
 
 
@@ -97,7 +99,7 @@ def system_key() -> Key:
     return Key("system", secrets.token_bytes(KEY_BYTES), fresh=True)
 
 
-def token() -> str:
+def random_token() -> str:
     """A word for an address that nobody guesses: 256 bits from the operating system."""
     return secrets.token_urlsafe(KEY_BYTES)
 

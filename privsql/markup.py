@@ -1,4 +1,4 @@
-"""What notebooks show: tables of HTML, small and escaped. Every text goes through ``cell``, and nothing else does.
+"""What notebooks show: tables of HTML, small and escaped. Every text goes through ``html_cell``, and nothing else does.
 
 No script, no colour of its own: what is drawn takes the colour of the text around it, so that it can be read on a
 light ground and on a dark one.
@@ -36,7 +36,7 @@ class Html(str):
         return str(self)
 
 
-def cell(value: object, width: int = WIDTH) -> Html:
+def html_cell(value: object, width: int = WIDTH) -> Html:
     """A value as HTML: escaped, and cut where it is long."""
     if isinstance(value, Html):
         return value
@@ -46,56 +46,56 @@ def cell(value: object, width: int = WIDTH) -> Html:
         text = f"{value:,.1f}" if math.isfinite(value) else str(value)
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return cleaned(text, width)
+    return clean_text(text, width)
 
 
-def cleaned(text: str, width: int) -> Html:
+def clean_text(text: str, width: int) -> Html:
     """A text, escaped: cut where it is long, and with a mark for each character that can't be printed."""
-    return Html(escape(plain(text, width)))
+    return Html(escape(printable_text(text, width)))
 
 
-def plain(text: str, width: int) -> str:
+def printable_text(text: str, width: int) -> str:
     """The same, not escaped: for what escapes it itself."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
     return "".join(one if one.isprintable() or one == SPACE else "\ufffd" for one in short)
 
 
-def distinct(texts: Sequence[str], width: int) -> list[str]:
-    """Several texts, cut as ``plain`` does, and no two alike: labels of a picture, where what is alike is one.
+def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
+    """Several texts, cut as ``printable_text`` does, and no two alike: labels of a picture, where what is alike is one.
 
-    >>> distinct(["heart, left", "heart, right", "lung"], 8)
+    >>> distinct_labels(["heart, left", "heart, right", "lung"], 8)
     ['heart, \u2026', 'hea\u2026 (2)', 'lung']
     """
-    found: list[str] = []
+    labels: list[str] = []
     taken: set[str] = set()
     for text in texts:
-        label, number = plain(text, width), 1
+        label, number = printable_text(text, width), 1
         while label in taken:
             number += 1
             end = f" ({number})"
-            label = plain(text, max(2, width - len(end))) + end
+            label = printable_text(text, max(2, width - len(end))) + end
         taken.add(label)
-        found.append(label)
-    return found
+        labels.append(label)
+    return labels
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:
+def html_table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:
     """A table; ``number``: of rows that there are. What is left out is said."""
     columns = len(head)
-    made = ["<tr>", *(f"<th>{cell(one)}</th>" for one in head[:COLUMNS]), "</tr>"] if any(head) else []
-    size = shown = 0
+    parts = ["<tr>", *(f"<th>{html_cell(one)}</th>" for one in head[:COLUMNS]), "</tr>"] if any(head) else []
+    size = shown_rows = 0
     left = False
     for row in rows:
-        if shown == ROWS or size > SIZE:
+        if shown_rows == ROWS or size > SIZE:
             left = True
             break
-        line = "<tr>" + "".join(_td(one) for one in row[:COLUMNS]) + "</tr>"
-        made.append(line)
-        size, shown = size + len(line), shown + 1
-    notes = [f"{number - shown:,} more rows" if number is not None else "more rows"] if left else []
+        line = "<tr>" + "".join(_table_cell(one) for one in row[:COLUMNS]) + "</tr>"
+        parts.append(line)
+        size, shown_rows = size + len(line), shown_rows + 1
+    notes = [f"{number - shown_rows:,} more rows" if number is not None else "more rows"] if left else []
     notes += [f"{columns - COLUMNS:,} more columns"] if columns > COLUMNS else []
-    said = f"<p>\u2026 and {' and '.join(notes)}</p>" if notes else ""
-    return Html(f"<table>{''.join(made)}</table>{said}")
+    note = f"<p>\u2026 and {' and '.join(notes)}</p>" if notes else ""
+    return Html(f"<table>{''.join(parts)}</table>{note}")
 
 
 def is_number(value: object) -> bool:
@@ -103,24 +103,26 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _td(value: object) -> str:
-    return f"<td{' class=n' * is_number(value)}>{cell(value)}</td>"
+def _table_cell(value: object) -> str:
+    return f"<td{' class=n' * is_number(value)}>{html_cell(value)}</td>"
 
 
-def pairs(rows: Sequence[tuple[str, object]]) -> Html:
+def html_pairs(rows: Sequence[tuple[str, object]]) -> Html:
     """Names and what they stand for."""
-    return table((), [(Html(f"<b>{cell(name)}</b>"), cell(value, WIDE)) for name, value in rows], len(rows))
+    return html_table(
+        (), [(Html(f"<b>{html_cell(name)}</b>"), html_cell(value, WIDE)) for name, value in rows], len(rows)
+    )
 
 
-def line(text: object) -> Html:
+def html_line(text: object) -> Html:
     """A line of text, which may be long."""
-    parts = [cell(str(text)[at : at + WIDTH]) for at in range(0, min(len(str(text)), 10 * WIDTH), WIDTH)]
+    parts = [html_cell(str(text)[at : at + WIDTH]) for at in range(0, min(len(str(text)), 10 * WIDTH), WIDTH)]
     return Html(f"<p>{''.join(parts)}</p>")
 
 
-def bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
+def html_bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
     """An interval (low, estimate, high) on a line from one end to the other: a stroke, and a mark for the estimate."""
-    low, estimate, high = (place(one, ends) for one in figure)
+    low, estimate, high = (percent_along(one, ends) for one in figure)
     drawn = ""
     if low is not None and high is not None:
         drawn += f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i>'
@@ -129,30 +131,30 @@ def bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Htm
     return Html(f'<div class="bar">{drawn}</div>')
 
 
-def place(value: object, ends: tuple[float, float]) -> float | None:
+def percent_along(value: object, ends: tuple[float, float]) -> float | None:
     """Where a figure lies, in percent; None where there is none."""
     try:
-        found = float(value)  # type: ignore[arg-type]
+        figure = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return None
-    if not math.isfinite(found) or not ends[1] > ends[0]:
+    if not math.isfinite(figure) or not ends[1] > ends[0]:
         return None
-    return min(100.0, max(0.0, 100 * (found - ends[0]) / (ends[1] - ends[0])))
+    return min(100.0, max(0.0, 100 * (figure - ends[0]) / (ends[1] - ends[0])))
 
 
-def ends(figures: Iterable[object]) -> tuple[float, float]:
+def range_of_figures(figures: Iterable[object]) -> tuple[float, float]:
     """From 0, or the least figure if that is below, to the largest."""
     known = [0.0]
     for value in figures:
         try:
-            found = float(value)  # type: ignore[arg-type]
+            figure = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             continue
-        if math.isfinite(found):
-            known.append(found)
+        if math.isfinite(figure):
+            known.append(figure)
     return min(known), max(known)
 
 
-def page(title: object, *parts: Html) -> str:
+def html_page(title: object, *parts: Html) -> str:
     """What a notebook shows of one thing."""
-    return f'<div class="privsql">{STYLE}<p><b>{cell(title, WIDE)}</b></p>{"".join(parts)}</div>'
+    return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(parts)}</div>'

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from altair import Chart, HConcatChart, LayerChart
 
 
-class Score(Protocol):
+class PlottedScore(Protocol):
     """Answers of one estimator beside the true ones."""
 
     @property
@@ -29,7 +29,7 @@ class Score(Protocol):
         """Errors, and by band of true answers in ``bands``."""
 
 
-class Attacked(Protocol):
+class PlottedAttack(Protocol):
     """What adversaries found: adversary, promised, mean, highest, right, baseline, unit, curve of each."""
 
     @property
@@ -37,7 +37,7 @@ class Attacked(Protocol):
         """One each."""
 
 
-class Inferred(Protocol):
+class PlottedInference(Protocol):
     """What noisy counts tell, by size of the question."""
 
     @property
@@ -45,7 +45,7 @@ class Inferred(Protocol):
         """x, mean, deviation, simulated_mean, simulated_deviation of each size."""
 
     @property
-    def asked(self) -> Any:
+    def queried_row(self) -> Any:
         """The row of the question."""
 
     @property
@@ -53,7 +53,7 @@ class Inferred(Protocol):
         """What each count spends."""
 
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 INKS = {  # of every picture; a page has the same under these names, and others for a dark ground
     "first": "#1f6f8b",
     "second": "#b8571b",
@@ -72,27 +72,27 @@ LINEAR = 10  # up to here an axis that shows 0 is about linear, and logarithmic 
 HALF, WHOLE, HEIGHT = 400, 560, 300  # pixels
 
 
-def drawn(draw: Callable[[Found], Any], found: Found, to: Path | None) -> None:
+def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | None) -> None:
     """Draw with a function of this module, if a picture is wanted: a PNG or an SVG, by the ending of ``to``.
 
     Raises ``EngineError`` if it can't be written.
     """
     if to is None:
         return
-    picture = shown(draw, found)
+    picture = draw_picture(draw, content)
     try:
         picture.save(str(to), format=to.suffix[1:].lower(), ppi=RESOLUTION)
     except OSError as error:
         raise EngineError(f"{to}: {error.strerror}") from error
 
 
-def shown(draw: Callable[[Found], Any], found: Found) -> Any:
+def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
     """The picture itself, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
-    PICTURES.need()
-    return styled(draw(found))
+    PICTURES.require_installed()
+    return style_chart(draw(content))
 
 
-def styled(chart: Any, size: int = 10) -> Any:
+def style_chart(chart: Any, size: int = 10) -> Any:
     """A chart in the inks of all pictures, without a frame; ``size``: of its letters, in pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
@@ -109,18 +109,18 @@ def styled(chart: Any, size: int = 10) -> Any:
     return chart.configure_legend(labelColor=text, titleColor=text, labelFontSize=size, titleFontSize=size + 1)
 
 
-def evaluation(scores: Mapping[str, Score]) -> HConcatChart:
+def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
     """Errors by size of the true answer, and estimated against true answers, of each estimator."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    colour = alt.Color("estimator:N").scale(**palette({name: COLOURS.get(name, BLACK) for name in scores}))
+    colour = alt.Color("estimator:N").scale(**make_palette({name: COLOURS.get(name, BLACK) for name in scores}))
     errors = [
         {"estimator": name, "answer": band_label(band), "error": band["mean_relative_error"]}
         for name, score in scores.items()
-        for band in _measured(score)
+        for band in _measured_bands(score)
     ]
-    bars = chart(errors, HALF, "Error by size of the true answer").mark_bar()
-    bars = bars.encode(_bands(errors), _errors().stack(None), colour.title(None), xOffset="estimator:N")
+    bars = make_chart(errors, HALF, "Error by size of the true answer").mark_bar()
+    bars = bars.encode(_band_axis(errors), _error_axis().stack(None), colour.title(None), xOffset="estimator:N")
     pairs: list[dict[str, Any]] = [
         {"estimator": name, "true": float(true), "estimate": float(estimate)}
         for name, score in scores.items()
@@ -128,13 +128,13 @@ def evaluation(scores: Mapping[str, Score]) -> HConcatChart:
     ]
     wide = {"type": "symlog", "constant": LINEAR}
     sides = alt.X("true:Q", title="true answer").scale(**wide), alt.Y("estimate:Q").scale(**wide)
-    points = chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
+    points = make_chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
     largest = max((pair["true"] for pair in pairs), default=1.0)
     ends = [{"true": end, "estimate": end} for end in (0.0, largest)]
-    return bars | (points + chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
+    return bars | (points + make_chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
 
 
-def comparison(found: Mapping[str, Mapping[str, Score]]) -> Chart:
+def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart:
     """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
@@ -146,22 +146,22 @@ def comparison(found: Mapping[str, Mapping[str, Score]]) -> Chart:
             "answer": band_label(band),
             "error": band["mean_relative_error"],
         }
-        for name, scores in found.items()
+        for name, scores in releases.items()
         for estimator, score in scores.items()
-        for band in _measured(score)
+        for band in _measured_bands(score)
     ]
     rows.sort(key=lambda row: row["low"])
     dashes = alt.StrokeDash("estimator:N").scale(domain=["reconstructed", "baseline"], range=[[1, 0], [5, 4]])
-    colour = alt.Color("release:N").scale(scheme="tableau10", domain=list(found))
-    lines = chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
-    return lines.encode(_bands(rows), _errors(), colour, dashes, detail="estimator:N")
+    colour = alt.Color("release:N").scale(scheme="tableau10", domain=list(releases))
+    lines = make_chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
+    return lines.encode(_band_axis(rows), _error_axis(), colour, dashes, detail="estimator:N")
 
 
-def attacks(found: Attacked) -> HConcatChart:
+def draw_attacks(attacked: PlottedAttack) -> HConcatChart:
     """Certainty of every adversary's best guess, and certainty by known records: theory and measurement."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    shown = [one for one in found.findings if one.mean is not None and one.unit != "columns"]
+    findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     rows = [
         {
             "adversary": one.adversary,
@@ -170,16 +170,16 @@ def attacks(found: Attacked) -> HConcatChart:
             "highest": one.highest or 0,
             "right": one.right,
         }
-        for one in shown
+        for one in findings
     ]
     title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dotted: guessing")
-    base = chart(rows, HALF, title)
+    base = make_chart(rows, HALF, title)
     place = alt.Y("adversary:N", sort=[row["adversary"] for row in rows], title=None).axis(labelLimit=0)
 
     def along(field: str) -> alt.X:
         return alt.X(f"{field}:Q", title="probability of the best guess").scale(domain=[0, 1])
 
-    colour = alt.Color("promise:N", title=None).scale(**palette(PROMISES)).legend(orient="bottom")
+    colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="bottom")
     bars = base.mark_bar().encode(along("mean"), place, colour)
     bars += base.mark_tick(color=BLACK).encode(along("highest"), place)
     bars += (
@@ -187,32 +187,34 @@ def attacks(found: Attacked) -> HConcatChart:
         .encode(along("right"), place)
         .transform_filter("isValid(datum.right)")
     )
-    baseline = [{"guessing": one.baseline} for one in shown if one.baseline][:1]
-    bars += chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
-    points = next((one.curve for one in found.findings if one.curve), ())
-    return alt.hconcat(bars, _corruption(points)).resolve_scale(color="independent")
+    baseline = [{"guessing": one.baseline} for one in findings if one.baseline][:1]
+    bars += make_chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
+    points = next((one.curve for one in attacked.findings if one.curve), ())
+    return alt.hconcat(bars, _draw_corruption(points)).resolve_scale(color="independent")
 
 
-def _corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
+def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
     """What knowing others in a bucket tells, in theory and as it was measured."""
     import altair as alt  # noqa: PLC0415
 
-    base = chart(points, HALF * 2 // 3, "Corruption")
+    base = make_chart(points, HALF * 2 // 3, "Corruption")
     base = base.encode(alt.X("known:Q", title="records known in a bucket").axis(tickMinStep=1))
     side = "probability of the best guess"
     colour = (
-        alt.Color("name:N", title=None).scale(**palette({"theory": ORANGE, "measured": BLUE})).legend(orient="bottom")
+        alt.Color("name:N", title=None)
+        .scale(**make_palette({"theory": ORANGE, "measured": BLUE}))
+        .legend(orient="bottom")
     )
     line = base.mark_line().encode(alt.Y("theory:Q", title=side), colour).transform_calculate(name="'theory'")
     dots = base.mark_circle().encode(alt.Y("measured:Q", title=side), colour).transform_calculate(name="'measured'")
     return line + dots
 
 
-def inference(found: Inferred) -> LayerChart:
+def draw_inference(inferred: PlottedInference) -> LayerChart:
     """Noisy ratios over the size of the query: the mean and two standard deviations, simulated, and in theory."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    ratio = found.asked.ratio
+    ratio = inferred.queried_row.ratio
     rows = [
         {
             "x": row.x,
@@ -222,13 +224,13 @@ def inference(found: Inferred) -> LayerChart:
             "from": row.mean - 2 * row.deviation,
             "to": row.mean + 2 * row.deviation,
         }
-        for row in found.rows
+        for row in inferred.rows
     ]
     title = alt.Title(
-        f"What noisy counts tell, epsilon = {found.epsilon:g}",
+        f"What noisy counts tell, epsilon = {inferred.epsilon:g}",
         subtitle="blue: simulated, two deviations; orange: in theory; black: y/x; dotted: asked",
     )
-    base = chart(rows, WHOLE, title).encode(
+    base = make_chart(rows, WHOLE, title).encode(
         alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
     )
 
@@ -238,29 +240,29 @@ def inference(found: Inferred) -> LayerChart:
     spread = base.mark_rule(color=BLUE, clip=True).encode(up("low"), alt.Y2("high"))
     means = base.mark_circle(color=BLUE, clip=True).encode(up("mean"))
     lines = [base.mark_line(color=ORANGE, strokeDash=[5, 4], clip=True).encode(up(end)) for end in ("from", "to")]
-    truth = chart([{"mean": ratio}]).mark_rule(color=BLACK).encode(up("mean"))
-    asked = chart([{"x": found.asked.x}]).mark_rule(color=GREY, strokeDash=[2, 2]).encode(alt.X("x:Q"))
-    return alt.layer(spread, means, *lines, truth, asked)
+    truth = make_chart([{"mean": ratio}]).mark_rule(color=BLACK).encode(up("mean"))
+    question = make_chart([{"x": inferred.queried_row.x}]).mark_rule(color=GREY, strokeDash=[2, 2]).encode(alt.X("x:Q"))
+    return alt.layer(spread, means, *lines, truth, question)
 
 
-def chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
+def make_chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
     """A chart over rows that it holds itself."""
     import altair as alt  # noqa: PLC0415
 
-    made = alt.Chart(alt.InlineData(values=list(rows)))
-    return made if width is None else made.properties(width=width, height=HEIGHT, title=title)
+    plain = alt.Chart(alt.InlineData(values=list(rows)))
+    return plain if width is None else plain.properties(width=width, height=HEIGHT, title=title)
 
 
-def palette(colours: dict[str, str]) -> dict[str, list[str]]:
+def make_palette(colours: dict[str, str]) -> dict[str, list[str]]:
     return {"domain": list(colours), "range": list(colours.values())}
 
 
-def _measured(score: Score) -> list[dict[str, Any]]:
+def _measured_bands(score: PlottedScore) -> list[dict[str, Any]]:
     """The bands with an error that a logarithm has."""
     return [band for band in score.summary()["bands"] if band["mean_relative_error"]]
 
 
-def _bands(rows: Iterable[dict[str, Any]]) -> Any:
+def _band_axis(rows: Iterable[dict[str, Any]]) -> Any:
     """The axis of true answers, in the order of the rows."""
     import altair as alt  # noqa: PLC0415
 
@@ -268,7 +270,7 @@ def _bands(rows: Iterable[dict[str, Any]]) -> Any:
     return alt.X("answer:N", sort=order, title="true answer").axis(labelAngle=0)
 
 
-def _errors() -> Any:
+def _error_axis() -> Any:
     import altair as alt  # noqa: PLC0415
 
     return alt.Y("error:Q", title="mean relative error").scale(type="log")

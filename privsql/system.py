@@ -16,14 +16,14 @@ OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for when it is opened
 
 
-def opened(path: Path, flags: int, mode: int = 0o600) -> int:
+def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     """The descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
     return os.open(path, flags | OPENED, mode)
 
 
-def is_own(seen: os.stat_result) -> bool:
+def is_users_file(status: os.stat_result) -> bool:
     """Whether a file is this user's, or the system does not say whose files are."""
-    return not hasattr(os, "geteuid") or seen.st_uid == os.geteuid()
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def for_others(mode: int) -> int:
@@ -49,7 +49,7 @@ def locked(descriptor: int, *, alone: bool) -> bool:
     return True
 
 
-def memory() -> int:
+def total_memory() -> int:
     """Bytes of the machine's memory."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.exact import MAX_DENOMINATOR, Linear, fraction, linear, text
-from privsql.mechanisms.bucketize.model import Problem, staircases
+from privsql.exact import MAX_DENOMINATOR, Linear, as_fraction, fraction_text, parse_linear
+from privsql.mechanisms.bucketize.model import BucketProblem, floor_thresholds
 from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
 from support.effort import share
 from support.loops import each
@@ -29,22 +29,22 @@ decimals = st.builds(lambda digits, places: Fraction(digits, 10**places), st.int
 
 def floors(value: str, size: int) -> int:
     """F_iS by the package."""
-    return int(staircases((fraction(value),), np.array([size], dtype=np.int64))[0, 0])
+    return int(floor_thresholds((as_fraction(value),), np.array([size], dtype=np.int64))[0, 0])
 
 
 def test_floor_of_058_times_50_is_29() -> None:
     """In doubles it is 28."""
     assert floor(0.58 * 50) == 28
-    assert floor(fraction("0.58") * 50) == 29
+    assert floor(as_fraction("0.58") * 50) == 29
     assert floors("0.58", 50) == 29
 
 
 def test_ceiling_of_the_reciprocal_of_a_49th_is_49() -> None:
     """In doubles it is 50; 49 must be a usable size."""
     assert ceil(1 / (1 / 49)) == 50
-    assert ceil(1 / fraction("1/49")) == 49
+    assert ceil(1 / as_fraction("1/49")) == 49
     assert floors("1/49", 49) == 1
-    problem = Problem(np.full(49, 3, dtype=np.int64), (fraction("1/49"),) * 49)
+    problem = BucketProblem(np.full(49, 3, dtype=np.int64), (as_fraction("1/49"),) * 49)
     assert problem.sizes.tolist() == [49]
 
 
@@ -53,7 +53,7 @@ def test_ceiling_of_the_reciprocal_of_a_49th_is_49() -> None:
 def test_staircases_are_exact_floors(numerator: int, denominator: int, size: int) -> None:
     """Also where products leave 64 bits."""
     value = Fraction(min(numerator, denominator), max(numerator, denominator))
-    found = int(staircases((value,), np.array([size], dtype=np.int64))[0, 0])
+    found = int(floor_thresholds((value,), np.array([size], dtype=np.int64))[0, 0])
     assert Fraction(found, size) <= value < Fraction(found + 1, size)
 
 
@@ -61,7 +61,7 @@ def test_staircases_are_exact_floors(numerator: int, denominator: int, size: int
 def test_staircases_beyond_64_bits(denominator: int) -> None:
     """A numerator or a denominator of more than 63 bits is no overflow."""
     values = (Fraction(denominator - 1, denominator), Fraction(1, denominator), Fraction(1, 2))
-    found = staircases(values, np.array([2, 50], dtype=np.int64))
+    found = floor_thresholds(values, np.array([2, 50], dtype=np.int64))
     assert found.tolist() == [[1, 49], [0, 0], [1, 25]]
 
 
@@ -83,7 +83,7 @@ def test_staircases_beyond_64_bits(denominator: int) -> None:
 )
 def test_fraction_reads_what_was_written(given_text: object, expected: Fraction) -> None:
     """Decimals, fractions, exponents, and exact types."""
-    assert fraction(given_text) == expected
+    assert as_fraction(given_text) == expected
 
 
 @each(
@@ -125,7 +125,7 @@ def test_fraction_reads_what_was_written(given_text: object, expected: Fraction)
 def test_fraction_refuses(wrong: object) -> None:
     """Floats were rounded already; the rest is no number or has too many digits."""
     with pytest.raises(ValueError, match=r"."):
-        fraction(wrong)
+        as_fraction(wrong)
 
 
 @EXACTLY
@@ -133,7 +133,7 @@ def test_fraction_refuses(wrong: object) -> None:
 def test_fraction_raises_nothing_but_valueerror(garbage: str) -> None:
     """Any text is a number or a ValueError."""
     try:
-        value = fraction(garbage)
+        value = as_fraction(garbage)
     except ValueError:
         return
     assert isinstance(value, Fraction)
@@ -144,7 +144,7 @@ def test_fraction_raises_nothing_but_valueerror(garbage: str) -> None:
 @given(rationals)
 def test_text_is_exact(value: Fraction) -> None:
     """fraction(text(x)) == x for every rational with a denominator that is accepted."""
-    assert fraction(text(value)) == value
+    assert as_fraction(fraction_text(value)) == value
 
 
 @each(
@@ -159,7 +159,7 @@ def test_text_is_exact(value: Fraction) -> None:
 )
 def test_text_keeps_all_digits_of_long_decimals(value: Fraction) -> None:
     """More than 28 significant digits: Decimal's default context would round them away."""
-    assert Fraction(text(value)) == value
+    assert Fraction(fraction_text(value)) == value
 
 
 @each(
@@ -177,7 +177,7 @@ def test_text_keeps_all_digits_of_long_decimals(value: Fraction) -> None:
 )
 def test_text_is_short(value: Fraction, shown: str) -> None:
     """A decimal where there is one, never an exponent, else p/q."""
-    assert text(value) == shown
+    assert fraction_text(value) == shown
 
 
 EIGHT = Linear(Fraction(8), Fraction(1, 50))
@@ -209,7 +209,7 @@ EIGHT = Linear(Fraction(8), Fraction(1, 50))
 )
 def test_linear_reads_variants(expression: str) -> None:
     """Order, unary minus, division, parentheses."""
-    assert linear(expression) == EIGHT
+    assert parse_linear(expression) == EIGHT
 
 
 @each(
@@ -230,7 +230,7 @@ def test_linear_reads_variants(expression: str) -> None:
 )
 def test_linear_reads_constants_and_slopes(expression: object, expected: Linear) -> None:
     """A number alone is a constant rule."""
-    assert linear(expression) == expected
+    assert parse_linear(expression) == expected
 
 
 @each(
@@ -282,14 +282,14 @@ def test_linear_reads_constants_and_slopes(expression: object, expected: Linear)
 def test_linear_refuses(wrong: object) -> None:
     """Not linear in f, no expression, or a float."""
     with pytest.raises(ValueError, match=r"."):
-        linear(wrong)
+        parse_linear(wrong)
 
 
 @pytest.mark.parametrize("deep", ["-" * 5000 + "f", "(" * 500 + "f" + ")" * 500, "f" + "+0" * 5000])
 def test_linear_refuses_or_reads_deep_nesting(deep: str) -> None:
     """A very deep expression is read or refused with ValueError; it does not crash the parser."""
     with contextlib.suppress(ValueError):
-        assert linear(deep).slope in {-1, 1}
+        assert parse_linear(deep).slope in {-1, 1}
 
 
 @EXACTLY
@@ -297,7 +297,7 @@ def test_linear_refuses_or_reads_deep_nesting(deep: str) -> None:
 def test_linear_raises_nothing_but_valueerror(garbage: str) -> None:
     """Any text is a rule or a ValueError."""
     try:
-        rule = linear(garbage)
+        rule = parse_linear(garbage)
     except ValueError:
         return
     assert isinstance(rule.slope, Fraction)
@@ -309,41 +309,45 @@ def test_linear_raises_nothing_but_valueerror(garbage: str) -> None:
 def test_linear_text_round_trip(slope: Fraction, intercept: Fraction, negative: bool) -> None:
     """The text of a rule, as a manifest states it, reads back as the same rule."""
     rule = Linear(slope, -intercept if negative else intercept)
-    assert linear(str(rule)) == rule
+    assert parse_linear(str(rule)) == rule
 
 
 @each("expression", ["1/3*f - 1/7", "-f/3 + 0.5", "2/7", "f", "-0.5*f", "8*f + 0.02"])
 def test_linear_text_round_trip_of_expressions(expression: str) -> None:
     """Also with fractions that have no decimal, negative slopes, no intercept."""
-    assert linear(str(linear(expression))) == linear(expression)
+    assert parse_linear(str(parse_linear(expression))) == parse_linear(expression)
 
 
 def test_linear_text_round_trip_of_products() -> None:
     """Products may have more than 18 digits: then the rule is refused at once or its text can be read."""
     try:
-        rule = linear("0.0000000001*0.0000000001*f + 0.5")
+        rule = parse_linear("0.0000000001*0.0000000001*f + 0.5")
     except ValueError:
         return
-    assert linear(str(rule)) == rule
+    assert parse_linear(str(rule)) == rule
 
 
 def test_linear_at_is_exact_and_capped() -> None:
     """Example 4.20: f' = 2 f + 0.05; never above 1, and what is <= 0 is left to the caller."""
-    rule = linear("2*f + 0.05")
-    assert [rule.at(Fraction(o, 50)) for o in (1, 6, 9)] == [Fraction(9, 100), Fraction(29, 100), Fraction(41, 100)]
-    assert rule.at(Fraction(1)) == 1
-    assert linear("f - 0.5").at(Fraction(1, 4)) == Fraction(-1, 4)
+    rule = parse_linear("2*f + 0.05")
+    assert [rule.threshold_at(Fraction(o, 50)) for o in (1, 6, 9)] == [
+        Fraction(9, 100),
+        Fraction(29, 100),
+        Fraction(41, 100),
+    ]
+    assert rule.threshold_at(Fraction(1)) == 1
+    assert parse_linear("f - 0.5").threshold_at(Fraction(1, 4)) == Fraction(-1, 4)
 
 
 def test_threshold_rules_exceptions_and_range() -> None:
     """Threshold.of: the rule, exceptions by label, and refusal of what is not in (0, 1]."""
     rule = Threshold.model_validate({"default": "2*f + 0.05", "b": "1/49"})
-    assert rule.of(["a", "b"], [1, 49]) == (Fraction(9, 100), Fraction(1, 49))
-    assert Threshold.model_validate("8*f + 0.02").of(["a"], [10]) == (Fraction(1),)
+    assert rule.thresholds_for(["a", "b"], [1, 49]) == (Fraction(9, 100), Fraction(1, 49))
+    assert Threshold.model_validate("8*f + 0.02").thresholds_for(["a"], [10]) == (Fraction(1),)
     with pytest.raises(ValueError, match="above 0"):
-        Threshold.model_validate("f - 0.5").of(["a", "b"], [1, 3])
+        Threshold.model_validate("f - 0.5").thresholds_for(["a", "b"], [1, 3])
     with pytest.raises(ValueError, match="'c'"):
-        Threshold.model_validate({"default": "0.5", "c": "0.1"}).of(["a", "b"], [1, 3])
+        Threshold.model_validate({"default": "0.5", "c": "0.1"}).thresholds_for(["a", "b"], [1, 3])
 
 
 @each("wrong", ["0", "-0.5", "1.5", 0.5, "nan", "f*f"])

@@ -13,7 +13,7 @@ import sys
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from privsql.mechanisms.registry import PACKAGES, of, parameters
+from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ GROUND = ("plot", "markup", "dp_random", "keyed_random", "calls", "exact", "syst
 KNOWN = {
     kind: {kind, type_.__name__} | {scene} - {""}
     for kind, type_, scene in (
-        (kind, parameters(kind), getattr(of(kind).adversaries.scene, "__name__", "")) for kind in PACKAGES
+        (kind, get_parameters(kind), getattr(get_mechanism(kind).adversaries.scene, "__name__", ""))
+        for kind in PACKAGES
     )
 }
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list

@@ -77,12 +77,12 @@ def test_many_rows_and_columns_are_cut_with_a_word() -> None:
     shown = harmless(answer(rows)._repr_html_())
     assert "9,970 more rows" in shown.text
     wide = tuple(f"{EVIL * 9}{i}" for i in range(300))
-    assert "280 more columns" in harmless(markup.page("wide", markup.table(wide, [wide] * 100, 100))).text
+    assert "280 more columns" in harmless(markup.html_page("wide", markup.html_table(wide, [wide] * 100, 100))).text
 
 
 def test_a_table_that_is_whole_says_nothing_more() -> None:
-    assert "more" not in harmless(markup.table(("a", "b"), [(1, 2)], 1)).text
-    assert "1,234" in markup.table(("a",), [(1234,)])
+    assert "more" not in harmless(markup.html_table(("a", "b"), [(1, 2)], 1)).text
+    assert "1,234" in markup.html_table(("a",), [(1234,)])
 
 
 def test_bars_lie_where_the_figures_do() -> None:
@@ -94,13 +94,13 @@ def test_bars_lie_where_the_figures_do() -> None:
 
 @pytest.mark.parametrize("figure", [(None, None, None), (math.nan, math.inf, 3), (0, "x", 1), (-5, 1e308, 1e309)])
 def test_figures_that_are_none_have_no_bar(figure: tuple[Any, Any, Any]) -> None:
-    harmless(markup.bar(figure, markup.ends(figure)))
+    harmless(markup.html_bar(figure, markup.range_of_figures(figure)))
     harmless(answer([("a", figure[1], None, figure[0], figure[2])])._repr_html_())
 
 
 def test_control_characters_do_not_get_through() -> None:
-    assert "\u202e" not in markup.cell("a\u202eb\x00")
-    assert markup.cell(None) == "-"
+    assert "\u202e" not in markup.html_cell("a\u202eb\x00")
+    assert markup.html_cell(None) == "-"
 
 
 def test_no_colour_is_fixed() -> None:

@@ -19,12 +19,12 @@ import typer.main
 import privsql
 from privsql import UsageError, Workload
 from privsql.answers.answer import Answer
-from privsql.calls import as_path, exactly, printed
+from privsql.calls import as_exact_data, as_path, as_printed
 from privsql.cli.app import app
-from privsql.engine.progress import Running
-from privsql.model.manifest import Result
+from privsql.engine.progress import RunKeywords
+from privsql.model.manifest import CheckResult
 from privsql.source.keywords import Planning, Publishing, list_flags
-from privsql.verbs.compare import Asked, Measured
+from privsql.verbs.compare import ComparisonKeywords, EvaluationKeywords
 from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched
 from support.loops import each
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMAND: Any = typer.main.get_command(app)
-TYPED = {one.__name__: set(one.__annotations__) for one in (Running, Planning, Publishing, Measured, Asked)}
+TYPED = {
+    one.__name__: set(one.__annotations__)
+    for one in (RunKeywords, Planning, Publishing, ComparisonKeywords, EvaluationKeywords)
+}
 ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json results have as_json()
     "help": "help(privsql.publish)",
     "version": "privsql.__version__",
@@ -94,12 +97,12 @@ def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
 
 def test_the_typed_keywords_are_those_of_the_models() -> None:
     own = {"key", "key_file", "seed", "replace", "allow_composition"}
-    assert TYPED["Planning"] == {*list_flags(), *TYPED["Running"], "mechanism", "qi"}
+    assert TYPED["Planning"] == {*list_flags(), *TYPED["RunKeywords"], "mechanism", "qi"}
     assert "options" in list_flags()  # of a CSV file: a table; of how a verb runs: ``Options``
     assert TYPED["Publishing"] == TYPED["Planning"] | own
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}
-    assert TYPED["Asked"] == workload | TYPED["Running"]
-    assert TYPED["Measured"] == TYPED["Asked"] - {"seed"}
+    assert TYPED["EvaluationKeywords"] == workload | TYPED["RunKeywords"]
+    assert TYPED["ComparisonKeywords"] == TYPED["EvaluationKeywords"] - {"seed"}
 
 
 def test_every_verb_is_public_and_says_what_it_raises() -> None:
@@ -174,20 +177,20 @@ privsql.plan(df, treshold=3)
     few=10,
 )
 def test_a_float_is_the_decimal_that_it_prints(given: Any, expected: Any) -> None:
-    assert printed(given) == expected
-    assert exactly({"a": [given]}) == {"a": [expected]}
+    assert as_printed(given) == expected
+    assert as_exact_data({"a": [given]}) == {"a": [expected]}
 
 
 def test_arrays_become_lists() -> None:
-    assert exactly({"a": np.array([0.5, 0.1]), "b": pd.Index(["x"])}) == {
+    assert as_exact_data({"a": np.array([0.5, 0.1]), "b": pd.Index(["x"])}) == {
         "a": [Decimal("0.5"), Decimal("0.1")],
         "b": ["x"],
     }
-    assert exactly({"a": {"sex", "age", "zip"}}) == {"a": ["age", "sex", "zip"]}
+    assert as_exact_data({"a": {"sex", "age", "zip"}}) == {"a": ["age", "sex", "zip"]}
 
 
 def test_whole_numbers_that_are_keys_are_texts() -> None:
-    assert exactly({"threshold": {"default": 0.5, 3: 0.25}}) == {
+    assert as_exact_data({"threshold": {"default": 0.5, 3: 0.25}}) == {
         "threshold": {"default": Decimal("0.5"), "3": Decimal("0.25")}
     }
 
@@ -195,7 +198,7 @@ def test_whole_numbers_that_are_keys_are_texts() -> None:
 @each("given", [float("nan"), float("inf"), -np.inf, Decimal("nan")])
 def test_no_number_is_refused_by_its_key(given: Any) -> None:
     with pytest.raises(UsageError, match=r"threshold: .* is not a number"):
-        exactly({"mechanism": {"threshold": given}})
+        as_exact_data({"mechanism": {"threshold": given}})
 
 
 # What may be handed over ----------------------------------------------------------------------------------------------
@@ -325,7 +328,7 @@ def test_the_nearest_keyword_may_be_one_of_the_verb_s_own(ward: Path, call: Any,
 
 
 def test_an_outcome_is_true_where_every_check_holds() -> None:
-    holds, fails = (Verified([Result("one", number, (), "")], [], None) for number in (0, 1))  # type: ignore[arg-type]
+    holds, fails = (Verified([CheckResult("one", number, (), "")], [], None) for number in (0, 1))  # type: ignore[arg-type]
     assert (bool(holds), bool(fails)) == (True, False)
 
 
@@ -378,7 +381,7 @@ def test_an_open_release_stands_for_its_path_and_a_closed_one_answers_nothing(wa
     with privsql.open(ward / "ill.duckdb") as release:
         assert privsql.inspect(release) == release.manifest
     release.close()
-    for ask in (lambda: release.sql(SQL), lambda: release.shown("sex"), release.structure):
+    for ask in (lambda: release.sql(SQL), lambda: release.list_values("sex"), release.structure):
         with pytest.raises(UsageError, match="was closed; open it again"):
             ask()
 

@@ -23,7 +23,7 @@ HOLDER = """
 import os, sys
 from pathlib import Path
 from privsql import system
-descriptor = system.opened(Path(sys.argv[1]), os.O_RDWR | os.O_CREAT)
+descriptor = system.open_descriptor(Path(sys.argv[1]), os.O_RDWR | os.O_CREAT)
 print(system.locked(descriptor, alone=sys.argv[2] == "alone"), flush=True)
 sys.stdin.read()
 """
@@ -77,7 +77,7 @@ def test_who_reads_shares_and_who_writes_does_not(tmp_path: Path, theirs: str, o
     """A lock ends with its process, even one that is killed."""
     lock = tmp_path / "lock"
     other = held(lock, theirs)
-    descriptor = system.opened(lock, os.O_RDWR)
+    descriptor = system.open_descriptor(lock, os.O_RDWR)
     assert system.locked(descriptor, alone=ours == "alone") is granted
     other.kill()
     other.communicate()
@@ -94,20 +94,20 @@ def test_a_link_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "secret").touch()
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     with pytest.raises(OSError, match="symbolic link"):
-        system.opened(tmp_path / "link", os.O_RDWR)
+        system.open_descriptor(tmp_path / "link", os.O_RDWR)
 
 
 def test_the_machine_has_memory() -> None:
-    assert 2**26 < system.memory() < 2**50
+    assert 2**26 < system.total_memory() < 2**50
 
 
 def test_where_nobody_owns_files_none_is_open_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.for_others(0o644) == 0o044
     seen = tmp_path.stat()
     monkeypatch.setattr(os, "geteuid", lambda: seen.st_uid + 1)
-    assert not system.is_own(seen)
+    assert not system.is_users_file(seen)
     monkeypatch.delattr(os, "geteuid")
-    assert system.is_own(seen)
+    assert system.is_users_file(seen)
     assert system.for_others(0o644) == 0
 
 

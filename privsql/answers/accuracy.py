@@ -14,9 +14,9 @@ import sqlglot
 from sqlglot import exp
 
 from privsql import markup, plot
-from privsql.answers.channel import LARGE, quality
+from privsql.answers.channel import LARGE, measure_quality
 from privsql.engine.progress import report_steps
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer, Answers
-    from privsql.engine.database import Ordered
+    from privsql.engine.database import OrderedRelations
     from privsql.engine.progress import Reporter
     from privsql.engine.roles import Roles
     from privsql.model.manifest import Number
@@ -39,7 +39,7 @@ SANITY = 0.001  # share of the records below which a true answer counts as that
 SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of the records, from .. up to
 
 
-class Put(NamedTuple):
+class QuestionKey(NamedTuple):
     """What was asked: SQL, the group of its answer, and the class of the question where there are classes."""
 
     question: str = ""
@@ -47,12 +47,12 @@ class Put(NamedTuple):
     of: str = ""
 
     @property
-    def texts(self) -> list[str | None]:
+    def group_texts(self) -> list[str | None]:
         """The group as texts; None is NULL."""
         return [None if value is None else str(value) for value in self.group]
 
 
-UNNAMED = Put()
+UNNAMED = QuestionKey()
 
 
 @dataclass
@@ -63,10 +63,10 @@ class Score:
     estimate: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
-    put: list[Put] = field(default_factory=list)
+    put: list[QuestionKey] = field(default_factory=list)
 
     def add(
-        self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: Put = UNNAMED
+        self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: QuestionKey = UNNAMED
     ) -> None:
         """One answer: estimate, low, high; None where there is no such bound."""
         estimate, low, high = figures
@@ -81,7 +81,7 @@ class Score:
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
 
-    def figures(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
+    def summarize_band(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
         """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
         none, or none with bounds.
 
@@ -99,7 +99,7 @@ class Score:
             "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
         }
 
-    def points(self) -> list[tuple[Put, float, dict[str, float | None]]]:
+    def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
         """What was asked, what is true, and the answer: estimate, low, high; None where there is no such bound."""
         known = ((None if np.isnan(end) else end for end in ends) for ends in zip(self.low, self.high, strict=True))
         figures = zip(self.estimate, known, strict=True)
@@ -108,26 +108,26 @@ class Score:
 
     def by_share(self, records: float) -> list[dict[str, Any]]:
         """The same by share of the records that the true answer has; bands without an answer are left out."""
-        found = [
+        bands = [
             {
                 "low": low,
                 "high": None if np.isinf(high) else high,
-                **self.figures(records, low * records, high * records),
+                **self.summarize_band(records, low * records, high * records),
             }
             for low, high in pairwise(SHARES)
         ]
-        return [band for band in found if band["queries"]]
+        return [band for band in bands if band["queries"]]
 
     def summary(self) -> dict[str, Any]:
         """The figures of ``--json``; true answers of 0 are left out of relative errors."""
-        every = self._band(-np.inf, np.inf)
-        bands = [self._band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
-        shown = [
+        every = self._relative_band(-np.inf, np.inf)
+        bands = [self._relative_band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
+        nonempty = [
             {**band, "high": None if band["high"] == np.inf else band["high"]} for band in bands if band["queries"]
         ]
-        return {**every, "bands": shown}
+        return {**every, "bands": nonempty}
 
-    def _band(self, low: float, high: float) -> dict[str, Any]:
+    def _relative_band(self, low: float, high: float) -> dict[str, Any]:
         truth, estimate = np.array(self.truth), np.array(self.estimate)
         inside = (truth >= low) & (truth < high)
         covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
@@ -183,96 +183,106 @@ class Workload:
     true_answers: tuple[float | None, float | None] | None = None
     estimators: tuple[str, ...] | None = None
 
-    def wants(self, truth: float) -> bool:
+    def is_wanted(self, truth: float) -> bool:
         """Whether a question with that true answer counts."""
         low, high = self.true_answers or (None, None)
         return (low is None or low <= truth) and (high is None or truth <= high)
 
     @property
-    def number(self) -> int:
+    def query_count(self) -> int:
         """How many queries there are to be."""
         return QUERIES if self.queries is None else self.queries
 
     @property
-    def each(self) -> int:
+    def per_class(self) -> int:
         """How many there are to be of each class, where there are classes."""
         return OF_EACH if self.queries is None else self.queries
 
     @property
-    def affordable(self) -> int:
+    def max_cells(self) -> int:
         """How many cells tables may have together."""
-        return CELLS * self.each if self.cells is None else self.cells
+        return CELLS * self.per_class if self.cells is None else self.cells
 
     @property
-    def noise(self) -> np.random.Generator:
+    def query_generator(self) -> np.random.Generator:
         """What draws its queries."""
-        return seed_key(self.seed).stream("workload", self.kind)
+        return seed_key(self.seed).random_generator("workload", self.kind)
 
 
-def questions(db: Ordered, roles: Roles, name: str, asked: Workload) -> tuple[Iterable[Question], int]:
+def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> tuple[Iterable[Question], int]:
     """The queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
 
     Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    if asked.file is not None:
-        given = from_file(asked.file)
-        return given, len(given)
-    if not roles.quasi_identifiers and asked.kind != "random":
-        raise UsageError(f"workload {asked.kind!r} needs quasi-identifiers; take --workload random, or a file")
-    if asked.kind == "random":
-        shape = (asked.number, asked.attributes, asked.selectivity)
-        return random(db, roles, name, shape, asked.noise), asked.number
-    if asked.kind == "ranges":
+    if workload.file is not None:
+        file_questions = from_file(workload.file)
+        return file_questions, len(file_questions)
+    if not roles.quasi_identifiers and workload.kind != "random":
+        raise UsageError(f"workload {workload.kind!r} needs quasi-identifiers; take --workload random, or a file")
+    if workload.kind == "random":
+        shape = (workload.query_count, workload.attributes, workload.selectivity)
+        return draw_random(db, roles, name, shape, workload.query_generator), workload.query_count
+    if workload.kind == "ranges":
         if len(roles.sensitive) != 1:
             raise UsageError("workload 'ranges' needs one sensitive column")
-        return ranges(db, roles, name, asked.number, asked.noise), asked.number
-    if asked.kind != "equality":
-        raise UsageError(f"workload {asked.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
-    conditions = max(1, asked.number // 4)
-    return equality(db, roles, name, conditions, asked.noise), conditions
+        return draw_ranges(db, roles, name, workload.query_count, workload.query_generator), workload.query_count
+    if workload.kind != "equality":
+        raise UsageError(f"workload {workload.kind!r} is neither 'equality', 'random', 'ranges' nor a file")
+    conditions = max(1, workload.query_count // 4)
+    return draw_equality(db, roles, name, conditions, workload.query_generator), conditions
 
 
-def equality(db: Ordered, roles: Roles, name: str, conditions: int, noise: np.random.Generator) -> Iterator[Question]:
+def draw_equality(
+    db: OrderedRelations, roles: Roles, name: str, conditions: int, noise: np.random.Generator
+) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
 
     After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
     ``db`` holds the source as ``records`` and ``domain``.
     """
-    values = db.rows(fill("core/values", {"domain": temp("domain"), "columns": roles.sa()}))
-    shown = [column(f.name) for f in roles.sensitive]
-    for own in _conditions(db, roles, conditions, noise):
+    values = db.rows(fill("core/values", {"domain": temp_table("domain"), "columns": roles.sa_columns()}))
+    sensitive_columns = [column(f.name) for f in roles.sensitive]
+    for condition in _draw_conditions(db, roles, conditions, noise):
         groups = tuple(tuple(values[i]) for i in noise.choice(len(values), min(4, len(values)), replace=False))
-        yield Question(count_query(name, own, shown), groups)
+        yield Question(count_query(name, condition, sensitive_columns), groups)
 
 
-def ranges(db: Ordered, roles: Roles, name: str, queries: int, noise: np.random.Generator) -> Iterator[Question]:
+def draw_ranges(
+    db: OrderedRelations, roles: Roles, name: str, queries: int, noise: np.random.Generator
+) -> Iterator[Question]:
     """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
 
     ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
     """
     key, field = column(roles.sa_keys[0]), roles.sensitive[0]
-    rows = db.rows(fill("core/values", {"domain": temp("domain"), "columns": [key, column("records")]}))
+    rows = db.rows(fill("core/values", {"domain": temp_table("domain"), "columns": [key, column("records")]}))
     ends = np.cumsum([row[-1] for row in rows])
-    for own in _conditions(db, roles, queries, noise):
+    for condition in _draw_conditions(db, roles, queries, noise):
         share = noise.uniform(0.01, 0.5)
         first = noise.uniform(0, 1 - share)
         low, high = (rows[int(np.searchsorted(ends, part * ends[-1]))][0] for part in (first, first + share))
-        least, most = (equals(column(field.name), end, field.type) for end in (low, high))
+        least, most = (make_equality(column(field.name), end, field.type) for end in (low, high))
         between = exp.Between(this=column(field.name), low=least.expression, high=most.expression)
-        yield Question(count_query(name, exp.and_(own, between), []))
+        yield Question(count_query(name, exp.and_(condition, between), []))
 
 
-def _conditions(db: Ordered, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
+def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
     """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
-    records = int(db.rows(fill("core/size", {"table": temp("records")}))[0][0])
-    for row in sampled(db, roles.qi("r"), records, number * TRIES, noise):
+    records = int(db.rows(fill("core/size", {"table": temp_table("records")}))[0][0])
+    for row in sample_rows(db, roles.qi_columns("r"), records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
-        inner = exp.and_(*(equals(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen))
-        selected = int(db.rows(fill("core/matching", {"table": temp("records"), "filter": inner}))[0][0])
+        inner = exp.and_(
+            *(make_equality(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen)
+        )
+        selected = int(db.rows(fill("core/matching", {"table": temp_table("records"), "filter": inner}))[0][0])
         if selected <= LEAST_SHARE * records:
             continue
         yield exp.and_(
-            *(equals(column(f.name), row[i], f.type) for i, f in enumerate(roles.quasi_identifiers) if i in chosen)
+            *(
+                make_equality(column(f.name), row[i], f.type)
+                for i, f in enumerate(roles.quasi_identifiers)
+                if i in chosen
+            )
         )
         number -= 1
         if not number:
@@ -280,8 +290,8 @@ def _conditions(db: Ordered, roles: Roles, number: int, noise: np.random.Generat
     raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take --workload random")
 
 
-def random(
-    db: Ordered, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
+def draw_random(
+    db: OrderedRelations, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
 ) -> Iterator[Question]:
     """Predicates of a given expected selectivity s (Anatomy, section 6).
 
@@ -290,7 +300,9 @@ def random(
     """
     queries, attributes, selectivity = shape
     domains = {
-        f.name: [row[0] for row in db.rows(fill("core/values", {"domain": _distinct(key), "columns": [column(key)]}))]
+        f.name: [
+            row[0] for row in db.rows(fill("core/values", {"domain": _distinct_values(key), "columns": [column(key)]}))
+        ]
         for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
     }
     qd = min(attributes, len(roles.quasi_identifiers))
@@ -300,8 +312,8 @@ def random(
         conditions = []
         for each_field in (*chosen, *roles.sensitive):
             domain = domains[each_field.name]
-            kept = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
-            conditions.append(among(column(each_field.name), [domain[i] for i in kept], each_field.type))
+            selected = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
+            conditions.append(make_membership(column(each_field.name), [domain[i] for i in selected], each_field.type))
         yield Question(count_query(name, exp.and_(*conditions), []))
 
 
@@ -316,19 +328,19 @@ def from_file(path: Path) -> list[Question]:
     return [Question(statement.sql(dialect=DIALECT)) for statement in statements if statement is not None]
 
 
-def sampled(
-    db: Ordered, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
+def sample_rows(
+    db: OrderedRelations, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
     """Columns (of ``r``) of random ones of so many ``records``, with replacement."""
     size = 1000
     for _ in range(0, number, size):
         drawn = noise.integers(0, records, size)
-        db.put("drawn", pa.table({"rank": np.arange(size), "pos": drawn}))
+        db.register_arrow("drawn", pa.table({"rank": np.arange(size), "pos": drawn}))
         holes: Holes = {
-            "records": temp("records"),
-            "drawn": temp("drawn"),
+            "records": temp_table("records"),
+            "drawn": temp_table("drawn"),
             "columns": columns,
-            "position": db.position("r"),
+            "position": db.row_number("r"),
         }
         rows = db.rows(fill("core/drawn", holes))
         db.drop("drawn")
@@ -342,18 +354,18 @@ def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr
     return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
 
 
-def _distinct(key: str) -> exp.Subquery:
-    return exp.select(column(key)).distinct().from_(temp("records")).subquery("values")
+def _distinct_values(key: str) -> exp.Subquery:
+    return exp.select(column(key)).distinct().from_(temp_table("records")).subquery("values")
 
 
-def among(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
+def make_membership(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
     """``left`` being one of some values, which are flat however many they are; NULL may be one."""
-    known = [equals(left, value, kind).expression for value in values if value is not None]
+    known = [make_equality(left, value, kind).expression for value in values if value is not None]
     parts: list[exp.Expr] = [exp.In(this=left.copy(), expressions=known)] if known else []
-    return exp.or_(*parts, *(equals(left.copy(), None, kind) for value in values if value is None))
+    return exp.or_(*parts, *(make_equality(left.copy(), None, kind) for value in values if value is None))
 
 
-def equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
+def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
     """``left = value`` with the value as a constant of its type; IS NULL for NULL."""
     if value is None:
         return exp.Is(this=left, expression=exp.null())
@@ -364,7 +376,7 @@ def equals(left: exp.Expr, value: object, kind: str) -> exp.Expr:
 # Accuracy -------------------------------------------------------------------------------------------------------------
 # How good a release's answers are: relative error and coverage of the intervals, by size of the true answer.
 
-Truth = dict[tuple[Any, ...], float]
+TrueAnswers = dict[tuple[Any, ...], float]
 
 
 @dataclass(frozen=True)
@@ -385,44 +397,48 @@ class Evaluated:
         ``question``: SQL; ``group``: of its answer, as text; ``class``: of the question, where there are classes. An
         estimator that refuses a question is left out of its point, a bound that it does not have is None.
         """
-        found: dict[tuple[Put, int], dict[str, Any]] = {}
+        by_question: dict[tuple[QuestionKey, int], dict[str, Any]] = {}
         for name, score in self.scores.items():
-            times: dict[Put, int] = defaultdict(int)
-            for put, truth, answer in score.points():
+            times: dict[QuestionKey, int] = defaultdict(int)
+            for put, truth, answer in score.pair_answers():
                 times[put] += 1  # a question that was drawn twice is two points
-                if (put, times[put]) not in found:
-                    found[put, times[put]] = _pointed(put) | {"truth": truth}
-                found[put, times[put]][name] = answer
-        return list(found.values())
+                if (put, times[put]) not in by_question:
+                    by_question[put, times[put]] = _describe_question(put) | {"truth": truth}
+                by_question[put, times[put]][name] = answer
+        return list(by_question.values())
 
     def plot(self) -> Any:
         """A picture, of altair: errors by size of the true answer, and estimated against true answers."""
-        return plot.shown(plot.evaluation, self.scores)
+        return plot.draw_picture(plot.draw_evaluation, self.scores)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: error and coverage by size of the true answer, or by class of question."""
         head = ("estimator", "questions", "asked", "mean error", "coverage")
         rows = [
-            (name, label, figures["queries"], *(_shown(figures[key]) for key in (error, "coverage")))
+            (name, label, figures["queries"], *(_format_figure(figures[key]) for key in (error, "coverage")))
             for name, score in self.scores.items()
-            for label, error, figures in _parts(score, self.extras.get(name, {}))
+            for label, error, figures in _list_figures(score, self.extras.get(name, {}))
         ]
-        said = f"coverage is that of the {self.confidence:.0%} intervals; baseline's bounds are certain"
-        return markup.page("Answers beside those of the source", markup.table(head, rows, len(rows)), markup.line(said))
+        caption = f"coverage is that of the {self.confidence:.0%} intervals; baseline's bounds are certain"
+        return markup.html_page(
+            "Answers beside those of the source", markup.html_table(head, rows, len(rows)), markup.html_line(caption)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
-        shown = {name: found.summary() | self.extras.get(name, {}) for name, found in self.scores.items()}
-        return {**shown, "channel": self.channel, "confidence": self.confidence}
+        summaries = {
+            name: estimator_score.summary() | self.extras.get(name, {}) for name, estimator_score in self.scores.items()
+        }
+        return {**summaries, "channel": self.channel, "confidence": self.confidence}
 
 
-def _pointed(put: Put) -> dict[str, Any]:
+def _describe_question(put: QuestionKey) -> dict[str, Any]:
     """What was asked, as JSON has it."""
-    group, of = put.texts, put.of
+    group, of = put.group_texts, put.of
     return {"question": put.question, **({"group": group} if group else {}), **({"class": of} if of else {})}
 
 
-def _parts(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _list_figures(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """What is shown of one estimator: a label, the name of the error, and the figures."""
     for one in extra.get("questions", []):
         yield one["class"], "mean_error", one
@@ -432,36 +448,36 @@ def _parts(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, M
         yield "all", "mean_relative_error", summary
 
 
-def _shown(figure: float | None) -> str | None:
+def _format_figure(figure: float | None) -> str | None:
     return None if figure is None else f"{figure:.3f}"
 
 
 @dataclass(frozen=True)
-class Measuring:
+class EvaluationContext:
     """A release beside its source: ``records`` lie in ``db``, under the release's name as well.
 
     ``answer``: what the release says of a query, by estimator; ``truth``: what the source says, by group; ``rows``: the
     source's rows for a query.
     """
 
-    db: Ordered
+    db: OrderedRelations
     records: Records
     name: str
     answers: Answers
     workload: Workload
     confidence: float
     answer: Callable[[str, str], Answer]
-    truth: Callable[[str], Truth]
+    truth: Callable[[str], TrueAnswers]
     rows: Callable[[str], list[tuple[Any, ...]]]
     report: Reporter
 
     @property
     def estimators(self) -> tuple[str, ...]:
         """Those of the release's that are asked; ``UsageError`` for others."""
-        known, asked = self.answers.estimators, self.workload.estimators
-        for name in asked or ():
-            self.answers.known(name)
-        return tuple(name for name in known if asked is None or name in asked)
+        known, wanted = self.answers.estimators, self.workload.estimators
+        for name in wanted or ():
+            self.answers.require_estimator(name)
+        return tuple(name for name in known if wanted is None or name in wanted)
 
 
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
@@ -469,40 +485,42 @@ def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
     every = Score()
     for one in scores.values():
         every.extend(one)
-    found = [{"class": name, **one.figures(records)} for name, one in scores.items()]
-    return {"questions": found, "shares": every.by_share(records)}
+    classes = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
+    return {"questions": classes, "shares": every.by_share(records)}
 
 
-def by_questions(given: Measuring) -> Evaluated:
+def by_questions(context: EvaluationContext) -> Evaluated:
     """The answers to a workload of queries."""
-    asked, number = questions(given.db, given.records.roles, given.name, given.workload)
-    scores = score(asked, number, given)
-    seen = given.answers.channel if given.records.roles.quasi_identifiers else None
-    told = quality(seen) if seen is not None and len(seen.records) <= LARGE else {}
-    return Evaluated(scores, told, given.confidence)
+    drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
+    scores = score_estimators(drawn, number, context)
+    channel = context.answers.channel if context.records.roles.quasi_identifiers else None
+    channel_quality = measure_quality(channel) if channel is not None and len(channel.records) <= LARGE else {}
+    return Evaluated(scores, channel_quality, context.confidence)
 
 
-def score(questions: Iterable[Question], number: int, given: Measuring) -> dict[str, Score]:
+def score_estimators(questions: Iterable[Question], number: int, context: EvaluationContext) -> dict[str, Score]:
     """Ask every question of the estimators and of the source; ``number`` of them, for the progress bar.
 
     What has no group whose true answer the workload wants is not asked of the release.
     """
-    scores = {name: Score() for name in sorted(given.estimators)}
-    given.report.step("Answering the workload")
-    for question in report_steps(given.report, questions, number):
-        true = given.truth(question.sql)
-        if question.groups is None or any(given.workload.wants(true.get(group, 0.0)) for group in question.groups):
-            for estimator, found in scores.items():
-                found.extend(_scored(given, question, true, estimator))
+    scores = {name: Score() for name in sorted(context.estimators)}
+    context.report.start_step("Answering the workload")
+    for question in report_steps(context.report, questions, number):
+        true = context.truth(question.sql)
+        if question.groups is None or any(
+            context.workload.is_wanted(true.get(group, 0.0)) for group in question.groups
+        ):
+            for estimator, estimator_score in scores.items():
+                estimator_score.extend(_score_question(context, question, true, estimator))
     return scores
 
 
-def _scored(given: Measuring, question: Question, true: Truth, estimator: str) -> Score:
+def _score_question(context: EvaluationContext, question: Question, true: TrueAnswers, estimator: str) -> Score:
     """The answers of one estimator to one question."""
-    known, found = given.answer(question.sql, estimator).by_group(), Score()
+    known, result = context.answer(question.sql, estimator).by_group(), Score()
     groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *known)))
     for group in groups:
         truth = true.get(group, 0.0)
-        if given.workload.wants(truth):
-            found.add(truth, known.get(group, (0.0, 0.0, 0.0)), Put(question.sql, group))
-    return found
+        if context.workload.is_wanted(truth):
+            result.add(truth, known.get(group, (0.0, 0.0, 0.0)), QuestionKey(question.sql, group))
+    return result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.names import sides_of, split
+from privsql.answers.names import sides_of, split_condition
 from privsql.answers.question import (
     AGGREGATES,
     COMPARISONS,
@@ -17,11 +17,11 @@ from privsql.answers.question import (
     Group,
     Lookup,
     Measure,
+    as_written,
     check_kinds,
-    plain,
-    text,
+    unwrap_order,
 )
-from privsql.engine.sqlfiles import every, is_null
+from privsql.engine.sqlfiles import all_of, is_null
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,29 +45,29 @@ class Scope:
     lookups: tuple[Lookup, ...] = ()
     sides: Mapping[str, Side] = field(default_factory=dict)
 
-    def question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
+    def make_question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
         """What is asked of the records that also meet the condition ``among``; by default their number."""
         conditions = [part.copy() for part in (self.where, among) if part is not None]
         root = exp.and_(*conditions) if len(conditions) > 1 else conditions[0] if conditions else None
-        asked = CountQuery(self.groups, *split(root, self.sides), measure or Measure(), self.lookups)
-        return asked if asked.is_exact else asked.told_apart()
+        query = CountQuery(self.groups, *split_condition(root, self.sides), measure or Measure(), self.lookups)
+        return query if query.is_exact else query.separate_null_amounts()
 
-    def by(self, chosen: Sequence[int]) -> Scope:
+    def select_groups(self, chosen: Sequence[int]) -> Scope:
         """The same records by some of the groups."""
         return replace(self, groups=tuple(self.groups[i] for i in chosen))
 
 
 @dataclass(frozen=True)
-class Asked:
+class AggregateCall:
     """An aggregate function, over the records that meet ``among`` too; ``written``: as the query has it."""
 
     measure: Measure
     among: exp.Expr | None
     written: str
 
-    def of(self, scope: Scope) -> CountQuery:
+    def as_question(self, scope: Scope) -> CountQuery:
         """The question that it puts."""
-        return scope.question(self.measure, self.among)
+        return scope.make_question(self.measure, self.among)
 
     @property
     def function(self) -> exp.Expr:
@@ -86,18 +86,18 @@ class Output:
     written: str
 
     @cached_property
-    def aggregates(self) -> tuple[int, ...]:
+    def aggregate_numbers(self) -> tuple[int, ...]:
         """Numbers of the aggregate functions in it."""
-        return used(self.expression)
+        return list_aggregate_numbers(self.expression)
 
     @cached_property
-    def single(self) -> int | None:
+    def single_aggregate(self) -> int | None:
         """The number of the aggregate function that it is, if it is one and nothing else."""
         plain = self.expression.unnest()
-        return self.aggregates[0] if isinstance(plain, exp.Column) and self.aggregates else None
+        return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
 
 
-def used(expression: exp.Expr) -> tuple[int, ...]:
+def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
     """Numbers of the aggregates that an expression over an answer is about."""
     names = (item.name for item in expression.find_all(exp.Column))
     return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
@@ -109,7 +109,7 @@ class Statement:
 
     scope: Scope
     sets: tuple[tuple[int, ...], ...]
-    asked: tuple[Asked, ...]
+    calls: tuple[AggregateCall, ...]
     outputs: tuple[Output, ...]
     having: exp.Expr | None = None
     order: tuple[exp.Ordered, ...] = ()
@@ -119,13 +119,13 @@ class Statement:
     @property
     def questions(self) -> list[CountQuery]:
         """What each aggregate function asks, by all groups."""
-        return [one.of(self.scope) for one in self.asked]
+        return [one.as_question(self.scope) for one in self.calls]
 
-    def checked(self) -> Statement:
+    def require_splittable(self) -> Statement:
         """Itself; ``UsageError`` for a condition that can't be split."""
-        conditions = [self.scope.where, *(one.among for one in self.asked)]
+        conditions = [self.scope.where, *(one.among for one in self.calls)]
         for part in dict.fromkeys(part for part in conditions if part is not None):
-            split(part.copy(), self.scope.sides)
+            split_condition(part.copy(), self.scope.sides)
         return self
 
 
@@ -148,85 +148,89 @@ TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp
 class Aggregates:
     """The aggregate functions of a query with its names resolved, each once.
 
-    ``told``: which of sum, avg, min and max of a sensitive column the release can tell.
+    ``measures``: which of sum, avg, min and max of a sensitive column the release can tell.
     """
 
-    def __init__(self, sides: Mapping[str, Side], types: Mapping[str, str], told: Collection[str]) -> None:
-        self._sides, self._types, self._told = sides, types, told
-        self.asked: list[Asked] = []
+    def __init__(self, sides: Mapping[str, Side], types: Mapping[str, str], measures: Collection[str]) -> None:
+        self._sides, self._types, self._told = sides, types, measures
+        self.asked: list[AggregateCall] = []
         self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None], int] = {}
 
-    def expression(self, node: exp.Expr, named: Callable[[int], exp.Expr]) -> exp.Expr:
+    def as_expression(self, node: exp.Expr, named: Callable[[int], exp.Expr]) -> exp.Expr:
         """An aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
         among = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
             check_kinds("FILTER", among)
-        self._plain(node)
+        self._refuse_unsupported(node)
 
         def asked(measure: Measure, *more: exp.Expr) -> exp.Expr:
             conditions = [part for part in (among, *more) if part is not None]
-            return named(self._number(measure, every(conditions) if conditions else None, node))
+            return named(self._number_call(measure, all_of(conditions) if conditions else None, node))
 
         if isinstance(node, exp.CountIf):  # of NULL alone it is NULL, unlike COUNT
             return _of_weighed(node, (node.this, exp.Literal.number(1), False), asked)
         if isinstance(node, exp.Count):
-            return self._count(node, asked)
+            return self._count_expression(node, asked)
         if not any(node.this.find_all(exp.Column)):
             return _of_constant(node, asked)
-        weighed = _weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
+        weighed = _match_weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
         if weighed is not None and "sa" in sides_of(weighed[0], self._sides):
             return _of_weighed(node, weighed, asked)
-        return asked(self._measure(KINDS[type(node)], node))
+        return asked(self._make_measure(KINDS[type(node)], node))
 
-    def _plain(self, node: exp.Expr) -> None:
+    def _refuse_unsupported(self, node: exp.Expr) -> None:
         if not isinstance(node, AGGREGATES) or any(
             value for key, value in node.args.items() if key not in ("this", "big_int")
         ):
-            raise UsageError(f"{text(node)} is not supported; COUNT, SUM, AVG, MIN, MAX and MEDIAN of one column work")
+            raise UsageError(
+                f"{as_written(node)} is not supported; COUNT, SUM, AVG, MIN, MAX and MEDIAN of one column work"
+            )
         if node.this is None:
-            raise UsageError(f"{text(node)} is not supported; write COUNT(*)")
+            raise UsageError(f"{as_written(node)} is not supported; write COUNT(*)")
         if isinstance(node.this, exp.Distinct) and not isinstance(node, exp.Count):
-            raise UsageError(f"{text(node)} is not supported; COUNT(DISTINCT ..) is")
+            raise UsageError(f"{as_written(node)} is not supported; COUNT(DISTINCT ..) is")
         inner = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this]
         for item in inner:
             if not isinstance(item, exp.Star):
-                check_kinds(text(node), item)
+                check_kinds(as_written(node), item)
 
-    def _number(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
-        key = (measure.kind, measure.of, among)
+    def _number_call(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
+        key = (measure.kind, measure.operand, among)
         if key not in self._seen:
             self._seen[key] = len(self.asked)
-            self.asked.append(Asked(measure, among, text(node)))
+            self.asked.append(AggregateCall(measure, among, as_written(node)))
         return self._seen[key]
 
-    def _count(self, node: exp.Count, asked: Callable[..., exp.Expr]) -> exp.Expr:
+    def _count_expression(self, node: exp.Count, register: Callable[..., exp.Expr]) -> exp.Expr:
         counted = node.this
         if isinstance(counted, exp.Distinct):
             if len(counted.expressions) != 1 or counted.args.get("on"):
-                raise UsageError(f"{text(node)} is not supported; count the different values of one column")
-            return asked(self._measure("distinct", node, counted.expressions[0]))
+                raise UsageError(f"{as_written(node)} is not supported; count the different values of one column")
+            return register(self._make_measure("distinct", node, counted.expressions[0]))
         if isinstance(counted, exp.Star | exp.Literal | exp.Boolean | exp.Null):
-            number = asked(Measure())
+            number = register(Measure())
             return exp.Mul(this=number, expression=exp.Literal.number(0)) if isinstance(counted, exp.Null) else number
-        return asked(Measure(), exp.not_(is_null(exp.paren(counted))))
+        return register(Measure(), exp.not_(is_null(exp.paren(counted))))
 
-    def _measure(self, kind: Kind, node: exp.Expr, of: exp.Expr | None = None) -> Measure:
+    def _make_measure(self, kind: Kind, node: exp.Expr, argument: exp.Expr | None = None) -> Measure:
         """SUM, AVG and the like of a column or expression of one side."""
-        written, own = text(node), (of or node.this).unnest()
-        sides = sides_of(own, self._sides)
+        written, operand = as_written(node), (argument or node.this).unnest()
+        sides = sides_of(operand, self._sides)
         if len(sides) == 2:
             raise UsageError(f"{written}: quasi-identifiers and sensitive columns together are not supported")
-        known = self._types.get(own.name, "DOUBLE") if isinstance(plain(own), exp.Column) else "DOUBLE"
+        known = self._types.get(operand.name, "DOUBLE") if isinstance(unwrap_order(operand), exp.Column) else "DOUBLE"
         if sides == {"sa"}:
-            if not isinstance(own, exp.Column) or kind not in self._told:
-                raise UsageError(f"{written}: {_instead(kind)}")
+            if not isinstance(operand, exp.Column) or kind not in self._told:
+                raise UsageError(f"{written}: {_suggest_instead(kind)}")
             if not is_number(known):
-                raise UsageError(f"{written}: {own.name} is {known}, not a number; count the records of a range of it")
-            return Measure(kind, own, "sa")
+                raise UsageError(
+                    f"{written}: {operand.name} is {known}, not a number; count the records of a range of it"
+                )
+            return Measure(kind, operand, "sa")
         if kind in ("sum", "avg") and not is_number(known):
-            raise UsageError(f"{written}: {own.name} is {known}, not a number")
-        return Measure(kind, own)
+            raise UsageError(f"{written}: {operand.name} is {known}, not a number")
+        return Measure(kind, operand)
 
 
 def is_number(kind: str) -> bool:
@@ -234,7 +238,7 @@ def is_number(kind: str) -> bool:
     return kind.split("(", maxsplit=1)[0] in (*NUMERIC.split(), "BOOLEAN")
 
 
-def _instead(kind: str) -> str:
+def _suggest_instead(kind: str) -> str:
     if kind in ("sum", "avg"):
         return "only quasi-identifiers of the release can be added up; count the records of its values"
     return "only of quasi-identifiers it can be told; GROUP BY the sensitive column and COUNT(*)"
@@ -243,7 +247,7 @@ def _instead(kind: str) -> str:
 Weighed = tuple[exp.Expr, exp.Expr, bool]
 
 
-def _weighed(root: exp.Expr) -> Weighed | None:
+def _match_weighed(root: exp.Expr) -> Weighed | None:
     """A condition, the number that it counts, and whether NULL counts as 0; None for another expression."""
     root = root.unnest()
     if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
@@ -262,12 +266,12 @@ def _is_number(item: exp.Expr) -> bool:
     return isinstance(item, exp.Literal) and not item.is_string
 
 
-def _of_weighed(node: exp.Expr, weighed: Weighed, asked: Callable[..., exp.Expr]) -> exp.Expr:
+def _of_weighed(node: exp.Expr, weighed: Weighed, register: Callable[..., exp.Expr]) -> exp.Expr:
     """SUM or AVG of it by counts: k times those that meet the condition, of all; NULL where there is nobody."""
     condition, weight, every_record = weighed
     # IS NOT NULL, in connectives: both sides of a release may be in it
     known = [] if every_record else [exp.or_(condition, exp.not_(condition))]
-    met, all_of_them = asked(Measure(), condition), asked(Measure(), *known)
+    met, all_of_them = register(Measure(), condition), register(Measure(), *known)
     if not _is_one(weight):
         met = exp.Mul(this=met, expression=weight.copy())
     zero = exp.Literal.number(0)
@@ -279,9 +283,9 @@ def _of_weighed(node: exp.Expr, weighed: Weighed, asked: Callable[..., exp.Expr]
     return exp.Case(ifs=[none], default=met)
 
 
-def _of_constant(node: exp.Expr, asked: Callable[..., exp.Expr]) -> exp.Expr:
+def _of_constant(node: exp.Expr, register: Callable[..., exp.Expr]) -> exp.Expr:
     """SUM, AVG, MIN, MAX or MEDIAN of a constant by the number of records; NULL where there is nobody."""
-    number = asked(Measure())
+    number = register(Measure())
     value: exp.Expr = exp.paren(node.this.copy())
     if isinstance(node, exp.Sum):
         value = number if node.this == ONE else exp.Mul(this=number, expression=value)

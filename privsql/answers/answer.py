@@ -21,10 +21,10 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers import parser
 from privsql.answers.aggregates import is_number
-from privsql.answers.question import text
-from privsql.engine.sqlfiles import DIALECT, column, fill, render, table
+from privsql.answers.question import as_written
+from privsql.engine.sqlfiles import DIALECT, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError
-from privsql.model.parameters import MONTHS, spread
+from privsql.model.parameters import MONTHS, number_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Figure:
     touching: int
     if_any: RestsOn = "interval"
 
-    def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Estimate, standard error, low and high in a row."""
         return row[self.at : self.at + 4]
 
@@ -78,7 +78,7 @@ class Figure:
             return "an estimate without an interval"
         return f"low and high: {confidence:.0%} interval"
 
-    def missing(self, number: int) -> str:
+    def explain_missing(self, number: int) -> str:
         """What records that are not in the release do to it, in words; ``number``: of all of them."""
         left = f"{number:,} records of the source are not in the release"
         if not self.touching:
@@ -107,7 +107,7 @@ class Answer:
     @cached_property
     def sql(self) -> str:
         """The SQL that reads the release."""
-        return ";\n".join(dict.fromkeys(render(statement) for statement, _ in self.explained))
+        return ";\n".join(dict.fromkeys(render_sql(statement) for statement, _ in self.explained))
 
     @property
     def formula(self) -> str:
@@ -138,11 +138,11 @@ class Answer:
         bare = sum(any(self._is_bare(one, row) for one in self.figures) for row in self.rows)
         partly = bare > 0 and self.rests_on != "point"
         without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
-        left = [one.missing(self.missing) for one in self.figures] if self.missing else []
+        left = [one.explain_missing(self.missing) for one in self.figures] if self.missing else []
         return [*self.hints, *self._of_nobody(), *without, *dict.fromkeys(left)]
 
     @property
-    def marks(self) -> list[str]:
+    def empty_marks(self) -> list[str]:
         """A text for each row that says whether it may be empty; none where all are alike."""
         alike = len(set(self.may_be_empty)) < 2
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
@@ -157,7 +157,7 @@ class Answer:
 
     @staticmethod
     def _is_bare(one: Figure, row: tuple[Any, ...]) -> bool:
-        estimate, _, low, high = one.of(row)
+        estimate, _, low, high = one.read_row(row)
         return estimate is not None and low is None and high is None and one.rests_on != "point"
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
@@ -165,7 +165,7 @@ class Answer:
         if len(self.figures) != 1:
             raise UsageError("ask for one COUNT, SUM or AVG")
         one = self.figures[0]
-        return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.of(row)[2:]) for row in self.rows}
+        return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
         """The answer as a pandas DataFrame."""
@@ -178,7 +178,7 @@ class Answer:
         import pyarrow as pa  # noqa: PLC0415 (who prints an answer does not wait for it)
 
         by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
-        return pa.Table.from_arrays([_array(column) for column in by_column], names=list(self.columns))
+        return pa.Table.from_arrays([_as_array(column) for column in by_column], names=list(self.columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The same for whatever reads Arrow: ``polars.DataFrame(answer)``, DuckDB, .."""
@@ -192,38 +192,44 @@ class Answer:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
 
-    def scales(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[float, float]]:
+    def bar_scales(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[float, float]]:
         """By the place of each figure the ends of a line that holds its estimates and intervals in some rows."""
-        return {one.at: markup.ends(one.of(row)[part] for row in rows for part in (0, 2, 3)) for one in self.figures}
+        return {
+            one.at: markup.range_of_figures(one.read_row(row)[part] for row in rows for part in (0, 2, 3))
+            for one in self.figures
+        }
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the rows, with a bar for each interval, and what they mean."""
-        seen = self.rows[: markup.ROWS]
-        scales = self.scales(seen)
+        first_rows = self.rows[: markup.ROWS]
+        scales = self.bar_scales(first_rows)
         head: list[object] = []
         for at, name in enumerate(self.columns):
             head += [name, ""] if at - 3 in scales else [name]
-        rows = (self._shown(row, scales) for row in self.rows)
-        lines = [markup.line(text) for text in (*self.interval.splitlines(), *self.notes)]
+        rows = (self._row_cells(row, scales) for row in self.rows)
+        lines = [markup.html_line(text) for text in (*self.interval.splitlines(), *self.notes)]
         number = len(self.rows)
         title = f"{number:,} row{'s' * (number != 1)}"
-        return markup.page(title, markup.table(head, rows, number), *lines)
+        return markup.html_page(title, markup.html_table(head, rows, number), *lines)
 
-    def _shown(self, row: tuple[Any, ...], scales: dict[int, tuple[float, float]]) -> list[object]:
+    def _row_cells(self, row: tuple[Any, ...], scales: dict[int, tuple[float, float]]) -> list[object]:
         """The cells of a row, with a bar after each interval."""
         cells: list[object] = []
         for at, value in enumerate(row):
             cells.append(value)
             if at - 3 in scales:
                 estimate, _, low, high = row[at - 3 : at + 1]
-                cells.append(markup.bar((low, estimate, high), scales[at - 3]))
+                cells.append(markup.html_bar((low, estimate, high), scales[at - 3]))
         return cells
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
         rows = [
-            {c: _plain(v, is_figure=at in figures) for at, (c, v) in enumerate(zip(self.columns, row, strict=True))}
+            {
+                c: _as_json_value(v, is_figure=at in figures)
+                for at, (c, v) in enumerate(zip(self.columns, row, strict=True))
+            }
             for row in self.rows
         ]
         empty = self.may_be_empty or (False,) * len(rows)
@@ -233,11 +239,11 @@ class Answer:
             "estimator": self.estimator,
             "rests_on": self.rests_on,
             "missing": self.missing,
-            "figures": [self._told(one) for one in self.figures],
+            "figures": [self._figure_facts(one) for one in self.figures],
             "notes": self.notes,
         }
 
-    def _told(self, one: Figure) -> dict[str, Any]:
+    def _figure_facts(self, one: Figure) -> dict[str, Any]:
         """What a figure rests on, why, and what it leaves out."""
         sure = one.rests_on in ("exact", "certain")
         return {
@@ -252,7 +258,7 @@ class Answer:
 WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
 
 
-def _array(values: Sequence[Any]) -> pa.Array:
+def _as_array(values: Sequence[Any]) -> pa.Array:
     import pyarrow as pa  # noqa: PLC0415
 
     for kind in (None, pa.uint64()):  # Arrow takes whole numbers for signed ones, unless it is told
@@ -263,7 +269,7 @@ def _array(values: Sequence[Any]) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _plain(value: object, *, is_figure: bool) -> object:
+def _as_json_value(value: object, *, is_figure: bool) -> object:
     """A value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
     if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
         return float(value)
@@ -292,59 +298,61 @@ TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 
 
 def refuse_cuts(
-    asked: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
+    statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
 ) -> Statement:
     """The statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
     if not bins and not groups:
-        return asked
+        return statement
     kinds = {field.name: field.type for field in columns}
-    _refuse_keys(asked, bins)
-    for one in asked.asked:
-        measured = one.measure.of
+    _refuse_keys(statement, bins)
+    for one in statement.calls:
+        measured = one.measure.operand
         for item in measured.find_all(exp.Column) if measured is not None else ():
             if item.name in bins or item.name in groups:
-                raise _refused(item.name, one.written, bins.get(item.name))
-    for root, alone in _parts(asked):
+                raise _make_refusal(item.name, one.written, bins.get(item.name))
+    for root, alone in _list_parts(statement):
         for item in root.find_all(exp.Column):
-            node = _around(item, root)
+            node = _enclosing_node(item, root)
             if (alone and node.unnest() is item) or _is_null(node):
                 continue
-            if item.name in bins and not _whole(item, node, bins[item.name], kinds[item.name]):
-                raise _refused(item.name, text(node), bins[item.name])
+            if item.name in bins and not _keeps_bins_whole(item, node, bins[item.name], kinds[item.name]):
+                raise _make_refusal(item.name, as_written(node), bins[item.name])
             if item.name in groups and not _of_groups(item, node, groups[item.name]):
                 known = ", ".join(groups[item.name])
-                raise UsageError(f"{text(node)}: column {item.name!r} holds groups of values: {known}")
-    return asked
+                raise UsageError(f"{as_written(node)}: column {item.name!r} holds groups of values: {known}")
+    return statement
 
 
-def _refuse_keys(asked: Statement, bins: Mapping[str, Bins]) -> None:
+def _refuse_keys(statement: Statement, bins: Mapping[str, Bins]) -> None:
     """``UsageError`` for a lookup by a column in bins: no row of it stands for a bin."""
-    for lookup in asked.scope.lookups:
-        own = next((own for _, own in lookup.keys if own in bins), None)
-        if own is not None:
-            raise UsageError(f"JOIN {lookup.alias}: column {own!r} is in {bins[own]}, which no row of it stands for")
+    for lookup in statement.scope.lookups:
+        key = next((key for _, key in lookup.keys if key in bins), None)
+        if key is not None:
+            raise UsageError(f"JOIN {lookup.alias}: column {key!r} is in {bins[key]}, which no row of it stands for")
 
 
-def _refused(name: str, written: str, bins: Bins | None) -> UsageError:
+def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
     what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
     return UsageError(f"{written}: column {name!r} is {what}, or group by it")
 
 
-def _parts(asked: Statement) -> Iterator[tuple[exp.Expr, bool]]:
+def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
     """Conditions, groups, and what is made of groups in the answer; whether a column may stand there alone."""
-    groups = {f"g_{i}": group.own for i, group in enumerate(asked.scope.groups)}
+    groups = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups)}
 
     def written_out(node: exp.Expr) -> exp.Expr:
         return groups[node.name].copy() if isinstance(node, exp.Column) and node.name in groups else node
 
-    yield from ((part, False) for part in (asked.scope.where, *(one.among for one in asked.asked)) if part is not None)
-    made = [*(one.expression for one in asked.outputs), *(one.this for one in asked.order)]
-    yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *made))
-    if asked.having is not None:
-        yield asked.having.copy().transform(written_out), False
+    yield from (
+        (part, False) for part in (statement.scope.where, *(one.among for one in statement.calls)) if part is not None
+    )
+    results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
+    yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *results))
+    if statement.having is not None:
+        yield statement.having.copy().transform(written_out), False
 
 
-def _around(item: exp.Expr, root: exp.Expr) -> exp.Expr:
+def _enclosing_node(item: exp.Expr, root: exp.Expr) -> exp.Expr:
     """What a column is directly part of; itself, if it is all that there is."""
     node = item
     while node is not root and isinstance(node.parent, exp.Paren):
@@ -356,47 +364,51 @@ def _is_null(node: exp.Expr) -> bool:
     return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
 
 
-def _whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
+def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
     """Whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
     if isinstance(node, tuple(CALENDAR)):
         return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
-        ends = constant(node.args["low"], kind), constant(node.args["high"], kind)
-        own = node.this.unnest() is item
-        return own and _begins(bins, ends[0], kind, last=False) and _begins(bins, ends[1], kind, last=True)
+        ends = read_constant(node.args["low"], kind), read_constant(node.args["high"], kind)
+        is_operand = node.this.unnest() is item
+        return (
+            is_operand and _begins_bin(bins, ends[0], kind, last=False) and _begins_bin(bins, ends[1], kind, last=True)
+        )
     if isinstance(node, exp.In):
-        own = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
-        return own and all(_is_label(bins, constant(one, kind)) for one in node.expressions)
+        is_operand = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
+        return is_operand and all(_is_label(bins, read_constant(one, kind)) for one in node.expressions)
     if not isinstance(node, (*EQUALITY, *FIRST, *LAST)):
         return False
     turned = node.expression.unnest() is item
-    value = constant(node.this if turned else node.expression, kind)
+    value = read_constant(node.this if turned else node.expression, kind)
     if isinstance(node, EQUALITY):
         return _is_label(bins, value)
-    return _begins(bins, value, kind, last=TURNED.get(type(node), type(node)) in LAST if turned else type(node) in LAST)
+    return _begins_bin(
+        bins, value, kind, last=TURNED.get(type(node), type(node)) in LAST if turned else type(node) in LAST
+    )
 
 
 def _is_label(bins: Bins, value: Decimal | date | None) -> bool:
-    return value is not None and bins.begins(value)
+    return value is not None and bins.begins_at(value)
 
 
-def _begins(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
+def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
     """Whether a bin begins at a value, or (``last``) right behind it, among the values that the column can have."""
     if value is None:
         return False
     if isinstance(value, Decimal):
-        step = Fraction(1, 10 ** spread(kind)[2])
+        step = Fraction(1, 10 ** number_range(kind)[2])
         steps = Fraction(value) / step
         first = (math.floor(steps) + 1 if last else math.ceil(steps)) * step
-        return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins(first)
+        return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins_at(first)
     later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
     try:
-        return bins.begins(value + later if last else value)
+        return bins.begins_at(value + later if last else value)
     except OverflowError:
         return False
 
 
-def constant(node: exp.Expr, kind: str) -> Decimal | date | None:
+def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
     """A constant as a value of the column; None for what is none, or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):
@@ -405,7 +417,7 @@ def constant(node: exp.Expr, kind: str) -> Decimal | date | None:
             written, node = MOMENTS[node.to.this], node.this
         if written != kind and kind == "DATE":
             return None
-        return _moment(node.name, written, kind) if isinstance(node, exp.Literal) and node.is_string else None
+        return _parse_moment(node.name, written, kind) if isinstance(node, exp.Literal) and node.is_string else None
     if isinstance(node, exp.Cast) and node.to == exp.DataType.build(kind, dialect=DIALECT):
         return Decimal(node.this.name) if SIGNED.fullmatch(node.this.name) else None  # a value as it is published
     negative = isinstance(node, exp.Neg)
@@ -415,15 +427,15 @@ def constant(node: exp.Expr, kind: str) -> Decimal | date | None:
     return Decimal(f"-{node.name}" if negative else node.name)
 
 
-def _moment(text: str, written: str, kind: str) -> date | None:
+def _parse_moment(text: str, written: str, kind: str) -> date | None:
     """What a text that was written as one type is as a value of another: a day as a moment is its midnight."""
     try:
-        found = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
+        moment = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
     except ValueError:
         return None
-    if kind == "TIMESTAMP" and not isinstance(found, datetime):
-        return datetime(found.year, found.month, found.day)  # noqa: DTZ001 (of a column without a time zone)
-    return None if getattr(found, "tzinfo", None) else found
+    if kind == "TIMESTAMP" and not isinstance(moment, datetime):
+        return datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 (of a column without a time zone)
+    return None if getattr(moment, "tzinfo", None) else moment
 
 
 def _of_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
@@ -474,11 +486,11 @@ class Answers(ABC):
         return frozenset()
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def item_labels(self) -> tuple[str, ...]:
         """Texts of the items that a record can hold; none of them where records hold no items."""
         return ()
 
-    def shown(self, name: str, most: int) -> list[str | None]:
+    def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of the values that a column has in the release, in the order of its type; that of NULL is None.
 
         A column whose values are in bins has those at which a bin begins.
@@ -488,13 +500,13 @@ class Answers(ABC):
         holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
-    def read(self, sql: str, lookups: Lookups) -> Statement:
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
-        asked, stated = (
+        parsed, stated = (
             parser.parse_query(sql, self._roles, self._manifest.name, lookups, self.measures),
             self._manifest,
         )
-        return refuse_cuts(asked, stated.bins, stated.groups, stated.quasi_identifiers)
+        return refuse_cuts(parsed, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property
     @abstractmethod
@@ -502,18 +514,18 @@ class Answers(ABC):
         """The channel through which the release is seen (``answers.channel``); None if there is none."""
 
     @abstractmethod
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words; ``UsageError`` if unsupported."""
 
     @abstractmethod
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
 
-    def holds(self, query: CountQuery) -> bool:
+    def holds_exactly(self, query: CountQuery) -> bool:
         """Whether the release holds the true answer."""
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
-    def seen_by(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
+    def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
         """The columns by which questions under these conditions have to be seen alike, so that their errors compare.
 
         None of them where errors of all questions do.
@@ -522,20 +534,20 @@ class Answers(ABC):
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
         """What the figures of an answer rest on."""
-        if self.holds(query):
+        if self.holds_exactly(query):
             return "exact"
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
 
-    def known(self, estimator: str) -> None:
+    def require_estimator(self, estimator: str) -> None:
         """``UsageError`` for an estimator that there is not."""
         if estimator not in self.estimators:
             raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
 
-    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
         """The most frequent item sets with their numbers of records; ``UsageError`` where records hold no items."""
         raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
 
-    def synthetic(self) -> pa.Table:
+    def make_synthetic(self) -> pa.Table:
         """Records that give about the release's estimates; ``UsageError`` where none can be made."""
         made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
         raise UsageError(f"no synthetic records are made of this release; it is made by {made_by}")
@@ -549,14 +561,14 @@ COMPARED = 2_000  # of those that are compared letter by letter
 OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 
 
-def find_unknown(asked: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
+def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
     """Return a sentence for each value that a column or item is compared with and that the release does not have."""
-    roots = [asked.scope.where, *(one.among for one in asked.asked)]
-    pairs = [pair for root in dict.fromkeys(roots) if root is not None for pair in _compared(root)]
-    return tuple(filter(None, (_hint(name, value, answers, roles) for name, value in dict.fromkeys(pairs))))
+    roots = [statement.scope.where, *(one.among for one in statement.calls)]
+    pairs = [pair for root in dict.fromkeys(roots) if root is not None for pair in _list_comparisons(root)]
+    return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in dict.fromkeys(pairs))))
 
 
-def _compared(root: exp.Expr) -> Iterator[tuple[str, exp.Literal]]:
+def _list_comparisons(root: exp.Expr) -> Iterator[tuple[str, exp.Literal]]:
     """Yield the columns that are compared for equality with constants, and those; items under an empty name."""
     for node in root.find_all(*EQUALITY, exp.In, *OF_ITEMS):
         if isinstance(node, OF_ITEMS):
@@ -569,32 +581,32 @@ def _compared(root: exp.Expr) -> Iterator[tuple[str, exp.Literal]]:
             yield from ((names[0], side) for side in plain if isinstance(side, exp.Literal))
 
 
-def _hint(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:
+def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:
     """Say that a column, or item, has no such value; empty where it has, or that is not known."""
     if not name:
-        return "" if value.name in answers.labels else _say(value, answers.labels)
+        return "" if value.name in answers.item_labels else _phrase_hint(value, answers.item_labels)
     fields = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
     kind, sensitive = fields.get(name, ""), any(field.name == name for field in roles.sensitive)
     counts = is_number(kind) and kind != "BOOLEAN"
     if name in answers.in_bins or not (kind.startswith(("VARCHAR", "ENUM")) or (counts and sensitive)):
         return ""
-    listed = [one for one in answers.shown(name, MOST + 1) if one is not None]
+    listed = [one for one in answers.list_values(name, MOST + 1) if one is not None]
     if not listed or len(listed) > MOST:
         return ""
     if counts:
-        known = {_number(one) for one in listed}
-        return "" if value.is_string or _number(value.name) in known | {None} else _say(value, (), name)
-    return _say(value, listed, name) if value.is_string and value.name not in listed else ""
+        known = {_parse_number(one) for one in listed}
+        return "" if value.is_string or _parse_number(value.name) in known | {None} else _phrase_hint(value, (), name)
+    return _phrase_hint(value, listed, name) if value.is_string and value.name not in listed else ""
 
 
-def _number(text: str) -> Decimal | None:
+def _parse_number(text: str) -> Decimal | None:
     try:
         return Decimal(text)
     except InvalidOperation:
         return None
 
 
-def _say(value: exp.Literal, listed: Sequence[str], name: str = "") -> str:
+def _phrase_hint(value: exp.Literal, listed: Sequence[str], name: str = "") -> str:
     where = f"{name} has no such value" if name else "no such item"
     meant = closest(value.name, listed)
     quoted = "" if meant is None else "; did you mean '" + meant.replace("'", "''") + "'?"

@@ -40,7 +40,7 @@ Matrix = Any  # Floats, or a sparse array where there are very many values, of w
 
 POWER = 1.5
 JITTER = 1e-9  # relative to the mean variance: keeps a singular channel solvable, far below any real noise
-KEPT = 8  # eigenproblems that a channel remembers
+MOST_BASES = 8  # eigenproblems that a channel remembers
 TINY = float(np.finfo(float).tiny)
 
 
@@ -58,51 +58,51 @@ class Channel:
         return np.asarray(self.records / self.records.sum())
 
     @cached_property
-    def seen(self) -> Floats:
+    def expected_total(self) -> Floats:
         """E of all records together, M^T o (k,)."""
         return np.asarray(self.records @ self.mean)
 
     @cached_property
-    def squares(self) -> Matrix:
+    def squared_mean(self) -> Matrix:
         """M, entry by entry squared."""
         return self.mean * self.mean  # entry by entry, of sparse arrays too
 
     @cached_property
-    def spread(self) -> Floats:
+    def prior_shape(self) -> Floats:
         """Shape of the prior's variance, f^1.5 F."""
         shape = self.shares**POWER
         return np.asarray(shape * ((self.shares**2).sum() / shape.sum()))
 
     @cached_property
-    def sampled(self) -> Floats:
+    def sampling_moment(self) -> Floats:
         """M^T diag(f) M (k, k)."""
         return np.asarray(self.mean.T @ (self.shares[:, None] * self.mean))
 
     @cached_property
-    def default(self) -> Form:
+    def default_form(self) -> CovarianceForm:
         """The form where nothing else is known: values deviate independently of each other."""
-        return Form(self, self.spread)
+        return CovarianceForm(self, self.prior_shape)
 
-    def noise(self, level: float) -> Floats:
+    def noise_covariance(self, level: float) -> Floats:
         """B (k, k); ``level`` = weight N / second."""
-        own = self.sampled * (1 - level) + self.moment * (level / self.records.sum())
-        own[np.diag_indices(len(own))] += JITTER * np.trace(own) / len(own) + TINY**0.5
-        return np.asarray(own)
+        covariance = self.sampling_moment * (1 - level) + self.moment * (level / self.records.sum())
+        covariance[np.diag_indices(len(covariance))] += JITTER * np.trace(covariance) / len(covariance) + TINY**0.5
+        return np.asarray(covariance)
 
-    def white(self, level: float) -> Floats:
+    def whitening_matrix(self, level: float) -> Floats:
         """W (k, k) with W^T B W = I: the directions of e in which the noise is of one size."""
-        lower = scipy.linalg.cholesky(self.noise(level), lower=True)
+        lower = scipy.linalg.cholesky(self.noise_covariance(level), lower=True)
         return np.asarray(scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T)
 
 
 @dataclass(frozen=True)
-class Form:
+class CovarianceForm:
     """K, the form of the prior's covariance: (m, m), or its diagonal (m,) where it has no more."""
 
     channel: Channel
     covariance: Floats
 
-    def times(self, vectors: Floats) -> Floats:
+    def multiply_vectors(self, vectors: Floats) -> Floats:
         """K times vectors (m, ..)."""
         if self.covariance.ndim > 1:
             return np.asarray(self.covariance @ vectors)
@@ -114,26 +114,26 @@ class Form:
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
     @property
-    def whole(self) -> float:
+    def total_variance(self) -> float:
         """Variance of the sum over all values."""
         return float(self.covariance.sum())
 
     @cached_property
-    def driven(self) -> Floats:
+    def observed_covariance(self) -> Floats:
         """C = M^T K M (k, k)."""
-        return np.asarray(self.channel.mean.T @ self.times(self.channel.mean))
+        return np.asarray(self.channel.mean.T @ self.multiply_vectors(self.channel.mean))
 
-    def basis(self, level: float) -> tuple[Floats, Floats]:
+    def eigen_basis(self, level: float) -> tuple[Floats, Floats]:
         """Eigenvalues (k,) of C v = lambda B v and vectors (k, k) with v^T B v = 1; ``level`` = weight N / second."""
-        if level not in self._bases:
-            if len(self._bases) >= KEPT:
-                self._bases.clear()
-            values, vectors = scipy.linalg.eigh(self.driven, self.channel.noise(level))
-            self._bases[level] = values.clip(0), vectors
-        return self._bases[level]
+        if level not in self._stored_bases:
+            if len(self._stored_bases) >= MOST_BASES:
+                self._stored_bases.clear()
+            values, vectors = scipy.linalg.eigh(self.observed_covariance, self.channel.noise_covariance(level))
+            self._stored_bases[level] = values.clip(0), vectors
+        return self._stored_bases[level]
 
     @cached_property
-    def _bases(self) -> dict[float, tuple[Floats, Floats]]:
+    def _stored_bases(self) -> dict[float, tuple[Floats, Floats]]:
         """The latest bases by level: many questions share one."""
         return {}
 
@@ -153,13 +153,13 @@ class Observation:
     second: Floats
     weight: Floats
 
-    def rows(self, part: NDArray[np.intp]) -> Observation:
+    def select_sets(self, part: NDArray[np.intp]) -> Observation:
         """Some of the sets."""
         parts = (self.observed, self.total, self.scale, self.second, self.weight)
         return Observation(*(array[part] for array in parts))
 
 
-def counting(observed: Floats, total: Floats, records: float) -> Observation:
+def observe_counts(observed: Floats, total: Floats, records: float) -> Observation:
     """Observation for counts of ``total`` (G,) of ``records`` records that took their places without replacement."""
     share = total / records
     return Observation(observed, total, total, total, share * (1 - share))
@@ -170,12 +170,12 @@ def own_share(channel: Channel) -> float:
     return float(channel.shares @ channel.mean.diagonal())
 
 
-def singular(channel: Channel) -> dict[str, float]:
+def singular_values(channel: Channel) -> dict[str, float]:
     """``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
 
     The largest is 1: totals are known. The others say how much of a direction gets through; 0 tells nothing of it.
     """
-    scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.seen, TINY))
+    scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.expected_total, TINY))
     values = np.linalg.svd(channel.mean * scale, compute_uv=False)
     return {
         "second": float(values[min(1, len(values) - 1)]),
@@ -184,24 +184,24 @@ def singular(channel: Channel) -> dict[str, float]:
     }
 
 
-def quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dict[str, float]:
+def measure_quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dict[str, float]:
     """What a channel can tell: to compare layouts.
 
-    ``second``, ``median``, ``smallest``: see ``singular``.
+    ``second``, ``median``, ``smallest``: see ``singular_values``.
     ``left``: what an answer leaves open of a question about ``share`` of the records, associated with ``strength``: the
     sum of posterior over the sum of prior variances (0 all told, 1 nothing).
     """
     records = channel.records.sum()
     total = np.array([share * records])
-    seen = Observation(
+    observation = Observation(
         (total[:, None] * channel.shares) @ channel.mean, total, total, total, total / records * (1 - share)
     )
     drive = (strength * total[0]) ** 2
-    eigenvalues, vectors = channel.default.basis(float(seen.weight[0] * records / total[0]))
-    prior = drive * channel.spread + total[0] * channel.shares
+    eigenvalues, vectors = channel.default_form.eigen_basis(float(observation.weight[0] * records / total[0]))
+    prior = drive * channel.prior_shape + total[0] * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
-    told = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]
-    return {**singular(channel), "left": float(1 - told / prior.sum())}
+    explained = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]
+    return {**singular_values(channel), "left": float(1 - explained / prior.sum())}
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------
@@ -217,10 +217,12 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
     """
     records = float(channel.records.sum())
     total, drive = share * records, (strength * share * records) ** 2
-    eigenvalues, vectors = channel.default.basis(1 - share)
-    prior = drive * channel.spread + total * channel.shares
-    told = (((channel.mean @ vectors) * prior[:, None]) ** 2 / (1 + drive / total * eigenvalues)).sum(axis=1) / total
-    left = (1 - told / prior).clip(0, 1)
+    eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
+    prior = drive * channel.prior_shape + total * channel.shares
+    explained = (((channel.mean @ vectors) * prior[:, None]) ** 2 / (1 + drive / total * eigenvalues)).sum(
+        axis=1
+    ) / total
+    left = (1 - explained / prior).clip(0, 1)
     away = count - total * channel.shares
     logs = -(away**2 / prior + np.log(prior)) / 2
     if (np.abs(away) / np.sqrt(prior)).min() > 3:
@@ -262,62 +264,72 @@ class Posterior:
 class Prior:
     """How the sets that questions select differ: a form, and how often a strength c (s,) is met, ``weights`` (s,)."""
 
-    form: Form
+    form: CovarianceForm
     strengths: Floats
     weights: Floats
 
     @staticmethod
-    def default(channel: Channel) -> Prior:
+    def make_default(channel: Channel) -> Prior:
         """Where nothing is known of the release: values deviate independently, every strength of the grid alike."""
-        return Prior(channel.default, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
+        return Prior(channel.default_form, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
 
 
-def reconstruct(channel: Channel, seen: Observation, functionals: Floats, prior: Prior | None = None) -> Posterior:
+def reconstruct(
+    channel: Channel, observation: Observation, functionals: Floats, prior: Prior | None = None
+) -> Posterior:
     """Posterior of n for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
-    prior = prior or Prior.default(channel)
-    sets, m = seen.observed.shape[0], len(channel.records)
+    prior = prior or Prior.make_default(channel)
+    sets, m = observation.observed.shape[0], len(channel.records)
     values, errors = np.zeros((sets, m)), np.zeros((sets, functionals.shape[-1]))
     single = m > LARGE and _are_single(functionals)
-    for members in _batches(channel, seen, functionals.shape[-1]):
-        part, asked = seen.rows(members), functionals if functionals.ndim == 2 else functionals[members]
-        found = _large(channel, part, asked, single=single) if m > LARGE else _small(prior, part, asked)
-        values[members], errors[members] = found
+    for members in _split_batches(channel, observation, functionals.shape[-1]):
+        part, wanted = observation.select_sets(members), functionals if functionals.ndim == 2 else functionals[members]
+        solution = (
+            _reconstruct_large(channel, part, wanted, single=single)
+            if m > LARGE
+            else _reconstruct_small(prior, part, wanted)
+        )
+        values[members], errors[members] = solution
     return Posterior(values, errors)
 
 
-def _levels(channel: Channel, seen: Observation) -> Floats:
+def _noise_levels(channel: Channel, observation: Observation) -> Floats:
     """Noise levels weight N / second of the sets (G,), rounded up to a few where there are many."""
-    level = np.round(seen.weight * channel.records.sum() / np.maximum(seen.second, TINY), 9)  # equal ones stay equal
+    level = np.round(
+        observation.weight * channel.records.sum() / np.maximum(observation.second, TINY), 9
+    )  # equal ones stay equal
     if len(np.unique(level)) <= 8:
         return np.asarray(level)
     steps = np.floor(-np.log(np.clip(level, 1e-6, None)) / np.log(LEVEL))
     return np.asarray(np.where(level > 0, LEVEL**-steps, 0.0))
 
 
-def _batches(channel: Channel, seen: Observation, functionals: int) -> Iterator[NDArray[np.intp]]:
+def _split_batches(channel: Channel, observation: Observation, functionals: int) -> Iterator[NDArray[np.intp]]:
     """Sets that are solved together: of one level, and no more than memory wants."""
     m = len(channel.records)
     step = 1 if m > LARGE else max(1, CHUNK // (m * (functionals + len(STRENGTHS))))
-    levels = _levels(channel, seen)
+    levels = _noise_levels(channel, observation)
     for level in np.unique(levels):
         members = np.flatnonzero(levels == level)
         for start in range(0, len(members), step):
             yield members[start : start + step]
 
 
-def likelihoods(form: Form, seen: Observation, strengths: Floats) -> Floats:
+def strength_likelihoods(form: CovarianceForm, observation: Observation, strengths: Floats) -> Floats:
     """Log-likelihood of every strength for every set (c, G), up to a constant of the set."""
-    found = np.zeros((len(strengths), len(seen.total)))
-    for members in _batches(form.channel, seen, 1):
-        found[:, members] = _likely(_Rotated.of(form, seen.rows(members)), strengths)
-    return found
+    logs = np.zeros((len(strengths), len(observation.total)))
+    for members in _split_batches(form.channel, observation, 1):
+        logs[:, members] = _log_likelihoods(
+            _RotatedSets.from_observation(form, observation.select_sets(members)), strengths
+        )
+    return logs
 
 
 @dataclass(frozen=True)
-class _Rotated:
+class _RotatedSets:
     """Sets of one level in the basis in which everything is diagonal: what was seen beyond the prior's mean (G, k)."""
 
-    form: Form
+    form: CovarianceForm
     eigenvalues: Floats
     vectors: Floats
     data: Floats
@@ -325,71 +337,77 @@ class _Rotated:
     second: Floats
 
     @staticmethod
-    def of(form: Form, seen: Observation) -> _Rotated:
+    def from_observation(form: CovarianceForm, observation: Observation) -> _RotatedSets:
         channel = form.channel
-        level = float((_levels(channel, seen)).max(initial=0.0))
-        eigenvalues, vectors = form.basis(level)
-        data = (seen.observed - (seen.total[:, None] * channel.shares) @ channel.mean) @ vectors
-        return _Rotated(form, eigenvalues, vectors, data, seen.scale, np.maximum(seen.second, TINY**0.5))
+        level = float((_noise_levels(channel, observation)).max(initial=0.0))
+        eigenvalues, vectors = form.eigen_basis(level)
+        data = (observation.observed - (observation.total[:, None] * channel.shares) @ channel.mean) @ vectors
+        return _RotatedSets(
+            form, eigenvalues, vectors, data, observation.scale, np.maximum(observation.second, TINY**0.5)
+        )
 
-    def drive(self, strength: float) -> Floats:
+    def squared_drive(self, strength: float) -> Floats:
         """(c scale)^2 (G, 1)."""
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
-    def damped(self, strength: float) -> Floats:
+    def damping_factors(self, strength: float) -> Floats:
         """1 / (1 + rho lambda) (G, k)."""
-        return np.asarray(1 / (1 + self.drive(strength) / self.second[:, None] * self.eigenvalues))
+        return np.asarray(1 / (1 + self.squared_drive(strength) / self.second[:, None] * self.eigenvalues))
 
 
-def _likely(seen: _Rotated, strengths: Floats) -> Floats:
+def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
     """(c, G); the total is known, so that its direction is no evidence."""
     logs = []
     for strength in strengths:
-        damped = seen.damped(strength)
-        fit = (np.log(damped) - seen.data**2 * damped / seen.second[:, None]).sum(axis=1)
-        whole = seen.drive(strength)[:, 0] * seen.form.whole + seen.second
+        damped = rotated.damping_factors(strength)
+        fit = (np.log(damped) - rotated.data**2 * damped / rotated.second[:, None]).sum(axis=1)
+        whole = rotated.squared_drive(strength)[:, 0] * rotated.form.total_variance + rotated.second
         logs.append((fit + np.log(np.maximum(whole, TINY))) / 2)
     return np.array(logs)
 
 
-def _small(prior: Prior, seen: Observation, functionals: Floats) -> tuple[Floats, Floats]:
+def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
     """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
 
     Everything but the sums over strengths is done once: means and variances are polynomials in the strength's square
     with sums over the directions told for coefficients.
     """
     form, channel = prior.form, prior.form.channel
-    rotated = _Rotated.of(form, seen)
+    rotated = _RotatedSets.from_observation(form, observation)
     second = rotated.second[:, None]
-    through = channel.mean @ rotated.vectors  # (m, k)
-    driven, sampled = form.times(through), channel.shares[:, None] * through
+    projected = channel.mean @ rotated.vectors  # (m, k)
+    driven, sampled = form.multiply_vectors(projected), channel.shares[:, None] * projected
     wide, narrow = driven.T @ functionals, sampled.T @ functionals  # (k, f), or (G, k, f)
-    square_wide, square_narrow = _squares(form, functionals), (functionals**2).swapaxes(-1, -2) @ channel.shares
-    centres, variances, told = [], [], []
+    square_wide, square_narrow = _quadratic_form(form, functionals), (functionals**2).swapaxes(-1, -2) @ channel.shares
+    centres, variances, explained = [], [], []
     for strength in prior.strengths:
-        drive, damped = rotated.drive(strength), rotated.damped(strength) / second
-        told.append(rotated.data * damped)
-        centres.append(drive * _summed(told[-1], wide) + second * _summed(told[-1], narrow))
-        known = drive**2 * _summed(damped, wide**2) + second**2 * _summed(damped, narrow**2)
-        known += 2 * drive * second * _summed(damped, wide * narrow)
+        drive, damped = rotated.squared_drive(strength), rotated.damping_factors(strength) / second
+        explained.append(rotated.data * damped)
+        centres.append(drive * _sum_directions(explained[-1], wide) + second * _sum_directions(explained[-1], narrow))
+        known = drive**2 * _sum_directions(damped, wide**2) + second**2 * _sum_directions(damped, narrow**2)
+        known += 2 * drive * second * _sum_directions(damped, wide * narrow)
         variances.append(drive * square_wide + second * square_narrow - known)
-    logs = _likely(rotated, prior.strengths) + np.log(np.maximum(prior.weights, TINY))[:, None]
+    logs = _log_likelihoods(rotated, prior.strengths) + np.log(np.maximum(prior.weights, TINY))[:, None]
     weights = np.exp(logs - logs.max(axis=0))
     weights /= weights.sum(axis=0)
-    drives = np.array([rotated.drive(strength)[:, 0] for strength in prior.strengths])
-    pulled = np.einsum("cg,cgk->gk", weights * drives, told) @ driven.T
-    mean = seen.total[:, None] * channel.shares + pulled + second * (np.einsum("cg,cgk->gk", weights, told) @ sampled.T)
+    drives = np.array([rotated.squared_drive(strength)[:, 0] for strength in prior.strengths])
+    pulled = np.einsum("cg,cgk->gk", weights * drives, explained) @ driven.T
+    mean = (
+        observation.total[:, None] * channel.shares
+        + pulled
+        + second * (np.einsum("cg,cgk->gk", weights, explained) @ sampled.T)
+    )
     centre = np.einsum("cg,cgf->gf", weights, centres)
-    apart = (np.array(centres) - centre) ** 2
-    return mean, np.sqrt(np.einsum("cg,cgf->gf", weights, np.array(variances).clip(0) + apart))
+    deviations = (np.array(centres) - centre) ** 2
+    return mean, np.sqrt(np.einsum("cg,cgf->gf", weights, np.array(variances).clip(0) + deviations))
 
 
-def _summed(sets: Floats, directions: Floats) -> Floats:
+def _sum_directions(sets: Floats, directions: Floats) -> Floats:
     """Sums over directions (G, k) times (k, f) or (G, k, f)."""
     return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
-def _squares(form: Form, functionals: Floats) -> Floats:
+def _quadratic_form(form: CovarianceForm, functionals: Floats) -> Floats:
     """x^T K x, (f,) or (G, f)."""
     if form.covariance.ndim == 1:
         return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
@@ -403,23 +421,25 @@ def _are_single(functionals: Floats) -> bool:
     return square and np.count_nonzero(functionals) == m
 
 
-def _large(channel: Channel, seen: Observation, functionals: Floats, *, single: bool) -> tuple[Floats, Floats]:
+def _reconstruct_large(
+    channel: Channel, observation: Observation, functionals: Floats, *, single: bool
+) -> tuple[Floats, Floats]:
     """One set; one strength, by matching the spread of e - M^T mu; conjugate gradients instead of factors.
 
     ``single``: the functionals are the values one by one, so that no product with them is needed.
 
     With many functionals their errors are bounded from above by what the column of e that tells most of each tells.
     """
-    weight, second, records = float(seen.weight[0]), float(seen.second[0]), channel.records
-    mean = seen.total[0] * channel.shares
-    residual = seen.observed[0] - mean @ channel.mean
-    squares = channel.squares
+    weight, second, records = float(observation.weight[0]), float(observation.second[0]), channel.records
+    mean = observation.total[0] * channel.shares
+    residual = observation.observed[0] - mean @ channel.mean
+    squares = channel.squared_mean
     noise = weight * (channel.moment.diagonal() - records @ squares)
-    scale = 1 / np.maximum(channel.seen, TINY)
+    scale = 1 / np.maximum(channel.expected_total, TINY)
     unexplained = ((residual**2 - second * (channel.shares @ squares) - noise) * scale).sum()
-    drive = float(unexplained / ((channel.spread @ squares) * scale).sum())
-    drive = float(np.clip(drive, *(seen.scale[0] * STRENGTHS[[0, -1]]) ** 2))
-    prior = drive * channel.spread + second * channel.shares
+    drive = float(unexplained / ((channel.prior_shape @ squares) * scale).sum())
+    drive = float(np.clip(drive, *(observation.scale[0] * STRENGTHS[[0, -1]]) ** 2))
+    prior = drive * channel.prior_shape + second * channel.shares
     diagonal = prior @ squares + noise
     ridge = JITTER * float(diagonal.mean()) + TINY**0.5
     diagonal += ridge

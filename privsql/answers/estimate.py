@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.answers.channel import TINY, Observation, reconstruct
 from privsql.answers.learned_prior import DEGREES
 from privsql.answers.question import CountQuery, group_terms, select_terms
-from privsql.engine.sqlfiles import Holes, column, every, fill, table, temp
+from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.answers.channel import Channel, Floats, Posterior
-    from privsql.answers.learned_prior import Taught
+    from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------
 # Where counts can lie: estimates moved to the nearest possible ones, and intervals around them.
 
 
-def within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
+def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
     """The values (G, m) moved into [0, caps] such that they sum to ``total`` (G,); ``give`` (m,) says how easily.
 
     Each is clip(v - t give, 0, cap) with the t at which the sum is right: the nearest such point where distances are
@@ -46,13 +46,13 @@ def within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
     return np.asarray(np.clip(values - high[:, None] * give, 0, caps))
 
 
-def interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """``intervals`` of one count."""
-    low, high = intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
+def count_interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
+    """``count_intervals`` of one count."""
+    low, high = count_intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
     return float(low[0]), float(high[0])
 
 
-def intervals(
+def count_intervals(
     mean: Floats, std_error: Floats, confidence: float, degrees: float | Floats = np.inf
 ) -> tuple[Floats, Floats]:
     """Bounds for counts: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
@@ -62,7 +62,7 @@ def intervals(
     distribution leans to the right; where the lower bound is 0, nothing is left out below it and twice as much above.
     """
     tail = (1 - confidence) / 2
-    quantile = widened(tail, degrees)
+    quantile = student_quantile(tail, degrees)
     spread = np.where(std_error, std_error, 1.0) * quantile / -float(scipy.special.ndtri(tail))
     centre = np.maximum(mean, 1e-6)
     shape = np.clip((centre / spread) ** 2, 0.02, 1e7)
@@ -72,7 +72,7 @@ def intervals(
     return np.where(std_error, low, mean), np.where(std_error, high, mean)
 
 
-def whole(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def round_bounds(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """The least and the greatest count within bounds: each stands for all that is nearer to it than to another one.
 
     As many are left out as were: the interval from a to b holds what a density has between a - 1/2 and b + 1/2.
@@ -80,7 +80,7 @@ def whole(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     return np.ceil(low - 1 / 2), np.floor(high + 1 / 2)
 
 
-def widened(tail: float, degrees: float | Floats) -> Floats:
+def student_quantile(tail: float, degrees: float | Floats) -> Floats:
     """Student's upper quantile for the probability ``tail``; the normal one for infinite ``degrees``."""
     known = np.isinf(degrees)
     return np.where(known, -scipy.special.ndtri(tail), scipy.special.stdtrit(np.where(known, 1.0, degrees), 1 - tail))
@@ -115,27 +115,27 @@ class Margin:
     member: NDArray[np.intp]
     wanted: Floats
 
-    def summed(self, cells: Floats) -> Floats:
+    def sum_cells(self, cells: Floats) -> Floats:
         """Sums of cells (G, f) over each row (P, f)."""
-        found = np.zeros_like(self.wanted)
-        np.add.at(found, self.member, cells)
-        return found
+        sums = np.zeros_like(self.wanted)
+        np.add.at(sums, self.member, cells)
+        return sums
 
 
-def adding_up(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], variance: Floats) -> Floats:
+def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], variance: Floats) -> Floats:
     """The cells (G, f) with the sums ``wanted`` (f,), as far as ``bounds`` allow it, the least and the most of each."""
     least, most = bounds
     beyond, room = (wanted - least.sum(axis=0)).clip(0), (most - least).clip(0)
-    return np.asarray(within((cells - least).T, beyond, room.T, variance.T + TINY).T + least)
+    return np.asarray(project_within((cells - least).T, beyond, room.T, variance.T + TINY).T + least)
 
 
-def raked(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Floats:
+def rake_cells(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Floats:
     """The cells (G, f) moved towards their margins; one without variance stays."""
     for _ in range(ROUNDS):
         for margin in margins:
-            whole = margin.summed(variance)[margin.member]
+            whole = margin.sum_cells(variance)[margin.member]
             part = np.divide(variance, whole, out=np.zeros_like(variance), where=whole > 0)
-            cells = cells + PART * part * (margin.wanted - margin.summed(cells))[margin.member]
+            cells = cells + PART * part * (margin.wanted - margin.sum_cells(cells))[margin.member]
     return cells
 
 
@@ -146,7 +146,7 @@ FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
 
 @dataclass(frozen=True)
-class Observed:
+class RecordSets:
     """The sets of records that a question distinguishes.
 
     ``keys`` (G,): values of the groups' and terms' expressions; ``observed`` (G, k): e; ``amounts`` (G, k): e weighted
@@ -159,7 +159,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class QuestionOn:
+class ReleaseQuestion:
     """A question to an open release.
 
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
@@ -171,72 +171,74 @@ class QuestionOn:
     db: Relations
     query: CountQuery
     records: exp.Table
-    through: Channel
+    channel: Channel
     independent: bool = False
     most: Floats | None = None
     uncertain: Floats | None = None
-    taught: Taught | None = None
+    taught: TaughtPrior | None = None
     code: str = "code"
 
     @property
-    def columns(self) -> set[str]:
+    def selecting_columns(self) -> set[str]:
         """The release's own columns by which the question selects and groups records."""
         query = self.query
         parts = [*query.filters["qi"], *(expression for _, expression in group_terms(query, "qi"))]
         names = {node.name for part in parts for node in part.find_all(exp.Column)}
-        return names | {own for lookup in query.lookups for _, own in lookup.keys}
+        return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
-    def reconstruct(self, seen: Observation, functionals: Floats) -> Posterior:
+    def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
         """The posterior by the prior that the release teaches, or else by the default one."""
         if self.taught is None:
-            return reconstruct(self.through, seen, functionals)
-        return self.taught.reconstruct(seen, functionals, self.columns)
+            return reconstruct(self.channel, observation, functionals)
+        return self.taught.reconstruct(observation, functionals, self.selecting_columns)
 
     @property
-    def degrees(self) -> float:
+    def degrees_of_freedom(self) -> float:
         """Of freedom behind a standard error: a strength is estimated from as many deviations as there are values."""
-        return max(len(self.through.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
+        return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
-    def ceiling(self) -> Floats:
+    def most_records(self) -> Floats:
         """Records that each value can have at most (m,)."""
-        return self.through.records if self.most is None else self.most
+        return self.channel.records if self.most is None else self.most
 
-    def noise(self, share: Floats) -> Floats:
+    def noise_weight(self, share: Floats) -> Floats:
         """Weight of the noise for a share of all records (``privsql.answers.channel``)."""
         return share if self.independent else share * (1 - share)
 
 
-def sets(asked: QuestionOn, rows: pa.Table, scale: Floats) -> Observed:
+def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> RecordSets:
     """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
     ranks = rows["set"].to_numpy()
     number = int(ranks.max(initial=-1)) + 1
-    shape = (number, asked.through.mean.shape[1])
+    shape = (number, question.channel.mean.shape[1])
     observed, amounts = np.zeros(shape), np.zeros(shape)
     at = (ranks, rows["place"].to_numpy())
     np.add.at(observed, at, rows["pairs"].to_numpy().astype(np.float64) * scale)
-    if asked.query.measure.amount is not None:
-        np.add.at(amounts, at, added(rows["amounts"]) * scale)
-    names = [name for name, _ in group_terms(asked.query, "qi")]
+    if question.query.measure.amount is not None:
+        np.add.at(amounts, at, as_sums(rows["amounts"]) * scale)
+    names = [name for name, _ in group_terms(question.query, "qi")]
     _, first = np.unique(ranks, return_index=True)
     taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return Observed([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
+    return RecordSets([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
 
 
-def added(column: pa.ChunkedArray) -> Floats:
+def as_sums(column: pa.ChunkedArray) -> Floats:
     """Sums of a column by set as doubles (rows,); where all that is added is NULL, 0."""
     return np.asarray(column.cast(pa.float64()).fill_null(0).to_numpy())
 
 
-def chosen(asked: QuestionOn, seen: Observed, values: int) -> tuple[list[tuple[Any, ...]], Floats]:
+def choose_functionals(
+    question: ReleaseQuestion, record_sets: RecordSets, values: int
+) -> tuple[list[tuple[Any, ...]], Floats]:
     """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
-    db, query = asked.db, asked.query
+    db, query = question.db, question.query
     terms = group_terms(query, "sa")
     holes: Holes = {
         "values": table("privsql_values"),
-        "code": column(asked.code),
+        "code": column(question.code),
         "terms": select_terms(query, "sa"),
-        "filter": every(query.filters["sa"]),
+        "filter": all_of(query.filters["sa"]),
     }
     listed = fill("query/chosen_values", holes)
     rows = [tuple(map(same_nan, row)) for row in db.rows(listed)]
@@ -250,17 +252,19 @@ def chosen(asked: QuestionOn, seen: Observed, values: int) -> tuple[list[tuple[A
             functionals[code, output] = 1
         return outputs, functionals
     names = [name for name, _ in group_terms(query, "qi")]
-    columns = {name: pa.array([key[i] for key in seen.keys]) for i, name in enumerate(names) if name.startswith("q_")}
-    db.put("sets", pa.table({"set": pa.array(range(len(seen.keys)), pa.int32()), **columns}))
-    holes = {"sets": temp("sets"), "chosen": listed.subquery("chosen"), "predicate": query.predicate}
+    columns = {
+        name: pa.array([key[i] for key in record_sets.keys]) for i, name in enumerate(names) if name.startswith("q_")
+    }
+    db.register_arrow("sets", pa.table({"set": pa.array(range(len(record_sets.keys)), pa.int32()), **columns}))
+    holes = {"sets": temp_table("sets"), "chosen": listed.subquery("chosen"), "predicate": query.predicate}
     cells = np.array(db.rows(fill("query/cells", holes)), dtype=np.int64).reshape(-1, 2)
     db.drop("sets")
-    functionals = np.zeros((len(seen.keys), values, len(outputs)))
+    functionals = np.zeros((len(record_sets.keys), values, len(outputs)))
     functionals[cells[:, 0], cells[:, 1], [place[int(code)] for code in cells[:, 1]]] = 1
     return outputs, functionals
 
 
-def dotted(values: Floats, functionals: Floats) -> Floats:
+def apply_functionals(values: Floats, functionals: Floats) -> Floats:
     """x^T n for values (G, m): (G, f)."""
     if functionals.ndim == 2:
         return np.asarray(values @ functionals)
@@ -274,7 +278,7 @@ TURNS = 5  # of sums over rows and over columns
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CountBounds:
     """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie.
 
     ``judged``: the part of the variance that is itself judged by what was seen; None for all of it.
@@ -287,101 +291,117 @@ class Bounds:
     judged: Floats | None = None
 
 
-def counted(asked: QuestionOn, seen: Observed, functionals: Floats) -> Bounds:
+def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> CountBounds:
     """Counts of every set by the values that ``functionals`` (m, F), or (G, m, F), name."""
-    counts, found = _reconstructed(asked, seen.observed, functionals)
-    parts = _raked(asked, seen, functionals, _counted(asked, found, functionals, counts.total))
-    return _added_up(asked, seen, functionals, parts)
+    counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
+    parts = _rake_counts(
+        question, record_sets, functionals, _bound_counts(question, posterior, functionals, counts.total)
+    )
+    return _fit_totals(question, record_sets, functionals, parts)
 
 
-def _reconstructed(asked: QuestionOn, observed: Floats, functionals: Floats) -> tuple[Observation, Posterior]:
+def _reconstruct_sets(
+    question: ReleaseQuestion, observed: Floats, functionals: Floats
+) -> tuple[Observation, Posterior]:
     """The sets as they were seen, and their posterior where counts can be."""
     totals = observed.sum(axis=1)
-    counts = Observation(observed, totals, totals, totals, asked.noise(totals / asked.through.records.sum()))
-    return counts, _within(asked, counts, asked.reconstruct(counts, functionals))
+    counts = Observation(
+        observed, totals, totals, totals, question.noise_weight(totals / question.channel.records.sum())
+    )
+    return counts, _move_possible(question, counts, question.reconstruct(counts, functionals))
 
 
-def _raked(asked: QuestionOn, seen: Observed, functionals: Floats, parts: Bounds) -> Bounds:
+def _rake_counts(
+    question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
+) -> CountBounds:
     """The counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
-    query, totals = asked.query, seen.observed.sum(axis=1)
+    query, totals = question.query, record_sets.observed.sum(axis=1)
     groups = [group for group in query.groups if group.side == "qi"]
     if len(groups) < 2 or functionals.ndim > 2 or query.measure.amount is not None:
         return parts
     margins = []
     for i, group in enumerate(groups):
         rank: dict[Any, int] = {}
-        member = np.array([rank.setdefault(key[i], len(rank)) for key in seen.keys])
-        observed = np.zeros((len(rank), seen.observed.shape[1]))
-        np.add.at(observed, member, seen.observed)
-        alone = replace(asked, query=replace(query, groups=(group,)))
-        _, found = _reconstructed(alone, observed, functionals)
-        margins.append(Margin(member, dotted(found.values, functionals)))
-    mean = np.clip(raked(parts.mean, parts.variance, margins), parts.least, parts.most)
+        member = np.array([rank.setdefault(key[i], len(rank)) for key in record_sets.keys])
+        observed = np.zeros((len(rank), record_sets.observed.shape[1]))
+        np.add.at(observed, member, record_sets.observed)
+        alone = replace(question, query=replace(query, groups=(group,)))
+        _, posterior = _reconstruct_sets(alone, observed, functionals)
+        margins.append(Margin(member, apply_functionals(posterior.values, functionals)))
+    mean = np.clip(rake_cells(parts.mean, parts.variance, margins), parts.least, parts.most)
     if (functionals.sum(axis=1) == 1).all():  # every record counts once
-        mean = within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
+        mean = project_within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
     return replace(parts, mean=mean)
 
 
-def _added_up(asked: QuestionOn, seen: Observed, functionals: Floats, parts: Bounds) -> Bounds:
+def _fit_totals(
+    question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
+) -> CountBounds:
     """Counts by quasi-identifiers that sum to the answer of the same question without these groups."""
-    if len(seen.keys) < 2 or functionals.ndim > 2 or asked.query.measure.amount is not None:
+    if len(record_sets.keys) < 2 or functionals.ndim > 2 or question.query.measure.amount is not None:
         return parts
-    sides = tuple(group for group in asked.query.groups if group.side != "qi")
-    alone = replace(asked, query=replace(asked.query, groups=sides))
-    _, found = _reconstructed(alone, seen.observed.sum(axis=0, keepdims=True), functionals)
-    wanted, mean = dotted(found.values, functionals)[0], parts.mean
-    once, totals = (functionals.sum(axis=1) == 1).all(), seen.observed.sum(axis=1)
+    sides = tuple(group for group in question.query.groups if group.side != "qi")
+    alone = replace(question, query=replace(question.query, groups=sides))
+    _, posterior = _reconstruct_sets(alone, record_sets.observed.sum(axis=0, keepdims=True), functionals)
+    wanted, mean = apply_functionals(posterior.values, functionals)[0], parts.mean
+    once, totals = (functionals.sum(axis=1) == 1).all(), record_sets.observed.sum(axis=1)
     for _ in range(TURNS if once else 1):  # every record counts once: rows and columns have sums that are known
         if once:
-            mean = within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
-        mean = adding_up(mean, wanted, (parts.least, parts.most), parts.variance)
+            mean = project_within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
+        mean = fit_sums(mean, wanted, (parts.least, parts.most), parts.variance)
     return replace(parts, mean=mean)
 
 
-def pooled(query: CountQuery, seen: Observed, functionals: Floats) -> tuple[Observed, Floats]:
+def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
     """One set for all records of a group that are asked for the same values, however the question puts it; none for
     those that are asked for no value. The values are told once where they are the same for all.
 
     Each set would be drawn to the overall shares by itself: ten small ones together by more than their union.
     """
-    own = sum(group.side == "qi" for group in query.groups)
+    group_count = sum(group.side == "qi" for group in query.groups)
     rank: dict[tuple[Any, ...], int] = {}
-    keys = ((*key[:own], asked.tobytes()) for key, asked in zip(seen.keys, functionals, strict=True))
+    keys = ((*key[:group_count], wanted.tobytes()) for key, wanted in zip(record_sets.keys, functionals, strict=True))
     member = np.array([rank.setdefault(key, len(rank)) for key in keys])
-    observed = np.zeros((len(rank), seen.observed.shape[1]))
-    np.add.at(observed, member, seen.observed)
+    observed = np.zeros((len(rank), record_sets.observed.shape[1]))
+    np.add.at(observed, member, record_sets.observed)
     _, first = np.unique(member, return_index=True)
-    kept = np.flatnonzero(functionals[first].any(axis=(1, 2)))
-    asked = functionals[first][kept]
+    remaining = np.flatnonzero(functionals[first].any(axis=(1, 2)))
+    wanted = functionals[first][remaining]
     names = [key[:-1] for key in rank]
-    pooled = Observed([names[i] for i in kept], observed[kept], np.zeros((len(kept), observed.shape[1])))
-    same = len(kept) and (asked == asked[0]).all()
-    return pooled, asked[0] if same else asked
+    pooled = RecordSets(
+        [names[i] for i in remaining], observed[remaining], np.zeros((len(remaining), observed.shape[1]))
+    )
+    same = len(remaining) and (wanted == wanted[0]).all()
+    return pooled, wanted[0] if same else wanted
 
 
-def _within(asked: QuestionOn, seen: Observation, found: Posterior) -> Posterior:
+def _move_possible(question: ReleaseQuestion, observation: Observation, posterior: Posterior) -> Posterior:
     """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
-    through = asked.through
-    caps = np.minimum(asked.ceiling, seen.total[:, None])
-    values = within(found.values, seen.total, caps, through.spread + through.shares)
-    return replace(found, values=values)
+    channel = question.channel
+    caps = np.minimum(question.most_records, observation.total[:, None])
+    values = project_within(posterior.values, observation.total, caps, channel.prior_shape + channel.shares)
+    return replace(posterior, values=values)
 
 
-def _counted(asked: QuestionOn, found: Posterior, functionals: Floats, totals: Floats) -> Bounds:
+def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: Floats, totals: Floats) -> CountBounds:
     """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
-    held, others = _held(asked.ceiling, found.values.shape, functionals)
+    held, others = _split_sums(question.most_records, posterior.values.shape, functionals)
     most = np.minimum(totals[:, None], held)
-    variance = found.std_error**2
-    if asked.uncertain is not None:
-        share = totals / asked.through.records.sum()
-        variance = variance + share[:, None] ** 2 * np.minimum(*_held(asked.uncertain, found.values.shape, functionals))
-    return Bounds(dotted(found.values, functionals), variance, (totals[:, None] - others).clip(0), most)
+    variance = posterior.std_error**2
+    if question.uncertain is not None:
+        share = totals / question.channel.records.sum()
+        variance = variance + share[:, None] ** 2 * np.minimum(
+            *_split_sums(question.uncertain, posterior.values.shape, functionals)
+        )
+    return CountBounds(
+        apply_functionals(posterior.values, functionals), variance, (totals[:, None] - others).clip(0), most
+    )
 
 
-def _held(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
+def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
     """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
     spread = np.broadcast_to(values, shape)
-    return dotted(spread, functionals), dotted(spread, 1 - functionals)
+    return apply_functionals(spread, functionals), apply_functionals(spread, 1 - functionals)
 
 
 # Posterior ------------------------------------------------------------------------------------------------------------
@@ -397,47 +417,49 @@ LARGE = 1e4  # beyond which a quotient of variances makes no difference
 
 
 @dataclass(frozen=True)
-class Level:
+class ConfidenceLevel:
     """The confidence asked for, and the degrees of freedom behind a standard error."""
 
     confidence: float
     degrees: float = np.inf
 
 
-def estimate_rows(asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
+def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence: float) -> list[Estimate]:
     """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
-    through, query = asked.through, asked.query
-    outputs, functionals = chosen(asked, seen, len(through.records))
-    if not seen.keys or not outputs:
+    channel, query = question.channel, question.query
+    outputs, functionals = choose_functionals(question, record_sets, len(channel.records))
+    if not record_sets.keys or not outputs:
         return empty_estimates(query)
     if functionals.ndim > 2 and query.measure.amount is None:
-        seen, functionals = pooled(query, seen, functionals)
-        if not seen.keys:
+        record_sets, functionals = pool_sets(query, record_sets, functionals)
+        if not record_sets.keys:
             return empty_estimates(query)
-    parts = counted(asked, seen, functionals)
-    level = Level(confidence, asked.degrees)
-    return _collect(query, seen, outputs, (parts, _amounts(asked, seen, functionals)), level)
+    parts = estimate_counts(question, record_sets, functionals)
+    level = ConfidenceLevel(confidence, question.degrees_of_freedom)
+    return _collect_rows(
+        query, record_sets, outputs, (parts, _reconstruct_amounts(question, record_sets, functionals)), level
+    )
 
 
 def collect_estimates(
-    asked: QuestionOn,
-    seen: Observed,
+    question: ReleaseQuestion,
+    record_sets: RecordSets,
     outputs: list[tuple[Any, ...]],
-    parts: Bounds,
-    level: Level,
+    parts: CountBounds,
+    level: ConfidenceLevel,
     amounts: Amounts | None = None,
 ) -> list[Estimate]:
     """Rows from estimates that come from elsewhere."""
-    return _collect(asked.query, seen, outputs, (parts, amounts), level)
+    return _collect_rows(question.query, record_sets, outputs, (parts, amounts), level)
 
 
 def empty_estimates(query: CountQuery) -> list[Estimate]:
     """The answer where no record can match."""
-    return [Estimate((), *query.measure.nothing)] if not query.groups else []
+    return [Estimate((), *query.measure.empty_figures)] if not query.groups else []
 
 
 @dataclass(frozen=True)
-class Measured:
+class AmountMoments:
     """What is added up of the sets, for SUM and AVG of a: how many records have it at all, the sum over them and of
     their (a - centre)^2, the centre of each set and the range of a, each (G,); ``deviations`` (G, k): e weighted by
     a - centre. The centre is the mean of a over the sets of one group of the answer.
@@ -456,64 +478,64 @@ class Measured:
 class Amounts:
     """``of`` what; estimate and variance of the sum of a - centre per set and functional (G, F)."""
 
-    of: Measured
+    moments: AmountMoments
     mean: Floats
     variance: Floats
 
 
-def measure_amounts(asked: QuestionOn, seen: Observed) -> Measured | None:
+def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> AmountMoments | None:
     """The amounts of a question's sets, if it is about any."""
-    query = asked.query
+    query = question.query
     if query.measure.amount is None:
         return None
     holes: Holes = {
-        "qit": query.records(asked.records),
+        "qit": query.join_lookups(question.records),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
-        "filter": every(query.filters["qi"]),
+        "filter": all_of(query.filters["qi"]),
         "amount": exp.cast(query.measure.amount, "DOUBLE"),
     }
-    moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in asked.db.rows(fill("query/moments", holes))}
-    size, total, squares, least, most = np.array([moments[key] for key in seen.keys], dtype=np.float64).T
+    moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in question.db.rows(fill("query/moments", holes))}
+    size, total, squares, least, most = np.array([moments[key] for key in record_sets.keys], dtype=np.float64).T
     if not np.isfinite([total, squares]).all():
         raise UsageError(f"{query.measure.column} is not finite everywhere, or too large to be added up; see WHERE")
-    own = sum(group.side == "qi" for group in query.groups)
+    group_count = sum(group.side == "qi" for group in query.groups)
     rank: dict[tuple[Any, ...], int] = {}
-    member = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys])
+    member = np.array([rank.setdefault(key[:group_count], len(rank)) for key in record_sets.keys])
     centre = (np.bincount(member, total) / np.maximum(np.bincount(member, size), 1))[member]
     second = (squares - 2 * centre * total + centre**2 * size).clip(0)
-    deviations = seen.amounts - centre[:, None] * seen.observed * (size > 0)[:, None]
-    return Measured(size, total, second, centre, least, most, deviations)
+    deviations = record_sets.amounts - centre[:, None] * record_sets.observed * (size > 0)[:, None]
+    return AmountMoments(size, total, second, centre, least, most, deviations)
 
 
-def _amounts(asked: QuestionOn, seen: Observed, functionals: Floats) -> Amounts | None:
+def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> Amounts | None:
     """Reconstruct the sums of a - centre."""
-    of = measure_amounts(asked, seen)
-    if of is None:
+    moments = measure_amounts(question, record_sets)
+    if moments is None:
         return None
     # Unlike counts, amounts differ within a value: their noise does not vanish where the set is everyone.
-    weight, scale = of.second / asked.through.records.sum(), np.sqrt(of.size * of.second)
-    sums = Observation(of.deviations, of.total - of.centre * of.size, scale, of.second, weight)
-    found = asked.reconstruct(sums, functionals)
-    return Amounts(of, dotted(found.values, functionals), found.std_error**2)
+    weight, scale = moments.second / question.channel.records.sum(), np.sqrt(moments.size * moments.second)
+    sums = Observation(moments.deviations, moments.total - moments.centre * moments.size, scale, moments.second, weight)
+    posterior = question.reconstruct(sums, functionals)
+    return Amounts(moments, apply_functionals(posterior.values, functionals), posterior.std_error**2)
 
 
-def _collect(
+def _collect_rows(
     query: CountQuery,
-    seen: Observed,
+    record_sets: RecordSets,
     outputs: list[tuple[Any, ...]],
-    answered: tuple[Bounds, Amounts | None],
-    level: Level,
+    answered: tuple[CountBounds, Amounts | None],
+    level: ConfidenceLevel,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
     counts, amounts = answered
-    cells = places(query, seen, outputs, counts.most)
+    cells = locate_cells(query, record_sets, outputs, counts.most)
     if not query.groups and not cells.groups:
-        return [Estimate((), *query.measure.nothing)]
+        return [Estimate((), *query.measure.empty_figures)]
     if amounts is None:
-        return _counts(counts, cells, level)
-    each = zip(cells.groups, cells.of_each(), strict=True)
-    return [Estimate(group, *_amount(query, counts, amounts, at, level)) for group, at in each]
+        return _count_rows(counts, cells, level)
+    each = zip(cells.groups, cells.split_by_group(), strict=True)
+    return [Estimate(group, *_amount_figures(query, counts, amounts, at, level)) for group, at in each]
 
 
 Figures = tuple[float | None, ...]  # of an Estimate, in its order
@@ -521,18 +543,18 @@ At = tuple[NDArray[np.intp], NDArray[np.intp]]  # sets and functionals, side by 
 
 
 @dataclass(frozen=True)
-class Cells:
+class AnswerCells:
     """Sets and functionals ``at`` (c,) side by side, and ``member`` (c,): which of the ``groups`` each is part of."""
 
     groups: list[tuple[Any, ...]]
     member: NDArray[np.intp]
     at: At
 
-    def summed(self, part: Floats) -> Floats:
+    def sum_by_group(self, part: Floats) -> Floats:
         """Sums of (G, F) over the cells of every group."""
         return np.asarray(np.bincount(self.member, part[self.at], len(self.groups)), dtype=np.float64)
 
-    def of_each(self) -> list[At]:
+    def split_by_group(self) -> list[At]:
         """The cells of every group."""
         if not self.groups:
             return []
@@ -542,12 +564,14 @@ class Cells:
         return list(zip(sets, functionals, strict=True))
 
 
-def places(query: CountQuery, seen: Observed, outputs: list[tuple[Any, ...]], most: Floats) -> Cells:
+def locate_cells(
+    query: CountQuery, record_sets: RecordSets, outputs: list[tuple[Any, ...]], most: Floats
+) -> AnswerCells:
     """What every group of the answer is made of, where ``most`` (G, F) allows any record."""
     sides = [group.side for group in query.groups]
-    own = sides.count("qi")
+    group_count = sides.count("qi")
     rank: dict[tuple[Any, ...], int] = {}
-    ranks = np.array([rank.setdefault(key[:own], len(rank)) for key in seen.keys], dtype=np.intp)
+    ranks = np.array([rank.setdefault(key[:group_count], len(rank)) for key in record_sets.keys], dtype=np.intp)
     at = np.nonzero(most > 0)
     met, member = np.unique(ranks[at[0]] * len(outputs) + at[1], return_inverse=True)
     keys = list(rank)
@@ -557,41 +581,43 @@ def places(query: CountQuery, seen: Observed, outputs: list[tuple[Any, ...]], mo
         return tuple(next(left) if side == "qi" else next(right) for side in sides)
 
     pairs = (divmod(number, len(outputs)) for number in met.tolist())
-    return Cells([group(keys[i], outputs[f]) for i, f in pairs], member, (at[0], at[1]))
+    return AnswerCells([group(keys[i], outputs[f]) for i, f in pairs], member, (at[0], at[1]))
 
 
-def _counts(counts: Bounds, cells: Cells, level: Level) -> list[Estimate]:
-    mean, least, most = (cells.summed(part) for part in (counts.mean, counts.least, counts.most))
-    error = np.where(most > least, np.sqrt(cells.summed(counts.variance)), 0.0)
+def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel) -> list[Estimate]:
+    mean, least, most = (cells.sum_by_group(part) for part in (counts.mean, counts.least, counts.most))
+    error = np.where(most > least, np.sqrt(cells.sum_by_group(counts.variance)), 0.0)
     mean = np.clip(mean, least, most)
     mean[np.abs(mean) < ROUNDING] = 0.0  # next to nobody is nobody: SQL makes NULL of that
-    low, high = intervals(mean, error, level.confidence, _degrees(counts, cells, level))
-    low, high = (np.where(error, *ends) for ends in zip(whole(low, high), (low, high), strict=True))
+    low, high = count_intervals(mean, error, level.confidence, _satterthwaite_degrees(counts, cells, level))
+    low, high = (np.where(error, *ends) for ends in zip(round_bounds(low, high), (low, high), strict=True))
     low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
     rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
     return [Estimate(*row) for row in rows]
 
 
-def _degrees(counts: Bounds, cells: Cells, level: Level) -> Floats:
+def _satterthwaite_degrees(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel) -> Floats:
     """Of freedom behind each error: nu (V / J)^2, nu those behind the part J that is judged (Satterthwaite 1946)."""
-    whole = cells.summed(counts.variance)
-    judged = whole if counts.judged is None else cells.summed(counts.judged)
+    whole = cells.sum_by_group(counts.variance)
+    judged = whole if counts.judged is None else cells.sum_by_group(counts.judged)
     share = np.divide(whole, judged, out=np.full_like(whole, LARGE), where=judged * LARGE > whole)
     return level.degrees * np.maximum(share, 1.0) ** 2
 
 
-def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: Level) -> Figures:
-    of = amounts.of
-    known = of.size[at[0]] > 0
+def _amount_figures(
+    query: CountQuery, counts: CountBounds, amounts: Amounts, at: At, level: ConfidenceLevel
+) -> Figures:
+    moments = amounts.moments
+    known = moments.size[at[0]] > 0
     at = (at[0][known], at[1][known])
     if not known.any():
-        return query.measure.nothing
-    centre, number = float(of.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
+        return query.measure.empty_figures
+    centre, number = float(moments.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
     spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
     counted = float(counts.variance[at].sum())
     if number + SURELY * counted**0.5 < 1 / 2:  # there is hardly any to add up
-        return (*query.measure.nothing, 0.0)
-    least, most = float(of.least[at[0]].min()), float(of.most[at[0]].max())
+        return (*query.measure.empty_figures, 0.0)
+    least, most = float(moments.least[at[0]].min()), float(moments.most[at[0]].max())
     if query.measure.kind == "sum":
         mean, variance = centre * number + above, centre**2 * counted + spread
         room = float(counts.most[at].sum())
@@ -600,7 +626,7 @@ def _amount(query: CountQuery, counts: Bounds, amounts: Amounts, at: At, level: 
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
     error = float(np.sqrt(variance))
-    reach = float(widened((1 - level.confidence) / 2, level.degrees))
+    reach = float(student_quantile((1 - level.confidence) / 2, level.degrees))
     mean, width = min(max(mean, least), most), reach * error
     fewest = max(number - reach * counted**0.5, float(counts.least[at].sum()))
     return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most), fewest

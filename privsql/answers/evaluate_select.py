@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import EXACT_ONLY, Asked, Scope, Statement, is_number
+from privsql.answers.aggregates import EXACT_ONLY, AggregateCall, Scope, Statement, is_number
 from privsql.answers.names import sides_of
-from privsql.answers.question import COMPARISONS, COUNTS, Measure, as_text, exact_statement, short
-from privsql.engine.sqlfiles import every, is_null, named, some, table
+from privsql.answers.question import COMPARISONS, COUNTS, Measure, as_text, exact_statement, shorten_sql
+from privsql.engine.sqlfiles import alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
-from privsql.model.manifest import Estimate, are_equal, counted, decimal_scale, exactly, number, rounded, same_nan
+from privsql.model.manifest import (
+    Estimate,
+    are_equal,
+    as_decimal,
+    as_number,
+    as_whole_count,
+    decimal_scale,
+    exact_estimate,
+    same_nan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +56,7 @@ NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
 
 
 @dataclass(frozen=True)
-class Figures:
+class AggregateEstimate:
     """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
 
     ``null``: whether it may be NULL, since there may be no record that it is of.
@@ -67,12 +76,12 @@ class Figures:
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
-    def range(self) -> Range:
+    def sure_range(self) -> Range:
         """Where it lies, as far as its bounds are sure."""
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     @property
-    def sides(self) -> Range:
+    def side_widths(self) -> Range:
         """How far it reaches below and above the estimate, among those who are in the release."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
@@ -80,10 +89,10 @@ class Figures:
 
 def check_arithmetic(expression: exp.Expr, written: str) -> None:
     """``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
-    found = find_unknown_error(expression)
-    if found is not None:
+    unknown = find_unknown_error(expression)
+    if unknown is not None:
         raise UsageError(
-            f"{written}: no interval is known of {short(found)}; + - * / and ROUND of aggregate functions work"
+            f"{written}: no interval is known of {shorten_sql(unknown)}; + - * / and ROUND of aggregate functions work"
         )
 
 
@@ -92,65 +101,65 @@ def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
     rest = [expression]
     while rest:
         node = rest.pop()
-        parts = _parts(node)
+        parts = _list_operands(node)
         if parts is None:
             return node
         rest += parts
     return None
 
 
-def _parts(node: exp.Expr) -> list[exp.Expr] | None:
+def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
     """What a node's value comes from; None for one that is not understood."""
-    found: list[exp.Expr] | None = None
+    operands: list[exp.Expr] | None = None
     match node:
         case exp.Column():
-            found = [] if node.name.startswith("a_") else None
+            operands = [] if node.name.startswith("a_") else None
         case exp.Literal():
-            found = None if node.is_string else []
+            operands = None if node.is_string else []
         case exp.Null():
-            found = []
+            operands = []
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            found = [node.this, node.expression]
+            operands = [node.this, node.expression]
         case exp.Paren() | exp.Neg():
-            found = [node.this]
+            operands = [node.this]
         case exp.Cast():
-            found = [node.this] if node.to.this in NUMBERS else None
+            operands = [node.this] if node.to.this in NUMBERS else None
         case exp.Coalesce() | exp.Nullif() | exp.Round():
-            found = [node.this] if all(isinstance(one, exp.Literal) for one in _others(node)) else None
+            operands = [node.this] if all(isinstance(one, exp.Literal) for one in _other_arguments(node)) else None
         case exp.Case():
-            found = _unless(node)
-    return found
+            operands = _default_operand(node)
+    return operands
 
 
-def _others(node: exp.Expr) -> list[exp.Expr]:
+def _other_arguments(node: exp.Expr) -> list[exp.Expr]:
     """The arguments of a function but for the first."""
     return [part for part in node.iter_expressions() if part is not node.this]
 
 
-def _unless(node: exp.Case) -> list[exp.Expr] | None:
+def _default_operand(node: exp.Case) -> list[exp.Expr] | None:
     """What is behind CASE WHEN .. THEN NULL ELSE x END, which is x wherever it is known."""
     branches, default = node.args["ifs"], node.args.get("default")
     plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
     return [default] if plain and default is not None else None
 
 
-def slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
+def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
     """The value of an expression and its slopes in the aggregates, by their numbers."""
     if isinstance(node, exp.Column):
         number = int(node.name[2:])
         return values[number], {number: 1.0}
     if isinstance(node, exp.Literal):
         return float(node.this), {}
-    found = [slopes(part, values) for part in _parts(node) or ()]
-    if len(found) == 1:
+    operands = [compute_slopes(part, values) for part in _list_operands(node) or ()]
+    if len(operands) == 1:
         sign = -1.0 if isinstance(node, exp.Neg) else 1.0
-        return sign * found[0][0], {j: sign * d for j, d in found[0][1].items()}
-    (left, of_left), (right, of_right) = found
-    value, by_left, by_right = _operation(node, left, right)
+        return sign * operands[0][0], {j: sign * d for j, d in operands[0][1].items()}
+    (left, of_left), (right, of_right) = operands
+    value, by_left, by_right = _apply_operator(node, left, right)
     return value, {j: by_left * of_left.get(j, 0.0) + by_right * of_right.get(j, 0.0) for j in of_left | of_right}
 
 
-def _operation(node: exp.Expr, left: float, right: float) -> tuple[float, float, float]:
+def _apply_operator(node: exp.Expr, left: float, right: float) -> tuple[float, float, float]:
     """Value and slopes in both operands."""
     if isinstance(node, exp.Add):
         return left + right, 1.0, 1.0
@@ -163,7 +172,7 @@ def _operation(node: exp.Expr, left: float, right: float) -> tuple[float, float,
     return left / right, 1 / right, -left / right**2
 
 
-def ranges(node: exp.Expr, values: Mapping[int, Range]) -> Range:
+def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
     """The range of an expression over all values of the aggregates in their ranges."""
     if isinstance(node, exp.Column):
         return values[int(node.name[2:])]
@@ -171,39 +180,39 @@ def ranges(node: exp.Expr, values: Mapping[int, Range]) -> Range:
         return float(node.this), float(node.this)
     if isinstance(node, exp.Null):
         return NOWHERE
-    found = [ranges(part, values) for part in _parts(node) or ()]
-    if len(found) == 1:
-        low, high = found[0]
+    operands = [compute_range(part, values) for part in _list_operands(node) or ()]
+    if len(operands) == 1:
+        low, high = operands[0]
         return (-high, -low) if isinstance(node, exp.Neg) else (low, high)
-    return _joined(node, *found)
+    return _join_ranges(node, *operands)
 
 
-def _joined(node: exp.Expr, left: Range, right: Range) -> Range:
+def _join_ranges(node: exp.Expr, left: Range, right: Range) -> Range:
     if isinstance(node, exp.Add):
         return left[0] + right[0], left[1] + right[1]
     if isinstance(node, exp.Sub):
         return left[0] - right[1], left[1] - right[0]
-    ends = [_operation(node, a, b)[0] for a in left for b in right]
+    ends = [_apply_operator(node, a, b)[0] for a in left for b in right]
     unbounded = isinstance(node, exp.Div) and right[0] <= 0 <= right[1]
     return NOWHERE if unbounded or any(map(math.isnan, ends)) else (min(ends), max(ends))
 
 
-def may_be_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+def may_be_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
     """Whether an expression is NULL, or what COALESCE puts there, for some values of the aggregates in their ranges."""
     if isinstance(node, exp.Column):
         return parts[int(node.name[2:])].null
-    inner = _parts(node)
+    inner = _list_operands(node)
     if inner is None or isinstance(node, exp.Null):
         return True
     return _makes_null(node, parts) or any(may_be_null(part, parts) for part in inner)
 
 
-def _makes_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
+def _makes_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
     """Whether a node can make NULL of what is none: by a divisor of 0, NULLIF, or the condition that a count is 0."""
-    known = {j: one.range for j, one in parts.items()}
+    known = {j: one.sure_range for j, one in parts.items()}
     if isinstance(node, exp.Div | exp.Nullif):
         divides = isinstance(node, exp.Div)
-        low, high = ranges(node.expression if divides else node.this, known)
+        low, high = compute_range(node.expression if divides else node.this, known)
         return low <= (0.0 if divides else float(node.expression.name)) <= high
     if not isinstance(node, exp.Case):
         return False
@@ -216,7 +225,7 @@ def _makes_null(node: exp.Expr, parts: Mapping[int, Figures]) -> bool:
 Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope's sign, and how far it goes either way
 
 
-def spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
+def combine_spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
     """How far f goes: the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
     some = [term for term in terms if term[2] or term[3]]
     if len(some) == 2:
@@ -236,7 +245,7 @@ def spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None
 def combine_figures(
     expression: exp.Expr,
     value: float,
-    parts: Mapping[int, Figures],
+    parts: Mapping[int, AggregateEstimate],
     correlation: Callable[[int, int], float | None],
     among: tuple[int, int] | None = None,
 ) -> tuple[float | None, float | None, float | None]:
@@ -250,12 +259,12 @@ def combine_figures(
     if unknown:
         return None, None, None
     if len(parts) == 1 and _is_linear(expression, *parts):
-        return _along(expression, *parts.items())
+        return _linear_bounds(expression, *parts.items())
     if all(one.certain for one in parts.values()):
-        low, high = ranges(expression, {j: one.range for j, one in parts.items()})
+        low, high = compute_range(expression, {j: one.sure_range for j, one in parts.items()})
         return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
-    error, below, above = _delta(expression, value, parts, correlation)
-    limits = shares(expression, among) if among else None
+    error, below, above = _delta_method(expression, value, parts, correlation)
+    limits = share_range(expression, among) if among else None
     if limits is None or below is None or above is None:
         return error, below, above
     return error, min(max(below, limits[0]), value), max(min(above, limits[1]), value)
@@ -263,20 +272,20 @@ def combine_figures(
 
 def _is_linear(expression: exp.Expr, number: int) -> bool:
     """Whether an expression is linear in the one aggregate that it is of."""
-    values = [slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
+    values = [compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
     return all(map(math.isfinite, values)) and math.isclose(values[2] - values[1], 2 * (values[1] - values[0]))
 
 
-def _along(expression: exp.Expr, part: tuple[int, Figures]) -> tuple[float | None, float, float]:
+def _linear_bounds(expression: exp.Expr, part: tuple[int, AggregateEstimate]) -> tuple[float | None, float, float]:
     """Standard error, low and high of what is linear in one aggregate: as far as that goes, without rounding."""
     number, one = part
-    ends = [slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
-    slope = slopes(expression, {number: one.estimate})[1].get(number, 0.0)
+    ends = [compute_slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
+    slope = compute_slopes(expression, {number: one.estimate})[1].get(number, 0.0)
     error = 0.0 if not slope else None if one.std_error is None else abs(slope) * one.std_error
     return error, min(ends), max(ends)
 
 
-def shares(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
+def share_range(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
     """The range of an expression that is of a share alone, of a part of the second aggregate in it; None for others.
 
     One that names each of them once is a quotient of linear functions of either: it rises or falls with the share.
@@ -285,37 +294,37 @@ def shares(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
     named = [node.name for node in expression.find_all(exp.Column)]
     if sorted(named) != sorted((f"a_{part}", f"a_{whole}")):
         return None
-    (once, _), (twice, _) = (slopes(expression, {part: 0.3 * size, whole: 1.0 * size}) for size in (1, 2))
-    ends = [slopes(expression, {part: share, whole: 1.0})[0] for share in (0.0, 0.5, 1.0)]
+    (once, _), (twice, _) = (compute_slopes(expression, {part: 0.3 * size, whole: 1.0 * size}) for size in (1, 2))
+    ends = [compute_slopes(expression, {part: share, whole: 1.0})[0] for share in (0.0, 0.5, 1.0)]
     if not all(map(math.isfinite, (once, twice, *ends))) or not math.isclose(once, twice, rel_tol=1e-9, abs_tol=1e-12):
         return None
     low, high = min(ends[0], ends[2]), max(ends[0], ends[2])
     return (low, high) if low <= ends[1] <= high else None
 
 
-def _delta(
+def _delta_method(
     expression: exp.Expr,
     value: float,
-    parts: Mapping[int, Figures],
+    parts: Mapping[int, AggregateEstimate],
     correlation: Callable[[int, int], float | None],
 ) -> tuple[float | None, float | None, float | None]:
     """The same by the delta method; whoever is not in the release could count in one figure and not in another."""
-    _, by = slopes(expression, {j: one.estimate for j, one in parts.items()})
+    _, by = compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     if not all(map(math.isfinite, by.values())):
         return None, None, None
     down, up, errors = [], [], []
     for j, slope in by.items():
         sign, size = math.copysign(1.0, slope), abs(slope)
-        first, last = (size * side for side in (parts[j].sides if slope > 0 else parts[j].sides[::-1]))
+        first, last = (size * side for side in (parts[j].side_widths if slope > 0 else parts[j].side_widths[::-1]))
         down.append((j, sign, first, last))
         up.append((j, sign, last, first))
-        own = size * (parts[j].std_error or 0.0)
-        errors.append((j, sign, own, own))
+        deviation = size * (parts[j].std_error or 0.0)
+        errors.append((j, sign, deviation, deviation))
     known = all(parts[j].std_error is not None for j in by)
-    error = spread(errors, correlation) if known else None
+    error = combine_spread(errors, correlation) if known else None
     less = sum(-slope * parts[j].missing for j, slope in by.items() if slope < 0)
     more = sum(slope * parts[j].missing for j, slope in by.items() if slope > 0)
-    return error, value - spread(down, correlation) - less, value + spread(up, correlation) + more
+    return error, value - combine_spread(down, correlation) - less, value + combine_spread(up, correlation) + more
 
 
 # Missing records ------------------------------------------------------------------------------------------------------
@@ -328,7 +337,7 @@ def _delta(
 REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
 
 
-def touching(query: CountQuery, manifest: Manifest) -> int:
+def count_touching(query: CountQuery, manifest: Manifest) -> int:
     """How many records of the source that are not in the release could meet a question; 0 where none is stated."""
     suppressed, left_out = manifest.suppressed or 0, int(manifest.facts.get("left_out", 0))
     empty = [name for name, policy in manifest.nulls.items() if policy == "suppress"]
@@ -343,7 +352,7 @@ def _lets_no_null_through(query: CountQuery, name: str) -> bool:
     """
     if query.measure.column == name or any(group.column == name for group in query.groups):
         return True
-    if any(ours == name for lookup in query.lookups if not lookup.kept for _, ours in lookup.keys):
+    if any(ours == name for lookup in query.lookups if not lookup.keeps_unmatched for _, ours in lookup.keys):
         return True
     return any(_refuses_null(part, name) for side in query.filters.values() for part in side)
 
@@ -353,24 +362,24 @@ def _refuses_null(part: exp.Expr, name: str) -> bool:
     part = part.unnest()
     if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
         inner = part.this.unnest()
-        return isinstance(inner.expression, exp.Null) and _is(inner.this, name)
+        return isinstance(inner.expression, exp.Null) and _is_named(inner.this, name)
     if not isinstance(part, REFUSES) or isinstance(part, exp.NullSafeEQ | exp.NullSafeNEQ):
         return False
-    return _is(part.this, name) or _is(part.args.get("expression"), name)
+    return _is_named(part.this, name) or _is_named(part.args.get("expression"), name)
 
 
-def _is(item: exp.Expr | None, name: str) -> bool:
+def _is_named(item: exp.Expr | None, name: str) -> bool:
     return isinstance(item, exp.Column) and item.name == name
 
 
-def widened(query: CountQuery, found: list[Estimate], missing: int) -> list[Estimate]:
+def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Estimate]:
     """The rows with bounds of the source, of which ``missing`` more records could meet each of them."""
     if not missing:
-        return found
-    return [_widened(query, one, missing) for one in found]
+        return rows
+    return [_widen_row(query, one, missing) for one in rows]
 
 
-def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
+def _widen_row(query: CountQuery, one: Estimate, missing: int) -> Estimate:
     low, high = one.low, one.high
     if query.measure.kind in COUNTS:
         high = None if high is None else high + missing
@@ -380,12 +389,12 @@ def _widened(query: CountQuery, one: Estimate, missing: int) -> Estimate:
     return replace(one, low=low, high=high, std_error=one.std_error or None)
 
 
-def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
+def rests_on(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
     """What an answer rests on where there is any record to measure, once its bounds are those of the source.
 
     ``before``: what it rests on by the release.
     """
-    known = [one for one in found if one.estimate is not None]
+    known = [one for one in rows if one.estimate is not None]
     if known and all(one.low is None and one.high is None for one in known):
         return "point"
     if known and before != "point" and all(one.is_fixed for one in known):
@@ -404,19 +413,19 @@ def rests_on(before: RestsOn, found: list[Estimate], missing: int) -> RestsOn:
 #     2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
 
 Key = tuple[Any, ...]
-EVERYONE = Asked(Measure(), None, "COUNT(*)")
+EVERYONE = AggregateCall(Measure(), None, "COUNT(*)")
 CERTAIN: tuple[RestsOn, ...] = ("exact", "certain")
 
 
 @dataclass(frozen=True)
-class Column:
+class AggregateColumn:
     """What an aggregate function gives: its value and its figures by group; ``if_any``: what these rest on where there
     is any record to measure; records of the source that are not in the release and could meet its question; ``kind``:
     the value's type, empty for an estimate.
     """
 
     values: dict[Key, Any]
-    found: dict[Key, Estimate]
+    estimates: dict[Key, Estimate]
     if_any: RestsOn
     touching: int
     kind: str = ""
@@ -424,12 +433,12 @@ class Column:
     @property
     def rests_on(self) -> RestsOn:
         """What its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
-        sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.found.values())
+        sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.estimates.values())
         return self.if_any if sure else "interval"
 
 
 @dataclass(frozen=True)
-class Asking:
+class SelectEvaluation:
     """A SELECT put to an open release."""
 
     db: Relations
@@ -440,212 +449,238 @@ class Asking:
     confidence: float
 
     @cached_property
-    def scope(self) -> Scope:
+    def typed_scope(self) -> Scope:
         """The records asked about, with the types of the groups as the engine has them."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
-            own = [(i, group.own) for i, group in enumerate(scope.groups) if group.side == side]
-            if own:
-                records = scope.question().records(table(place)) if side == "qi" else table(place)
-                fields = self.db.fields(exp.select(*(named(one.copy(), f"g_{i}") for i, one in own)).from_(records))
-                types |= {i: one.type for (i, _), one in zip(own, fields, strict=True)}
+            expressions = [(i, group.term) for i, group in enumerate(scope.groups) if group.side == side]
+            if expressions:
+                records = scope.make_question().join_lookups(table(place)) if side == "qi" else table(place)
+                fields = self.db.list_fields(
+                    exp.select(*(alias_as(one.copy(), f"g_{i}") for i, one in expressions)).from_(records)
+                )
+                types |= {i: one.type for (i, _), one in zip(expressions, fields, strict=True)}
         return replace(scope, groups=tuple(replace(one, type=types[i]) for i, one in enumerate(scope.groups)))
 
     @cached_property
-    def asked(self) -> list[CountQuery]:
+    def grouped_questions(self) -> list[CountQuery]:
         """The questions by all groups; ``UsageError`` for what can't be told of them."""
-        questions = [one.of(self.scope) for one in self.statement.asked]
-        for one, question in zip(self.statement.asked, questions, strict=True):
-            if not self.answers.holds(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
+        questions = [one.as_question(self.typed_scope) for one in self.statement.calls]
+        for one, question in zip(self.statement.calls, questions, strict=True):
+            if not self.answers.holds_exactly(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
                 raise UsageError(
                     f"{one.written}: it can be told only where no sensitive column is in the question; COUNT, SUM and "
                     "AVG can be estimated"
                 )
             amount = one.measure.amount
-            if amount is not None and not self.answers.holds(question):
-                (field,) = self.db.fields(
-                    exp.select(amount.copy()).from_(question.records(table(self.answers.records)))
+            if amount is not None and not self.answers.holds_exactly(question):
+                (field,) = self.db.list_fields(
+                    exp.select(amount.copy()).from_(question.join_lookups(table(self.answers.records)))
                 )
                 if not is_number(field.type):
                     raise UsageError(f"{one.written}: it is {field.type}, not a number")
         return questions
 
-    def by(self, chosen: Sequence[int]) -> GroupedBy:
+    def group_by(self, chosen: Sequence[int]) -> GroupedBy:
         """The answers by some of the groups."""
-        return GroupedBy(self, self.scope.by(chosen))
+        return GroupedBy(self, self.typed_scope.select_groups(chosen))
 
 
 @dataclass(frozen=True)
 class GroupedBy:
-    """A SELECT's aggregate functions by one set of groups; ``keys``: of the rows that the answer has."""
+    """A SELECT's aggregate functions by one set of groups; ``group_keys``: of the rows that the answer has."""
 
-    asking: Asking
+    asking: SelectEvaluation
     scope: Scope
 
     @cached_property
     def questions(self) -> list[CountQuery]:
         """What each aggregate function asks."""
-        if self.scope.groups == self.asking.scope.groups:
-            return self.asking.asked
-        return [one.of(self.scope) for one in self.asking.statement.asked]
+        if self.scope.groups == self.asking.typed_scope.groups:
+            return self.asking.grouped_questions
+        return [one.as_question(self.scope) for one in self.asking.statement.calls]
 
     @cached_property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[AggregateColumn]:
         """What each aggregate function gives."""
-        put = list(zip(self.asking.statement.asked, self.questions, strict=True))
-        held = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds(question)]
-        exact = dict(zip(held, self._held([put[i] for i in held]), strict=True)) if held else {}
-        return [exact.get(i) or self._estimated(*one) for i, one in enumerate(put)]
+        put = list(zip(self.asking.statement.calls, self.questions, strict=True))
+        exact_places = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds_exactly(question)]
+        exact = (
+            dict(zip(exact_places, self._read_exact([put[i] for i in exact_places]), strict=True))
+            if exact_places
+            else {}
+        )
+        return [exact.get(i) or self._estimate_column(*one) for i, one in enumerate(put)]
 
     @cached_property
-    def _everyone(self) -> Column:
+    def _records_column(self) -> AggregateColumn:
         """The number of records by group, or else another figure of all of them."""
-        plain = [i for i, one in enumerate(self.asking.statement.asked) if one.among is None]
-        whole = [i for i in plain if self.asking.statement.asked[i].measure.kind == "count"]
+        plain = [i for i, one in enumerate(self.asking.statement.calls) if one.among is None]
+        whole = [i for i in plain if self.asking.statement.calls[i].measure.kind == "count"]
         if whole or plain:
             return self.columns[(whole or plain)[0]]
-        question = EVERYONE.of(self.scope)
-        held = self.asking.answers.holds(question)
-        return self._held([(EVERYONE, question)])[0] if held else self._estimated(EVERYONE, question)
+        question = EVERYONE.as_question(self.scope)
+        is_exact = self.asking.answers.holds_exactly(question)
+        return self._read_exact([(EVERYONE, question)])[0] if is_exact else self._estimate_column(EVERYONE, question)
 
     @property
-    def keys(self) -> list[Key]:
+    def group_keys(self) -> list[Key]:
         """All groups, as the number of their records has them, but for those that certainly have none."""
-        counts = self.scope.groups and not self._everyone.kind
-        found = self._everyone.found.items()
-        return [key for key, one in found if not (counts and one.least is None and one.is_fixed and one.high == 0)]
+        counts = self.scope.groups and not self._records_column.kind
+        estimates = self._records_column.estimates.items()
+        return [key for key, one in estimates if not (counts and one.least is None and one.is_fixed and one.high == 0)]
 
     def may_be_empty(self, key: Key) -> bool:
         """Whether a group may have no record, as far as the bounds of its number of records are sure."""
-        one = self._everyone.found[key]
+        one = self._records_column.estimates[key]
         least = one.low if one.least is None else one.least
-        return bool(self.scope.groups) and not self._everyone.kind and (least is None or least < 1)
+        return bool(self.scope.groups) and not self._records_column.kind and (least is None or least < 1)
 
-    def _held(self, put: Sequence[tuple[Asked, CountQuery]]) -> list[Column]:
+    def _read_exact(self, put: Sequence[tuple[AggregateCall, CountQuery]]) -> list[AggregateColumn]:
         """Of functions that the release holds exactly."""
         db, records = self.asking.db, table(self.asking.answers.records)
-        functions, everyone = [one.function.copy() for one, _ in put], self.scope.question()
-        own, types = len(self.scope.groups), ["BIGINT"] * len(put)
+        functions, everyone = [one.function.copy() for one, _ in put], self.scope.make_question()
+        group_count, types = len(self.scope.groups), ["BIGINT"] * len(put)
         if any(one.measure.kind not in COUNTS for one, _ in put):
-            types = [field.type for field in db.fields(exact_statement(everyone, records, functions))][own:]
+            types = [field.type for field in db.list_fields(exact_statement(everyone, records, functions))][
+                group_count:
+            ]
         texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
         rows = db.rows(exact_statement(everyone, records, texts))
-        keys = [tuple(map(same_nan, row[:own])) for row in rows]
+        keys = [tuple(map(same_nan, row[:group_count])) for row in rows]
         return [
-            self._column(question, {key: row[own + i] for key, row in zip(keys, rows, strict=True)}, types[i])
+            self._exact_column(
+                question, {key: row[group_count + i] for key, row in zip(keys, rows, strict=True)}, types[i]
+            )
             for i, (_, question) in enumerate(put)
         ]
 
-    def _column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> Column:
-        shown = number if is_number(kind) else lambda value: value
-        found = [exactly(key, None if value is None else shown(value)) for key, value in values.items()]
-        return self._bounded(question, found, values, kind)
+    def _exact_column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> AggregateColumn:
+        convert = as_number if is_number(kind) else lambda value: value
+        rows = [exact_estimate(key, None if value is None else convert(value)) for key, value in values.items()]
+        return self._bound_column(question, rows, values, kind)
 
-    def _estimated(self, one: Asked, question: CountQuery) -> Column:
+    def _estimate_column(self, one: AggregateCall, question: CountQuery) -> AggregateColumn:
         """Of one that has to be estimated."""
         asking = self.asking
-        found = asking.answers.answer(question, asking.estimator, asking.confidence)
+        rows = asking.answers.answer(question, asking.estimator, asking.confidence)
         if question.measure.kind in COUNTS:
-            found = [counted(row) for row in found]
-        elif any(row.is_fixed for row in found):
-            least = self.fewest(one)
-            found = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in found]
-        found = [self._decimal(question.measure, row) for row in found]
-        return self._bounded(question, found, {row.group: row.estimate for row in found})
+            rows = [as_whole_count(row) for row in rows]
+        elif any(row.is_fixed for row in rows):
+            least = self.least_records(one)
+            rows = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in rows]
+        rows = [self._as_decimal(question.measure, row) for row in rows]
+        return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
 
-    def _decimal(self, measure: Measure, row: Estimate) -> Estimate:
+    def _as_decimal(self, measure: Measure, row: Estimate) -> Estimate:
         """The row with values of a DECIMAL column as such: what MIN and MAX can be, and sums that are certain."""
         roles = self.asking.manifest.roles
         types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
         scale = decimal_scale(types.get(measure.column or "", ""))
         if scale is None or not (measure.kind in ("min", "max") or (measure.kind == "sum" and row.is_fixed)):
             return row
-        middle, low, high = (None if one is None else rounded(one, scale) for one in (row.estimate, row.low, row.high))
+        middle, low, high = (
+            None if one is None else as_decimal(one, scale) for one in (row.estimate, row.low, row.high)
+        )
         return replace(row, estimate=middle, low=low, high=high)
 
-    def fewest(self, one: Asked) -> dict[Key, Number]:
+    def least_records(self, one: AggregateCall) -> dict[Key, Number]:
         """The records by group that an aggregate function is of with certainty, at least; none where any may be."""
-        known = [] if one.measure.of is None else [exp.not_(is_null(exp.paren(one.measure.of)))]
-        among = every([part for part in (one.among, *known) if part is not None])
-        asking, question = self.asking, self.scope.question(Measure(), among)
+        known = [] if one.measure.operand is None else [exp.not_(is_null(exp.paren(one.measure.operand)))]
+        among = all_of([part for part in (one.among, *known) if part is not None])
+        asking, question = self.asking, self.scope.make_question(Measure(), among)
         certain = [name for name in asking.answers.estimators if name in asking.answers.certain]
         rows = asking.answers.answer(question, (*certain, asking.estimator)[0], asking.confidence)
         return {row.group: row.low for row in rows if row.low is not None and (certain or row.is_fixed)}
 
-    def _bounded(self, question: CountQuery, found: list[Estimate], values: dict[Key, Any], kind: str = "") -> Column:
+    def _bound_column(
+        self, question: CountQuery, rows: list[Estimate], values: dict[Key, Any], kind: str = ""
+    ) -> AggregateColumn:
         """The same with bounds of the source."""
-        missing = touching(question, self.asking.manifest)
-        found = widened(question, found, missing)
-        rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), found, missing)
-        found = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in found]
-        return Column(values, {row.group: row for row in found}, rests, missing, kind)
+        missing = count_touching(question, self.asking.manifest)
+        rows = widen_rows(question, rows, missing)
+        rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), rows, missing)
+        rows = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in rows]
+        return AggregateColumn(values, {row.group: row for row in rows}, rests, missing, kind)
 
-    def at(self, number: int, key: Key) -> Estimate:
+    def find_estimate(self, number: int, key: Key) -> Estimate:
         """The figures of an aggregate function for a group."""
-        nothing = self.asking.statement.asked[number].measure.nothing
-        return self.columns[number].found.get(key) or Estimate(key, *nothing)
+        nothing = self.asking.statement.calls[number].measure.empty_figures
+        return self.columns[number].estimates.get(key) or Estimate(key, *nothing)
 
-    def figures(self, number: int, key: Key) -> Figures:
+    def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
         """The same for arithmetic."""
-        one, column = self.at(number, key), self.columns[number]
-        counted = self.asking.statement.asked[number].measure.kind in COUNTS
+        one, column = self.find_estimate(number, key), self.columns[number]
+        counted = self.asking.statement.calls[number].measure.kind in COUNTS
         certain = column.if_any in CERTAIN and one.is_of_some
-        left = column.touching if counted and one.high is not None and key in column.found else 0
+        left = column.touching if counted and one.high is not None and key in column.estimates else 0
         low, high = (None if end is None else float(end) for end in (one.low, one.high))
         null = not column.kind and not one.is_of_some
-        return Figures(float(one.estimate or 0), one.std_error, low, high, certain, left, null)
+        return AggregateEstimate(float(one.estimate or 0), one.std_error, low, high, certain, left, null)
 
     # How two of them vary together ---
 
     @cached_property
-    def _variances(self) -> dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]]:
+    def _known_variances(self) -> dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]]:
         return {}
 
-    def _variance(self, among: exp.Expr | None, beside: tuple[str, ...], key: Key) -> float | None:
+    def _count_variance(self, among: exp.Expr | None, columns: tuple[str, ...], key: Key) -> float | None:
         """Of a count under one more condition, seen by some columns besides."""
-        known = (among, beside)
-        if known not in self._variances:
-            asking, question = self.asking, replace(self.scope.question(Measure(), among), beside=beside)
+        known = (among, columns)
+        if known not in self._known_variances:
+            asking, question = (
+                self.asking,
+                replace(self.scope.make_question(Measure(), among), comparison_columns=columns),
+            )
             rows = asking.answers.answer(question, asking.estimator, asking.confidence)
-            self._variances[known] = {row.group: None if row.std_error is None else row.std_error**2 for row in rows}
-        return self._variances[known].get(key, 0.0)
+            self._known_variances[known] = {
+                row.group: None if row.std_error is None else row.std_error**2 for row in rows
+            }
+        return self._known_variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
         """Of two aggregate functions; None where it is not known."""
-        one, other = (self.asking.statement.asked[i] for i in (j, k))
-        errors = [self.at(i, key).std_error for i in (j, k)]
+        one, other = (self.asking.statement.calls[i] for i in (j, k))
+        errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
             return 0.0 if 0 in errors else None
-        if one.measure.kind != "count" or other.measure.kind != "count" or self._mixes(one) or self._mixes(other):
+        if (
+            one.measure.kind != "count"
+            or other.measure.kind != "count"
+            or self._mixes_sides(one)
+            or self._mixes_sides(other)
+        ):
             return None
-        beside = self.asking.answers.seen_by([part.among for part in (one, other) if part.among is not None])
+        columns = self.asking.answers.comparison_columns(
+            [part.among for part in (one, other) if part.among is not None]
+        )
         variances: list[float | None] = [(error or 0.0) ** 2 for error in errors]
-        if beside:
-            variances = [self._variance(part.among, beside, key) for part in (one, other)]
-        left, right = _but(one.among, other.among), _but(other.among, one.among)
-        both = some([part for part in (left, right) if part is not None])
-        parts = [0.0 if part is None else self._variance(part, beside, key) for part in (left, right, both)]
+        if columns:
+            variances = [self._count_variance(part.among, columns, key) for part in (one, other)]
+        left, right = _difference_condition(one.among, other.among), _difference_condition(other.among, one.among)
+        both = any_of([part for part in (left, right) if part is not None])
+        parts = [0.0 if part is None else self._count_variance(part, columns, key) for part in (left, right, both)]
         if None in parts or not all(variances):
             return None
-        first, last, apart = (float(part or 0.0) for part in parts)
-        own = [float(part or 0.0) for part in variances]
-        found = (sum(own) + apart) / 2 - first - last
-        return min(max(found / math.sqrt(math.prod(own)), -1.0), 1.0)
+        first, last, exclusive = (float(part or 0.0) for part in parts)
+        known_variances = [float(part or 0.0) for part in variances]
+        covariance = (sum(known_variances) + exclusive) / 2 - first - last
+        return min(max(covariance / math.sqrt(math.prod(known_variances)), -1.0), 1.0)
 
-    def among(self, chosen: Sequence[int]) -> tuple[int, int] | None:
+    def find_nested(self, chosen: Sequence[int]) -> tuple[int, int] | None:
         """Of two counts of records the one that counts some of the other's first; None for any others."""
-        asked = [self.asking.statement.asked[i] for i in chosen]
-        if len(asked) != 2 or any(one.measure.kind != "count" for one in asked):
+        calls = [self.asking.statement.calls[i] for i in chosen]
+        if len(calls) != 2 or any(one.measure.kind != "count" for one in calls):
             return None
-        whole = [i for i, one in zip(chosen, asked, strict=True) if one.among is None]
+        whole = [i for i, one in zip(chosen, calls, strict=True) if one.among is None]
         return (sum(chosen) - whole[0], whole[0]) if len(whole) == 1 else None
 
-    def _mixes(self, one: Asked) -> bool:
+    def _mixes_sides(self, one: AggregateCall) -> bool:
         return one.among is not None and len(sides_of(one.among, self.scope.sides)) == 2
 
 
-def _but(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
+def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
     """The condition of those who meet one but not the other, where there can be any; None is the condition of all."""
     if other is None or one == other:
         return None

@@ -23,8 +23,17 @@ from sqlglot import exp
 
 from privsql import system
 from privsql._version import __version__
-from privsql.answers.channel import LARGE, TINY, Form, Observation, Posterior, Prior, likelihoods, reconstruct
-from privsql.engine.sqlfiles import column, named
+from privsql.answers.channel import (
+    LARGE,
+    TINY,
+    CovarianceForm,
+    Observation,
+    Posterior,
+    Prior,
+    reconstruct,
+    strength_likelihoods,
+)
+from privsql.engine.sqlfiles import alias_as, column
 from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
@@ -53,38 +62,38 @@ START = 0.25  # of the default form
 PRIOR = 50.0  # questions
 
 
-def covariance(channel: Channel, seen: Observation) -> Floats:
+def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
     """K (m, m); the default form where nothing was asked."""
-    default, number = np.diag(channel.spread), len(seen.total)
+    default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
         return default
-    found, levels = START * default, _by_level(channel, seen)
+    estimate, levels = START * default, _by_level(channel, observation)
     for _ in range(ROUNDS):
-        added, across = number * found, found @ channel.mean
+        added, across = number * estimate, estimate @ channel.mean
         for white, pulled, inverse in levels:
-            shown = across @ white
-            values, vectors = np.linalg.eigh(white.T @ (channel.mean.T @ shown))
+            whitened = across @ white
+            values, vectors = np.linalg.eigh(white.T @ (channel.mean.T @ whitened))
             weights = 1 / (values.clip(0) + inverse[:, None])  # (R, k)
             means = (pulled @ vectors) * weights
             inner = means.T @ means
             inner[np.diag_indices(len(inner))] -= weights.sum(axis=0)
-            turned = shown @ vectors
+            turned = whitened @ vectors
             added = added + turned @ inner @ turned.T
-        scale = np.trace(added) / (number * channel.spread.sum())
-        found = (added + PRIOR * scale * default) / (number + PRIOR)
-        found = (found + found.T) / 2
-    return np.asarray(found)
+        scale = np.trace(added) / (number * channel.prior_shape.sum())
+        estimate = (added + PRIOR * scale * default) / (number + PRIOR)
+        estimate = (estimate + estimate.T) / 2
+    return np.asarray(estimate)
 
 
-def _by_level(channel: Channel, seen: Observation) -> list[tuple[Floats, Floats, Floats]]:
+def _by_level(channel: Channel, observation: Observation) -> list[tuple[Floats, Floats, Floats]]:
     """For each level of noise W with W^T B W = I, the deviations d^T W of its questions, and their 1/T."""
-    level = np.round(seen.weight * channel.records.sum() / seen.second, 9)
-    deviations = seen.observed / seen.total[:, None] - channel.shares @ channel.mean
-    found = []
+    level = np.round(observation.weight * channel.records.sum() / observation.second, 9)
+    deviations = observation.observed / observation.total[:, None] - channel.shares @ channel.mean
+    parts = []
     for one in np.unique(level).tolist():
-        white = channel.white(one)
-        found.append((white, deviations[level == one] @ white, 1 / seen.total[level == one]))
-    return found
+        white = channel.whitening_matrix(one)
+        parts.append((white, deviations[level == one] @ white, 1 / observation.total[level == one]))
+    return parts
 
 
 # Sample ---------------------------------------------------------------------------------------------------------------
@@ -103,21 +112,21 @@ class Sample:
     """
 
     places: Codes
-    shown: scipy.sparse.csr_array
+    contributions: scipy.sparse.csr_array
     columns: dict[str, Codes]
     independent: bool = False
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """Their number n."""
         return len(self.places)
 
-    def seen(self, members: Sequence[NDArray[np.intp]]) -> tuple[Floats, Floats]:
+    def observe_sets(self, members: Sequence[NDArray[np.intp]]) -> tuple[Floats, Floats]:
         """E (R, k) and the number of records (R,) of some sets of records."""
-        number = self.shown.shape[0]
+        number = self.contributions.shape[0]
         rows = [np.bincount(self.places[chosen], minlength=number) for chosen in members]
         placed = np.array(rows, dtype=np.float64).reshape(-1, number)
-        return np.asarray(placed @ self.shown), placed.sum(axis=1)
+        return np.asarray(placed @ self.contributions), placed.sum(axis=1)
 
     def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """The same for the records that have each of some ``values`` of a column."""
@@ -128,36 +137,42 @@ class Sample:
         order = np.argsort(groups, kind="stable")[np.count_nonzero(groups < 0) :]
         records = np.bincount(groups[order], minlength=len(values))
         ends = np.concatenate(([0], np.cumsum(records)))
-        shape = (len(values), self.shown.shape[0])
+        shape = (len(values), self.contributions.shape[0])
         placed = scipy.sparse.csr_array((np.ones(len(order)), self.places[order], ends), shape=shape)
-        return (placed @ self.shown).toarray(), records.astype(np.float64)
+        return (placed @ self.contributions).toarray(), records.astype(np.float64)
 
     @property
     def digest(self) -> str:
         """What stands for all of it: the same codes and places, the same digest."""
-        told = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
-        parts = [self.places, self.shown.indptr, self.shown.indices, self.shown.data, *self.columns.values()]
+        hasher = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
+        parts = [
+            self.places,
+            self.contributions.indptr,
+            self.contributions.indices,
+            self.contributions.data,
+            *self.columns.values(),
+        ]
         for part in parts:
             array = np.ascontiguousarray(part)
-            told.update(f"{array.dtype.str} {array.shape} ".encode())
-            told.update(array.data)
-        told.update("\0".join([*self.columns, str(self.independent)]).encode())
-        return told.hexdigest()
+            hasher.update(f"{array.dtype.str} {array.shape} ".encode())
+            hasher.update(array.data)
+        hasher.update("\0".join([*self.columns, str(self.independent)]).encode())
+        return hasher.hexdigest()
 
 
-def encoded(column: pa.ChunkedArray) -> Codes:
+def encode_values(column: pa.ChunkedArray) -> Codes:
     """The values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
     codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
-def comparable(roles: Roles) -> list[exp.Expr]:
+def comparable_columns(roles: Roles) -> list[exp.Expr]:
     """The quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
-        named(own if field.type.removeprefix("U") in PLAIN else exp.cast(own, "VARCHAR"), key)
+        alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)
         for key, field in fields
-        for own in [column(field.name)]
+        for item in [column(field.name)]
     ]
 
 
@@ -176,44 +191,44 @@ MANY = 300  # values beyond which there is one level
 
 def draw_conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
     """Equality on 1 to 3 columns with the values of a random record."""
-    return _observation(sample, channel, *sample.seen(_drawn(sample, noise)))
+    return _make_observation(sample, channel, *sample.observe_sets(_draw_sets(sample, noise)))
 
 
 def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
     """The records of each value of a column; of many values some, in proportion to their records."""
-    records = np.bincount(sample.columns[column]) if sample.records else np.zeros(0, dtype=np.int64)
+    records = np.bincount(sample.columns[column]) if sample.record_count else np.zeros(0, dtype=np.int64)
     enough = np.flatnonzero(records >= FEWEST_IN_SET)
     if len(enough) > GROUPS:
         chances = records[enough] / records[enough].sum()
         enough = np.sort(noise.choice(enough, GROUPS, replace=False, p=chances))
-    return _observation(sample, channel, *sample.by_value(column, enough))
+    return _make_observation(sample, channel, *sample.by_value(column, enough))
 
 
-def _drawn(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
+def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
     """The records of each condition that was drawn, once: asked again it tells nothing more.
 
     Where columns and values are few the same conditions are drawn over and over. What one of them says of the strengths
     would count as often, until chance was taken for certainty.
     """
-    found: list[NDArray[np.intp]] = []
+    drawn: list[NDArray[np.intp]] = []
     columns = list(sample.columns.values())
-    if not columns or not sample.records:
-        return found
-    least = max(SHARE * sample.records, FEWEST_IN_SET - 1)
-    for row in noise.integers(0, sample.records, NUMBER * TRIES).tolist():
+    if not columns or not sample.record_count:
+        return drawn
+    least = max(SHARE * sample.record_count, FEWEST_IN_SET - 1)
+    for row in noise.integers(0, sample.record_count, NUMBER * TRIES).tolist():
         number = int(noise.integers(1, min(ATTRIBUTES, len(columns)) + 1))
         chosen = noise.choice(len(columns), number, replace=False).tolist()
         members = np.flatnonzero(columns[chosen[0]] == columns[chosen[0]][row])
         for i in chosen[1:]:
             members = members[columns[i][members] == columns[i][row]]
         if len(members) > least:
-            found.append(members)
-            if len(found) == NUMBER:
+            drawn.append(members)
+            if len(drawn) == NUMBER:
                 break
-    return list({members.tobytes(): members for members in found}.values())
+    return list({members.tobytes(): members for members in drawn}.values())
 
 
-def _observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
+def _make_observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
     """Of so many records among all those of the channel.
 
     The level of the noise is rounded up to one of a few, which share their eigenproblems.
@@ -273,11 +288,11 @@ Weights = dict[str, tuple["Floats", "Floats"]]
 
 def cache_folder() -> Path | None:
     """The folder; None where it is switched off, or there is no place for one."""
-    given = os.environ.get(VARIABLE)
-    if given == OFF:
+    setting = os.environ.get(VARIABLE)
+    if setting == OFF:
         return None
-    if given:
-        return Path(given).expanduser()
+    if setting:
+        return Path(setting).expanduser()
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
     try:
         folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
@@ -289,7 +304,7 @@ def cache_folder() -> Path | None:
 def read_weights(name: str, values: int, columns: Sequence[str]) -> tuple[Floats, Weights] | None:
     """K (m, m) and the weights by column; None unless a file holds exactly what learning could have found."""
     folder, names = cache_folder(), ["", *columns]
-    content = _content(folder / f"{name}{ENDING}") if folder is not None else None
+    content = _read_private(folder / f"{name}{ENDING}") if folder is not None else None
     if content is None or len(content) != DIGEST + 8 * (values**2 + 2 * len(STRENGTHS) * len(names)):
         return None
     if hashlib.blake2b(content[DIGEST:], digest_size=DIGEST).digest() != content[:DIGEST]:
@@ -322,18 +337,18 @@ def store_weights(name: str, covariance: Floats, weights: Weights) -> None:
             draft.replace(folder / f"{name}{ENDING}")
         finally:
             draft.unlink(missing_ok=True)
-        _sweep(folder)
+        _drop_oldest(folder)
 
 
-def _content(path: Path) -> bytes | None:
+def _read_private(path: Path) -> bytes | None:
     """A file of this user's own; no link, and nothing that waits."""
     try:
-        descriptor = system.opened(path, os.O_RDONLY | system.AT_ONCE)
+        descriptor = system.open_descriptor(path, os.O_RDONLY | system.AT_ONCE)
     except OSError:
         return None
     try:
-        seen = os.fstat(descriptor)
-        if not stat.S_ISREG(seen.st_mode) or not system.is_own(seen) or seen.st_size > LARGEST:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not system.is_users_file(status) or status.st_size > LARGEST:
             return None
         with os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(LARGEST)
@@ -354,7 +369,7 @@ def _are_weights(weights: Floats) -> bool:
     return bool((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1, rtol=0, atol=ROUNDING))
 
 
-def _sweep(folder: Path) -> None:
+def _drop_oldest(folder: Path) -> None:
     files = sorted(folder.glob(f"*{ENDING}"), key=lambda file: file.stat().st_mtime)
     for file in files[:-MOST_FILES]:
         file.unlink(missing_ok=True)
@@ -380,14 +395,14 @@ def _sweep(folder: Path) -> None:
 
 BLUR = 0.02  # of the noise of each place
 EACH = 0.2  # questions that every strength is given
-OWN = 0.5  # questions that the weights of all columns are worth for one of them
+OF_ONE_COLUMN = 0.5  # questions that the weights of all columns are worth for one of them
 DEGREES = 12.0  # of freedom behind a standard error
 FEWEST_RECORDS = 1000  # records
 RULES = 2  # counts the changes of what is learnt from the same release: what was stored by others is not read
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearnedPrior:
     """``covariance`` K (m, m); by column ("" for all) the weights (s,) of strengths with K and with the default
     form.
     """
@@ -397,31 +412,33 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Taught:
+class TaughtPrior:
     """A channel with what its release teaches."""
 
     channel: Channel
-    learnt: Learnt
+    learnt: LearnedPrior
 
     @cached_property
-    def form(self) -> Form:
+    def learned_form(self) -> CovarianceForm:
         """K."""
-        return Form(self.channel, self.learnt.covariance)
+        return CovarianceForm(self.channel, self.learnt.covariance)
 
-    def reconstruct(self, seen: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
+    def reconstruct(self, observation: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
         """The posterior of sets that a question selects by ``columns``."""
-        together, alone = self.weights(columns)
-        found = reconstruct(self.channel, seen, functionals, Prior(self.form, STRENGTHS, together))
-        wide = reconstruct(self.channel, seen, functionals, Prior(self.channel.default, STRENGTHS, alone))
-        apart = np.matmul((wide.values - found.values)[:, None], functionals)[:, 0]
-        variance = (found.std_error**2 + wide.std_error**2 + apart**2) / 2
-        return Posterior(found.values, np.sqrt(variance))
+        together, alone = self.choose_weights(columns)
+        learned = reconstruct(self.channel, observation, functionals, Prior(self.learned_form, STRENGTHS, together))
+        wide = reconstruct(self.channel, observation, functionals, Prior(self.channel.default_form, STRENGTHS, alone))
+        difference = np.matmul((wide.values - learned.values)[:, None], functionals)[:, 0]
+        variance = (learned.std_error**2 + wide.std_error**2 + difference**2) / 2
+        return Posterior(learned.values, np.sqrt(variance))
 
-    def weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
+    def choose_weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
         """Of each form those of the column in which strengths are largest."""
         weights = self.learnt.weights
-        own = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
-        first, second = (max(parts, key=lambda one: float(one @ STRENGTHS**2)) for parts in zip(*own, strict=True))
+        candidates = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
+        first, second = (
+            max(parts, key=lambda one: float(one @ STRENGTHS**2)) for parts in zip(*candidates, strict=True)
+        )
         return first, second
 
 
@@ -430,48 +447,48 @@ def can_teach(channel: Channel, records: int) -> bool:
     return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
 
 
-def learned_weights(channel: Channel, sample: Sample) -> Taught | None:
+def find_or_learn_prior(channel: Channel, sample: Sample) -> TaughtPrior | None:
     """By the user's cache, or by the sample; None where there is too little to learn from."""
-    if not (can_teach(channel, sample.records) and sample.columns):
+    if not (can_teach(channel, sample.record_count) and sample.columns):
         return None
-    name = _name(channel, sample)
-    found = read_weights(name, len(channel.records), list(sample.columns))
-    learnt, channel = Learnt(*found) if found is not None else None, blurred(channel)
+    name = _digest_name(channel, sample)
+    stored = read_weights(name, len(channel.records), list(sample.columns))
+    learnt, channel = LearnedPrior(*stored) if stored is not None else None, blur_channel(channel)
     if learnt is None:
-        learnt = learn_prior(channel, sample, seed_key(int(name[:16], 16)).stream("learnt"))
+        learnt = learn_prior(channel, sample, seed_key(int(name[:16], 16)).random_generator("learnt"))
         store_weights(name, learnt.covariance, learnt.weights)
-    return Taught(channel, learnt)
+    return TaughtPrior(channel, learnt)
 
 
-def blurred(channel: Channel) -> Channel:
+def blur_channel(channel: Channel) -> Channel:
     """With BLUR (diag(d) - d d^T / sum d) more noise, d its diagonal: none of it in the sum over all places."""
-    own = np.diag(channel.moment - channel.records.sum() * channel.sampled).clip(0)
-    more = np.diag(own) - np.outer(own, own) / max(own.sum(), TINY)
+    diagonal = np.diag(channel.moment - channel.records.sum() * channel.sampling_moment).clip(0)
+    more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
     return replace(channel, moment=channel.moment + BLUR * more)
 
 
-def _name(channel: Channel, sample: Sample) -> str:
+def _digest_name(channel: Channel, sample: Sample) -> str:
     """What stands for all that learning depends on, the versions of what computes included."""
-    told = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
-    told.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
+    hasher = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
+    hasher.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
     for array in (channel.mean, channel.moment, channel.records):
-        told.update(np.ascontiguousarray(array).data)
-    return told.hexdigest()
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.hexdigest()
 
 
-def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> Learnt:
+def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:
     """K and the weights."""
-    asked = draw_conditions(sample, channel, noise)
-    found = covariance(channel, asked)
-    forms = Form(channel, found), channel.default
+    observation = draw_conditions(sample, channel, noise)
+    estimate = estimate_covariance(channel, observation)
+    forms = CovarianceForm(channel, estimate), channel.default_form
     few = np.full(len(STRENGTHS), EACH)
-    every = [weigh_strengths(likelihoods(form, asked, STRENGTHS), few, noise) for form in forms]
+    every = [weigh_strengths(strength_likelihoods(form, observation, STRENGTHS), few, noise) for form in forms]
     learnt = {"": (every[0], every[1])}
     for each_column in sample.columns:
-        seen = list_values(sample, channel, each_column, noise)
-        own = [
-            weigh_strengths(likelihoods(form, seen, STRENGTHS), OWN * w, noise)
+        column_observation = list_values(sample, channel, each_column, noise)
+        column_weights = [
+            weigh_strengths(strength_likelihoods(form, column_observation, STRENGTHS), OF_ONE_COLUMN * w, noise)
             for form, w in zip(forms, every, strict=True)
         ]
-        learnt[each_column] = own[0], own[1]
-    return Learnt(found, learnt)
+        learnt[each_column] = column_weights[0], column_weights[1]
+    return LearnedPrior(estimate, learnt)

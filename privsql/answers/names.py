@@ -11,8 +11,17 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.answers.question import AGGREGATES, CONNECTIVES, Lookup, check_kinds, forget, in_order, keep_text, text
-from privsql.engine.files import fold
+from privsql.answers.question import (
+    AGGREGATES,
+    CONNECTIVES,
+    Lookup,
+    as_written,
+    check_kinds,
+    forget_positions,
+    in_order,
+    keep_text,
+)
+from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
@@ -29,7 +38,7 @@ Filters = dict["Side", list[exp.Expr]]
 Terms = dict["Side", list[tuple[str, exp.Expr]]]
 
 
-def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
+def split_conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
     """The conditions that ``root`` joins by AND."""
     rest = [root]
     while rest:
@@ -42,38 +51,38 @@ def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
             yield node
 
 
-def split(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
+def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
     """Filters, terms and predicate of a condition, as ``CountQuery`` has them; ``sides``: of each column, by name."""
     filters: Filters = {"qi": [], "sa": []}
     terms: Terms = {"qi": [], "sa": []}
     rest = []
-    about = _about(root, sides) if root is not None else {}
-    for part in conjuncts(root) if root is not None else ():
+    about = _sides_by_part(root, sides) if root is not None else {}
+    for part in split_conjuncts(root) if root is not None else ():
         if len(about[id(part)]) == 2:
             rest.append(_over_terms(part, about, terms))
         else:
-            filters[_one(about[id(part)])].append(part)
+            filters[_single_side(about[id(part)])].append(part)
     return filters, terms, exp.and_(*rest) if rest else None
 
 
-def _about(root: exp.Expr, sides: Mapping[str, Side]) -> dict[int, set[Side]]:
+def _sides_by_part(root: exp.Expr, sides: Mapping[str, Side]) -> dict[int, set[Side]]:
     """The sides that each part of a condition is about, by the part's identity."""
-    found: dict[int, set[Side]] = {}
+    by_part: dict[int, set[Side]] = {}
     for node in reversed(list(root.walk(bfs=True))):
-        own: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
-        found[id(node)] = own.union(*(found[id(child)] for child in node.iter_expressions()))
-    return found
+        node_sides: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
+        by_part[id(node)] = node_sides.union(*(by_part[id(child)] for child in node.iter_expressions()))
+    return by_part
 
 
 def _over_terms(part: exp.Expr, about: dict[int, set[Side]], terms: Terms) -> exp.Expr:
     """The part with its largest one-sided parts replaced by named terms, in place."""
     if len(about[id(part)]) < 2:
-        side = _one(about[id(part)])
+        side = _single_side(about[id(part)])
         name = f"{side[0]}_{len(terms[side])}"
         terms[side].append((name, part.copy()))
         return column(name)
     if not isinstance(part, CONNECTIVES):
-        raise UsageError(f"{text(part)}: comparing a quasi-identifier with a sensitive column is not supported")
+        raise UsageError(f"{as_written(part)}: comparing a quasi-identifier with a sensitive column is not supported")
     for key in ("this", "expression"):
         if part.args.get(key) is not None:
             part.set(key, _over_terms(part.args[key], about, terms))
@@ -85,7 +94,7 @@ def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
     return {sides[item.name] for item in root.find_all(exp.Column)}
 
 
-def _one(sides: set[Side]) -> Side:
+def _single_side(sides: set[Side]) -> Side:
     """The side of a condition on one side; constants count as quasi-identifiers."""
     return next(iter(sides), "qi")
 
@@ -105,7 +114,7 @@ CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without goi
 
 
 @contextmanager
-def reading(sql: str) -> Iterator[None]:
+def refuse_bad_text(sql: str) -> Iterator[None]:
     """``UsageError`` for what is no text, or too much of it."""
     if not isinstance(sql, str):
         raise UsageError(f"the query must be text, not {type(sql).__name__}")
@@ -118,10 +127,10 @@ def reading(sql: str) -> Iterator[None]:
         raise UsageError("the query is nested too deeply") from error
 
 
-def parsed(sql: str) -> exp.Select:
+def parse_select(sql: str) -> exp.Select:
     """The one SELECT that the text is; ``UsageError`` for anything else."""
     try:
-        with _quiet():
+        with _silence_parser():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
     except SqlglotError as error:
         raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
@@ -133,12 +142,12 @@ def parsed(sql: str) -> exp.Select:
             f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
         )
     _check_depth(statements[0])
-    forget(statements[0])  # where in the text its parts stand
+    forget_positions(statements[0])  # where in the text its parts stand
     return statements[0]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_parser() -> Iterator[None]:
     """Without the parser's own warnings: what it can't read is refused here."""
     logger = logging.getLogger("sqlglot")
     level = logger.level
@@ -178,12 +187,12 @@ def from_last(select: exp.Select) -> exp.Select:
 # The clauses of a count query ---
 
 
-def check(select: exp.Select) -> None:
+def check_clauses(select: exp.Select) -> None:
     """``UsageError`` for what is not supported in a clause."""
-    limits(select)
+    read_limits(select)
     for item in select.expressions:
         check_kinds("SELECT", item.unalias(), aggregates=True)
-    if not any(list(aggregates(item)) for item in select.expressions):
+    if not any(list(find_aggregates(item)) for item in select.expressions):
         raise UsageError("select COUNT(*), or SUM or AVG, not columns alone")
     for name, several in (("where", False), ("having", True)):
         clause = select.args.get(name)
@@ -214,7 +223,7 @@ def group_items(select: exp.Select) -> Iterator[exp.Expr]:
             yield item
 
 
-def aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
+def find_aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
     """The outermost aggregate functions in an expression, each with its FILTER."""
     rest = [root]
     while rest:
@@ -225,12 +234,12 @@ def aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
             rest += list(node.iter_expressions())[::-1]
 
 
-def grouped(select: exp.Select) -> set[str]:
+def list_group_names(select: exp.Select) -> set[str]:
     """The names that stand in GROUP BY, in small letters."""
-    return {fold(item.name) for item in group_items(select) if isinstance(item, exp.Column)}
+    return {fold_name(item.name) for item in group_items(select) if isinstance(item, exp.Column)}
 
 
-def position(item: exp.Expr, number: int) -> int | None:
+def output_position(item: exp.Expr, number: int) -> int | None:
     """The place of the output that a position names, from 0; None for what is no position."""
     if not isinstance(item, exp.Literal) or item.is_string:
         return None
@@ -240,15 +249,17 @@ def position(item: exp.Expr, number: int) -> int | None:
     return place - 1
 
 
-def limits(select: exp.Select) -> dict[str, int | None]:
+def read_limits(select: exp.Select) -> dict[str, int | None]:
     """The numbers of LIMIT and OFFSET, in small letters."""
-    found = {}
+    numbers = {}
     for name in ("limit", "offset"):
         clause = select.args.get(name)
-        found[name] = whole_number(clause.expression) if clause else None
-        if clause and (found[name] is None or any(value for key, value in clause.args.items() if key != "expression")):
+        numbers[name] = whole_number(clause.expression) if clause else None
+        if clause and (
+            numbers[name] is None or any(value for key, value in clause.args.items() if key != "expression")
+        ):
             raise UsageError(f"{name.upper()} must be a whole number")
-    return found
+    return numbers
 
 
 def whole_number(item: exp.Expr) -> int | None:
@@ -270,25 +281,25 @@ def is_count(item: exp.Expr) -> bool:
 class Lookups(Protocol):
     """The tables that may be joined to the release."""
 
-    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """Where the table lies that a query calls by ``names``, and its columns; ``UsageError`` if there is none."""
 
 
 @dataclass(frozen=True)
-class Source:
+class QueryTable:
     """A table of the query: its alias, its columns by folded name, and what it is besides if it is a lookup."""
 
     alias: str
     columns: dict[str, str]
     lookup: Lookup | None = None
 
-    def inside(self, name: str) -> str:
+    def inner_name(self, name: str) -> str:
         """What a column is called beside those of the other tables."""
-        own = self.columns[name]
-        return own if self.lookup is None else self.lookup.inside(own)
+        written = self.columns[name]
+        return written if self.lookup is None else self.lookup.inner_name(written)
 
 
-def release(select: exp.Select, name: str) -> str:
+def release_alias(select: exp.Select, name: str) -> str:
     """The alias of the release in the query."""
     clause = select.args.get("from_")
     relation = clause.this if clause else None
@@ -297,33 +308,37 @@ def release(select: exp.Select, name: str) -> str:
     refuse_others(relation, {"this", "alias"})
     if relation.alias_column_names:
         raise UsageError("renaming columns in FROM is not supported")
-    if fold(relation.name) != fold(name):
+    if fold_name(relation.name) != fold_name(name):
         raise UsageError(f"there is no table {relation.name!r} here; the query must read FROM {name}")
     return relation.alias_or_name
 
 
-def lookup(join: exp.Join, lookups: Lookups | None) -> Source:
+def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
     """The lookup of an inner join on equal columns."""
     target, plain = join.this, join.side in ("", "LEFT") and not join.method and join.kind in ("", "INNER", "OUTER")
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier) or not plain:
-        raise UsageError(f"{text(join)} is not supported; join attached tables with JOIN .. ON or LEFT JOIN .. ON")
+        raise UsageError(
+            f"{as_written(join)} is not supported; join attached tables with JOIN .. ON or LEFT JOIN .. ON"
+        )
     refuse_others(join, {"this", "on", "using", "kind", "side"})
     if target.alias_column_names or any(
         v for key, v in target.args.items() if key not in ("this", "alias", "db", "catalog")
     ):
-        raise UsageError(f"{text(target)} is not supported in JOIN")
+        raise UsageError(f"{as_written(target)} is not supported in JOIN")
     on, using = join.args.get("on"), join.args.get("using")
     if on is None and not using:
         raise UsageError(f"JOIN {target.alias_or_name}: ON or USING with quasi-identifiers is needed")
-    for part in conjuncts(on) if on is not None else ():
+    for part in split_conjuncts(on) if on is not None else ():
         if not (isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())):
-            raise UsageError(f"JOIN ON {text(part)} is not supported; use equality of columns")
+            raise UsageError(f"JOIN ON {as_written(part)} is not supported; use equality of columns")
     names, alias = tuple(part.name for part in target.parts), target.alias_or_name
     if lookups is None:
         raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
-    table, columns = lookups.find(names)
-    return Source(
-        alias, {fold(own): own for own in columns}, Lookup(table, names, alias, (), columns, kept=join.side == "LEFT")
+    table, columns = lookups.find_table(names)
+    return QueryTable(
+        alias,
+        {fold_name(title): title for title in columns},
+        Lookup(table, names, alias, (), columns, keeps_unmatched=join.side == "LEFT"),
     )
 
 
@@ -338,14 +353,14 @@ MOST = 2_000  # nodes that aliases may add to an expression
 
 
 @dataclass(frozen=True)
-class Aliased:
+class ClauseAliases:
     """What names a clause may use besides columns: aliases before columns, after them, and what is an alias first."""
 
     named: Mapping[str, exp.Expr]
     before: frozenset[str] = frozenset()
 
 
-class Names:
+class NameResolver:
     """The tables that a query reads, the release first, and what its names mean.
 
     ``sides``: of every column, under its name inside.
@@ -353,91 +368,91 @@ class Names:
 
     def __init__(
         self,
-        own: Source,
+        release_table: QueryTable,
         sides: Mapping[str, Side],
-        lookups: Sequence[tuple[exp.Join, Source]] = (),
+        lookups: Sequence[tuple[exp.Join, QueryTable]] = (),
         orders: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.sides, self._orders = dict(sides), orders or {}
-        self._release, self._sources = own, [own]
-        self._shared: dict[str, Source] = {}  # the first of the tables whose columns USING makes one
-        self.joined = tuple(self._join(*one) for one in lookups)
+        self._release, self._sources = release_table, [release_table]
+        self._shared: dict[str, QueryTable] = {}  # the first of the tables whose columns USING makes one
+        self.joined = tuple(self._join_table(*one) for one in lookups)
 
     @classmethod
-    def of(cls, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> Names:
+    def from_select(cls, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> NameResolver:
         """Those of a query to the release ``name``."""
         sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
         sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
-        own = Source(release(select, name), {fold(column): column for column in sides})
-        joined = [(join, lookup(join, lookups)) for join in select.args.get("joins") or ()]
-        return cls(own, sides, joined, roles.orders)
+        release_table = QueryTable(release_alias(select, name), {fold_name(column): column for column in sides})
+        joined = [(join, read_lookup(join, lookups)) for join in select.args.get("joins") or ()]
+        return cls(release_table, sides, joined, roles.orders)
 
     # Tables ---
 
-    def _join(self, join: exp.Join, source: Source) -> Lookup:
-        if any(fold(source.alias) == fold(own.alias) for own in self._sources):
+    def _join_table(self, join: exp.Join, source: QueryTable) -> Lookup:
+        if any(fold_name(source.alias) == fold_name(other.alias) for other in self._sources):
             raise UsageError(f"JOIN: two tables are called {source.alias!r}; give one an alias")
-        taken = {fold(name) for name in self.sides}
-        for inside in map(source.inside, source.columns):
-            if fold(inside) in taken:
+        taken = {fold_name(name) for name in self.sides}
+        for inside in map(source.inner_name, source.columns):
+            if fold_name(inside) in taken:
                 raise UsageError(f"JOIN: {inside!r} could be two columns; give {source.alias} another alias")
-        keys = [self._share(key.name, source) for key in join.args.get("using") or ()]
+        keys = [self._share_key(key.name, source) for key in join.args.get("using") or ()]
         self._sources.append(source)
-        self.sides |= dict.fromkeys(map(source.inside, source.columns), "qi")
+        self.sides |= dict.fromkeys(map(source.inner_name, source.columns), "qi")
         on = join.args.get("on")
-        keys += [self._key(part, source) for part in conjuncts(on)] if on is not None else []
+        keys += [self._match_key(part, source) for part in split_conjuncts(on)] if on is not None else []
         assert source.lookup is not None  # noqa: S101 (``lookup`` gives one)
         return replace(source.lookup, keys=tuple(keys))
 
-    def _share(self, key: str, source: Source) -> tuple[str, str]:
+    def _share_key(self, key: str, source: QueryTable) -> tuple[str, str]:
         """Take note of what USING makes one column: the lookup's column, and the release's."""
-        own = self._source(exp.column(key))
-        if own is None:
-            raise _unknown(key, self._release)
-        if fold(key) not in source.columns:
-            raise _unknown(key, source)
-        self._shared[fold(key)] = own
-        return self._equal((source.columns[fold(key)], own.inside(fold(key))), source)
+        owner = self._find_table(exp.column(key))
+        if owner is None:
+            raise _unknown_column(key, self._release)
+        if fold_name(key) not in source.columns:
+            raise _unknown_column(key, source)
+        self._shared[fold_name(key)] = owner
+        return self._require_key((source.columns[fold_name(key)], owner.inner_name(fold_name(key))), source)
 
-    def _key(self, part: exp.Expr, source: Source) -> tuple[str, str]:
+    def _match_key(self, part: exp.Expr, source: QueryTable) -> tuple[str, str]:
         """The lookup's column, and the release's that equals it."""
         columns = [item for item in part.iter_expressions() if isinstance(item, exp.Column)]
-        found = [(self._source(item), fold(item.name)) for item in columns]
-        for item, (own, _) in zip(columns, found, strict=True):
-            if own is None:
-                raise _unknown(item.name, self._release)
-        for (one, theirs), (other, ours) in (found, found[::-1]):
+        owners = [(self._find_table(item), fold_name(item.name)) for item in columns]
+        for item, (owner, _) in zip(columns, owners, strict=True):
+            if owner is None:
+                raise _unknown_column(item.name, self._release)
+        for (one, theirs), (other, ours) in (owners, owners[::-1]):
             if one is source and other is not None:
-                return self._equal((source.columns[theirs], other.inside(ours)), source)
-        return self._equal(None, source)
+                return self._require_key((source.columns[theirs], other.inner_name(ours)), source)
+        return self._require_key(None, source)
 
-    def _equal(self, pair: tuple[str, str] | None, source: Source) -> tuple[str, str]:
-        own = self._release.columns.values()
-        if pair is None or pair[1] not in own or self.sides[pair[1]] != "qi":
+    def _require_key(self, pair: tuple[str, str] | None, source: QueryTable) -> tuple[str, str]:
+        release_columns = self._release.columns.values()
+        if pair is None or pair[1] not in release_columns or self.sides[pair[1]] != "qi":
             raise UsageError(f"JOIN {source.alias}: join a column of it with a quasi-identifier of the release")
         return pair
 
     # Names ---
 
-    def resolved(self, select: exp.Select) -> exp.Select:
+    def resolve_names(self, select: exp.Select) -> exp.Select:
         """The query with columns under their names inside, in place of positions and aliases, too."""
         tree = select.copy()
         for clause in ("expressions", "group", "having", "order"):
-            for item in _roots(tree.args.get(clause)):
+            for item in _list_quotable(tree.args.get(clause)):
                 keep_text(item)
         for item in tree.expressions:
-            self._bind(item, Aliased({}))
+            self._bind_names(item, ClauseAliases({}))
         outputs = [item.unalias() for item in tree.expressions]
-        named = {fold(item.alias): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
-        tables = {fold(source.alias) for source in self._sources}  # a table's name means all of its columns
-        rows = {name: item for name, item in named.items() if name not in tables and not list(aggregates(item))}
-        self._bind(tree.args.get("where"), Aliased(rows))
-        self._bind_items(tree.args.get("group"), outputs, Aliased(rows))
-        self._bind_having(tree, {k: item for k, item in named.items() if k not in tables}, grouped(select))
+        named = {fold_name(item.alias): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
+        tables = {fold_name(source.alias) for source in self._sources}  # a table's name means all of its columns
+        rows = {name: item for name, item in named.items() if name not in tables and not list(find_aggregates(item))}
+        self._bind_names(tree.args.get("where"), ClauseAliases(rows))
+        self._bind_items(tree.args.get("group"), outputs, ClauseAliases(rows))
+        self._bind_having(tree, {k: item for k, item in named.items() if k not in tables}, list_group_names(select))
         order = tree.args.get("order")
         for item in order.expressions if order else ():
-            alone = isinstance(item.this, exp.Column) and not item.this.table and fold(item.this.name) in named
-            self._bind_items(item, outputs, Aliased(named, frozenset(named) if alone else frozenset()))
+            alone = isinstance(item.this, exp.Column) and not item.this.table and fold_name(item.this.name) in named
+            self._bind_items(item, outputs, ClauseAliases(named, frozenset(named) if alone else frozenset()))
         return in_order(tree, self._orders)
 
     def _bind_having(self, tree: exp.Select, named: Mapping[str, exp.Expr], written: set[str]) -> None:
@@ -445,83 +460,83 @@ class Names:
         clause, groups = tree.args.get("having"), tree.args.get("group")
         columns = {item.name for item in groups.find_all(exp.Column)} if groups else set()
         for item in clause.find_all(exp.Column) if clause else ():
-            name = fold(item.name)
+            name = fold_name(item.name)
             if item.table or name in written or name not in named:
                 continue
-            self._source(item)  # refused where several tables have such a column
-            if any(source.inside(name) in columns for source in self._sources if name in source.columns):
+            self._find_table(item)  # refused where several tables have such a column
+            if any(source.inner_name(name) in columns for source in self._sources if name in source.columns):
                 raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
-        self._bind(clause, Aliased(named, frozenset(named) - written))
+        self._bind_names(clause, ClauseAliases(named, frozenset(named) - written))
 
-    def _bind_items(self, clause: exp.Expr | None, outputs: Sequence[exp.Expr], aliases: Aliased) -> None:
+    def _bind_items(self, clause: exp.Expr | None, outputs: Sequence[exp.Expr], aliases: ClauseAliases) -> None:
         """GROUP BY, or an item of ORDER BY, which may name outputs by their positions."""
         for item in list(clause.iter_expressions()) if clause is not None else ():
-            place = position(item, len(outputs))
+            place = output_position(item, len(outputs))
             if place is not None:
-                if list(aggregates(outputs[place])) and not isinstance(clause, exp.Ordered):
-                    raise UsageError(f"GROUP BY {text(item)}: {text(outputs[place])} is no group")
+                if list(find_aggregates(outputs[place])) and not isinstance(clause, exp.Ordered):
+                    raise UsageError(f"GROUP BY {as_written(item)}: {as_written(outputs[place])} is no group")
                 item.replace(outputs[place].copy())
             elif isinstance(item, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):
                 self._bind_items(item, outputs, aliases)
         if clause is not None:
-            self._bind(clause, aliases)
+            self._bind_names(clause, aliases)
 
-    def _bind(self, root: exp.Expr | None, aliases: Aliased) -> None:
+    def _bind_names(self, root: exp.Expr | None, aliases: ClauseAliases) -> None:
         """Put the columns of an expression under their names inside, and what an alias stands for in its place."""
         added = 0
         for item in list(root.find_all(exp.Column)) if root is not None else ():
             if item.meta.get(INSIDE):
                 continue
-            first = not item.table and fold(item.name) in aliases.before
-            source = None if first else self._source(item)
+            first = not item.table and fold_name(item.name) in aliases.before
+            source = None if first else self._find_table(item)
             if source is not None:
-                item.replace(_inside(source.inside(fold(item.name)), item))
-            elif not item.table and fold(item.name) in aliases.named:
-                meant = aliases.named[fold(item.name)].copy()
+                item.replace(_inner_column(source.inner_name(fold_name(item.name)), item))
+            elif not item.table and fold_name(item.name) in aliases.named:
+                meant = aliases.named[fold_name(item.name)].copy()
                 added += sum(1 for _ in meant.walk())
                 item.replace(exp.paren(meant, copy=False))
             else:
-                raise _unknown(item.name, self._release)
+                raise _unknown_column(item.name, self._release)
         if added > MOST:
             raise UsageError("the query is too large once its aliases are written out")
 
-    def _source(self, item: exp.Column) -> Source | None:
+    def _find_table(self, item: exp.Column) -> QueryTable | None:
         """The table that has a column; ``UsageError`` where a table is named that has not, and where several have."""
-        name, prefix = fold(item.name), fold(item.table)
-        own = next((source for source in self._sources if fold(source.alias) == prefix), None)
-        if item.args.get("db") or (prefix and own is None):
-            raise UsageError(f"column {text(item)!r} is not of {self._release.alias}")
-        if own is not None:
-            if name not in own.columns:
-                raise _unknown(item.name, own)
-            return own
+        name, prefix = fold_name(item.name), fold_name(item.table)
+        owner = next((source for source in self._sources if fold_name(source.alias) == prefix), None)
+        if item.args.get("db") or (prefix and owner is None):
+            raise UsageError(f"column {as_written(item)!r} is not of {self._release.alias}")
+        if owner is not None:
+            if name not in owner.columns:
+                raise _unknown_column(item.name, owner)
+            return owner
         if name in self._shared:
             return self._shared[name]
-        found = [source for source in self._sources if name in source.columns]
-        if len(found) > 1:
+        owners = [source for source in self._sources if name in source.columns]
+        if len(owners) > 1:
             raise UsageError(f"column {item.name!r} is in several tables; write table.{item.name}")
-        return found[0] if found else None
+        return owners[0] if owners else None
 
 
-def _roots(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
+def _list_quotable(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
     """What messages may quote of a clause: its items, and the aggregate functions in them."""
     items = clause if isinstance(clause, list) else [clause] if clause is not None else []
     plain = [one for item in items for one in ([item.unalias()] if isinstance(clause, list) else item.expressions)]
-    found = [one.this if isinstance(one, exp.Ordered) else one for one in plain]
-    return [*found, *(one for item in items for one in item.find_all(exp.Filter, *AGGREGATES))]
+    roots = [one.this if isinstance(one, exp.Ordered) else one for one in plain]
+    return [*roots, *(one for item in items for one in item.find_all(exp.Filter, *AGGREGATES))]
 
 
 INSIDE = "inside"
 
 
-def _inside(name: str, written: exp.Column) -> exp.Column:
+def _inner_column(name: str, written: exp.Column) -> exp.Column:
     """A column under its name inside, marked as such: it is not looked up again."""
-    found = column(name)
-    found.meta.update(written.meta)
-    found.meta[INSIDE] = True
-    return found
+    inner = column(name)
+    inner.meta.update(written.meta)
+    inner.meta[INSIDE] = True
+    return inner
 
 
-def _unknown(name: str, source: Source) -> UsageError:
+def _unknown_column(name: str, source: QueryTable) -> UsageError:
     place = source.alias if source.lookup else "the release"
     return UsageError(f"column {name!r} is not in {place}; it has {', '.join(source.columns.values())}")

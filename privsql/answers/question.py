@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, column, every, fill, named, table
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
-from privsql.model.manifest import Estimate, exactly, number
+from privsql.model.manifest import Estimate, as_number, exact_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ NAMED = frozenset(
         "century",
     ]
 )
-ASKED = frozenset((*SCALAR, *AGGREGATES, exp.Star, exp.Distinct, exp.Filter, exp.Where))
+PERMITTED = frozenset((*SCALAR, *AGGREGATES, exp.Star, exp.Distinct, exp.Filter, exp.Where))
 TYPES = frozenset(
     getattr(exp.DataType.Type, name)
     for name in [
@@ -91,14 +91,14 @@ EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year
 
 def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
     """``UsageError`` for what may not stand in an expression of ``clause``."""
-    known = ASKED if aggregates else SCALAR
+    known = PERMITTED if aggregates else SCALAR
     for node in root.walk():
         if isinstance(node, AGGREGATES) and not aggregates:
-            raise UsageError(f"{clause}: {short(node)} is not supported; use HAVING")
+            raise UsageError(f"{clause}: {shorten_sql(node)} is not supported; use HAVING")
         if type(node) is exp.Anonymous and node.name.lower() in NAMED and isinstance(node.this, str):
             continue
         if type(node) not in known:
-            raise UsageError(f"{clause}: {short(node, type(node).__name__)} is not supported; {EXAMPLES}")
+            raise UsageError(f"{clause}: {shorten_sql(node, type(node).__name__)} is not supported; {EXAMPLES}")
         _check_details(clause, node)
 
 
@@ -106,9 +106,9 @@ def _check_details(clause: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Cast | exp.TryCast):
         plain = node.to.this in TYPES and not node.to.args.get("nested") and _is_plain(node)
         if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
-            raise UsageError(f"{clause}: {short(node)}: columns can be cast to numbers, texts and points in time")
+            raise UsageError(f"{clause}: {shorten_sql(node)}: columns can be cast to numbers, texts and points in time")
     elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
-        raise UsageError(f"{clause}: {short(node)} is not supported")
+        raise UsageError(f"{clause}: {shorten_sql(node)} is not supported")
 
 
 def _is_plain(node: exp.Expr) -> bool:
@@ -120,25 +120,25 @@ ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its ow
 
 
 def keep_text(item: exp.Expr) -> None:
-    """Let ``text`` give an expression as it is written now, whatever its names become."""
+    """Let ``as_written`` give an expression as it is written now, whatever its names become."""
     item.meta[WRITTEN] = item.sql(dialect=DIALECT)
 
 
-def forget(root: exp.Expr) -> None:
-    """Let a tree hold what ``text`` needs and nothing else beside itself: the rest is most of what a copy costs."""
+def forget_positions(root: exp.Expr) -> None:
+    """Drop from a tree all but what ``as_written`` needs: the rest is most of what a copy costs."""
     for node in root.walk():
-        kept = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
-        node._meta = kept or None  # noqa: SLF001 (there is no public way to forget it)
+        remaining = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
+        node._meta = remaining or None  # noqa: SLF001 (there is no public way to forget it)
 
 
-def text(item: exp.Expr) -> str:
+def as_written(item: exp.Expr) -> str:
     """An expression as SQL, as it was written."""
     return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
 
 
-def short(item: exp.Expr, else_: str | None = None) -> str:
+def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
     """An expression as SQL; where that is long, its beginning, or ``else_``."""
-    written = text(item)
+    written = as_written(item)
     return written if len(written) < 60 else else_ or f"{written[:57]}..."
 
 
@@ -157,13 +157,13 @@ def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Selec
     for item in list(tree.find_all(exp.Column)) if orders else ():
         if item.name in orders and not _as_text(item):
             labels = [exp.Literal.string(one) for one in orders[item.name]]
-            made = exp.cast(item.copy(), exp.DataType(this=ENUM, expressions=labels))
-            made.meta.update({ORDERED: True, WRITTEN: text(item)})
-            item.replace(made)
+            ordered = exp.cast(item.copy(), exp.DataType(this=ENUM, expressions=labels))
+            ordered.meta.update({ORDERED: True, WRITTEN: as_written(item)})
+            item.replace(ordered)
     return tree
 
 
-def plain(expression: exp.Expr | None) -> exp.Expr | None:
+def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
     """The column behind its order; any other expression as it is."""
     ordered = isinstance(expression, exp.Cast) and expression.to.this == ENUM
     return expression.this if ordered and isinstance(expression, exp.Cast) else expression
@@ -195,19 +195,19 @@ class Group:
     """What an answer is grouped by: an expression over columns of one side, and its type as the engine names it."""
 
     side: Side
-    own: exp.Expr
+    term: exp.Expr
     type: str = "VARCHAR"
 
     @property
     def column(self) -> str:
         """The name of the column that it is; empty for any other expression."""
-        own = plain(self.own)
-        return own.name if isinstance(own, exp.Column) else ""
+        inner = unwrap_order(self.term)
+        return inner.name if isinstance(inner, exp.Column) else ""
 
     @property
     def expression(self) -> exp.Expr:
         """The expression, as text where ``as_text`` says so."""
-        return exp.cast(self.own, "VARCHAR") if as_text(self.type) else self.own
+        return exp.cast(self.term, "VARCHAR") if as_text(self.type) else self.term
 
 
 def as_text(kind: str) -> bool:
@@ -223,19 +223,19 @@ class Measure:
     """
 
     kind: Kind = "count"
-    of: exp.Expr | None = None
+    operand: exp.Expr | None = None
     side: Side = "qi"
 
     @property
     def column(self) -> str | None:
         """The name of the column that is measured, if it is one."""
-        of = plain(self.of)
-        return of.name if isinstance(of, exp.Column) else None
+        operand = unwrap_order(self.operand)
+        return operand.name if isinstance(operand, exp.Column) else None
 
     @property
     def amount(self) -> exp.Expr | None:
         """The expression over quasi-identifiers to add up; None for a count."""
-        return self.of if self.side == "qi" else None
+        return self.operand if self.side == "qi" else None
 
     @property
     def function(self) -> exp.Expr:
@@ -243,11 +243,11 @@ class Measure:
         if self.kind == "count":
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
-            return exp.Count(this=exp.Distinct(expressions=[self.of]))
-        return AGGREGATE_NODES[self.kind](this=self.of)
+            return exp.Count(this=exp.Distinct(expressions=[self.operand]))
+        return AGGREGATE_NODES[self.kind](this=self.operand)
 
     @property
-    def nothing(self) -> tuple[float | None, float | None, float | None, float | None]:
+    def empty_figures(self) -> tuple[float | None, float | None, float | None, float | None]:
         """Estimate, std_error, low and high where no record can match: 0 for a count, NULL else, as in SQL."""
         return (0.0, 0.0, 0.0, 0.0) if self.kind in COUNTS else (None, None, None, None)
 
@@ -265,9 +265,9 @@ class Lookup:
     alias: str
     keys: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
-    kept: bool = False
+    keeps_unmatched: bool = False
 
-    def inside(self, name: str) -> str:
+    def inner_name(self, name: str) -> str:
         """The name of a column of the lookup beside those of the release."""
         return f"{self.alias}.{name}"
 
@@ -287,7 +287,7 @@ class CountQuery:
     predicate: exp.Expr | None = None
     measure: Measure = Measure()
     lookups: tuple[Lookup, ...] = ()
-    beside: tuple[str, ...] = ()
+    comparison_columns: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -301,27 +301,27 @@ class CountQuery:
         """Whether all records are asked for: no group and no condition but TRUE."""
         return not self.groups and all(part == exp.true() for side in self.filters.values() for part in side)
 
-    def told_apart(self) -> CountQuery:
+    def separate_null_amounts(self) -> CountQuery:
         """The same question, with records whose amount is NULL in sets of their own: they add to no sum and no mean."""
         if self.measure.amount is None:
             return self
         known = exp.Is(this=self.measure.amount, expression=exp.null()).not_()
-        own = [*self.terms["qi"], (f"q_{len(self.terms['qi'])}", known)]
-        return replace(self, terms={**self.terms, "qi": own})
+        terms = [*self.terms["qi"], (f"q_{len(self.terms['qi'])}", known)]
+        return replace(self, terms={**self.terms, "qi": terms})
 
-    def records(self, qit: exp.Table) -> exp.Expr:
+    def join_lookups(self, qit: exp.Table) -> exp.Expr:
         """QIT, with the columns of the lookups beside its own."""
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
         for i, lookup in enumerate(self.lookups):
             alias = f"lookup_{i}"  # the query's own alias could be qit, too
-            joined = joined.select(*(named(column(c, alias), lookup.inside(c)) for c in lookup.columns))
+            joined = joined.select(*(alias_as(column(c, alias), lookup.inner_name(c)) for c in lookup.columns))
             on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
             joined = joined.join(
                 table(lookup.table, LOOKUPS, "main").as_(alias),
                 on=exp.and_(*on),
-                join_type="left" if lookup.kept else "inner",
+                join_type="left" if lookup.keeps_unmatched else "inner",
             )
         return joined.subquery("qit")
 
@@ -334,21 +334,21 @@ def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
 
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
     """``group_terms`` as items of a SELECT list."""
-    return [named(expression.copy(), name) for name, expression in group_terms(query, side)]
+    return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
     """The SQL of an answer that ``records``, the published table, holds exactly; ``functions``: in place of its own."""
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
-    asked = functions or [query.measure.function]
+    measures = functions or [query.measure.function]
     return fill(
         "query/exact",
         {
-            "qit": query.records(records),
+            "qit": query.join_lookups(records),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": every(condition),
-            "measure": [named(function, f"a_{i}") for i, function in enumerate(asked)],
+            "filter": all_of(condition),
+            "measure": [alias_as(function, f"a_{i}") for i, function in enumerate(measures)],
         },
     )
 
@@ -356,4 +356,4 @@ def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[e
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
     """Its rows."""
     rows = db.rows(exact_statement(query, records))
-    return [exactly(tuple(row[:-1]), None if row[-1] is None else number(row[-1])) for row in rows]
+    return [exact_estimate(tuple(row[:-1]), None if row[-1] is None else as_number(row[-1])) for row in rows]

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from privsql.attacks.scene import Finding
 from privsql.attacks.suite import RARE, SURE, Adversary
-from privsql.engine.sqlfiles import Holes, fill, same, table
+from privsql.engine.sqlfiles import Holes, fill, same_columns, table
 from privsql.errors import UsageError
 from privsql.model.manifest import in_order
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.attacks.scene import Block, Floats, Ints, ReleaseView, Scene
-    from privsql.attacks.suite import Column, Learnt, Needed, Several
+    from privsql.attacks.scene import AttackView, Block, Floats, Ints, ReleaseView
+    from privsql.attacks.suite import Association, AttackContext, Needed, ReleaseSeries
     from privsql.model.manifest import Manifest
 
 # Absence --------------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ ABSENCE_KNOWS = "everybody's quasi-identifiers, and so who is missing from the r
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingRecords:
     """Records that are not in a release because of their sensitive value: how many, why, and what that tells."""
 
     records: int
@@ -47,36 +47,36 @@ class Missing:
     certain: bool = False
 
 
-def missing(manifest: Manifest) -> list[Missing]:
+def list_missing(manifest: Manifest) -> list[MissingRecords]:
     """Who is missing from a release, by reason."""
     waiting = int(manifest.facts.get("held_back", 0))
     left_out = int(manifest.facts.get("left_out", 0)) - waiting
     nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]
     empty = (manifest.suppressed or 0) - left_out - waiting if nulls else 0
     name = " or ".join(nulls)
-    found = (
-        Missing(left_out, "their value is too frequent", "who sees that they are missing learns it"),
-        Missing(empty, f"{name} is NULL", "who sees that they are missing learns that", certain=True),
-        Missing(waiting, "their group as a whole waits", "who sees that learns that its values are few or near"),
+    reasons = (
+        MissingRecords(left_out, "their value is too frequent", "who sees that they are missing learns it"),
+        MissingRecords(empty, f"{name} is NULL", "who sees that they are missing learns that", certain=True),
+        MissingRecords(waiting, "their group as a whole waits", "who sees that learns that its values are few or near"),
     )
-    return [one for one in found if one.records > 0]
+    return [one for one in reasons if one.records > 0]
 
 
 def explain_absence(manifest: Manifest) -> list[str]:
     """What to say of those who are missing, a sentence for each reason."""
     return [
         f"{one.records:,} records are missing because {one.why}: {one.tells}; nothing is promised of them"
-        for one in missing(manifest)
+        for one in list_missing(manifest)
     ]
 
 
 def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
     """A finding for each reason; ``belief`` in the value of those whose value is too frequent, where that is known."""
-    found = []
-    for one in missing(view.manifest):
+    findings = []
+    for one in list_missing(view.manifest):
         sure = 1.0 if one.certain else belief
         notes = (f"missing because {one.why}: {one.tells}",)
-        found.append(
+        findings.append(
             Finding(
                 ABSENCE,
                 ABSENCE_KNOWS,
@@ -88,10 +88,10 @@ def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
                 notes=notes,
             )
         )
-    return found
+    return findings
 
 
-def absence_adversary(belief: Callable[[Learnt[Needed]], float | None]) -> Adversary[Needed]:
+def absence_adversary(belief: Callable[[AttackContext[Needed]], float | None]) -> Adversary[Needed]:
     """The adversary of a mechanism; ``belief`` in the value of those whose value is too frequent."""
     return Adversary(
         ABSENCE, ABSENCE_KNOWS, promised=False, attack=lambda learnt: attack_by_absence(learnt.view, belief(learnt))
@@ -112,13 +112,15 @@ GIVES = "columns that give the value away"
 GIVES_KNOWS = "one quasi-identifier of the person; learns from the release which value goes with it"
 
 
-def naming(scene: Scene) -> list[Finding]:
+def attack_by_identifiers(scene: AttackView) -> list[Finding]:
     """Columns that are unique, or nearly so. No row ids leave: that is promised of every release."""
-    own = {f.name: _unique(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)}
-    enough = len(scene.keys) >= FEWEST
+    unique_shares = {
+        f.name: _unique_share(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)
+    }
+    enough = len(scene.record_keys) >= FEWEST
     notes = tuple(
         f"{name}: {share:.1%} of the records have a value of their own"
-        for name, share in own.items()
+        for name, share in unique_shares.items()
         if enough and share >= UNIQUE
     )
     return [
@@ -126,33 +128,33 @@ def naming(scene: Scene) -> list[Finding]:
             NAMES,
             NAMES_KNOWS,
             promised=True,
-            attacked=len(own),
+            attacked=len(unique_shares),
             unit="columns",
-            highest=max(own.values(), default=0.0),
+            highest=max(unique_shares.values(), default=0.0),
             leaks=bool(notes),
             notes=notes,
         )
     ]
 
 
-def _unique(level: Ints) -> float:
+def _unique_share(level: Ints) -> float:
     """Share of the records whose value no other has."""
     return float((np.bincount(level) == 1).sum() / max(1, len(level)))
 
 
-def giving(scene: Scene, columns: list[Column]) -> list[Finding]:
+def attack_by_determination(scene: AttackView, columns: list[Association]) -> list[Finding]:
     """For every column, the share of records whose value is guessed right by the commonest value among its peers.
 
     From the release, by the reconstructed counts; with the source, by the true ones. Columns that name records are left
-    to ``naming``: with a value of one's own, everything is determined.
+    to ``attack_by_identifiers``: with a value of one's own, everything is determined.
     """
     rows = [
         (f.name, one)
         for f, one in zip(scene.roles.quasi_identifiers, columns, strict=True)
-        if _unique(one.level) < UNIQUE
+        if _unique_share(one.level) < UNIQUE
     ]
     guessed = {name: float(one.counts.max(axis=1).sum() / one.counts.sum()) for name, one in rows}
-    true = {name: _true(scene, one.level) for name, one in rows} if scene.truth else guessed
+    true = {name: _commonest_share(scene, one.level) for name, one in rows} if scene.truth else guessed
     notes = tuple(
         f"{name} determines the sensitive value for {share:.1%} of the records"
         for name, share in true.items()
@@ -177,27 +179,28 @@ def giving(scene: Scene, columns: list[Column]) -> list[Finding]:
     ]
 
 
-def _true(scene: Scene, level: Ints) -> float:
+def _commonest_share(scene: AttackView, level: Ints) -> float:
     """Share of the source's records that have the commonest value of their level."""
     truth = scene.truth
     if truth is None:
         raise ValueError("the source is needed")
     _, first = np.unique(truth.keys, return_index=True)
-    keys, codes = np.divmod(truth.cells, truth.values)
+    keys, codes = np.divmod(truth.cells, truth.value_count)
     of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
     of_key[truth.keys[first]] = level[first]
-    counts: Floats = np.bincount(of_key[keys] * truth.values + codes, truth.records).astype(np.float64)
+    counts: Floats = np.bincount(of_key[keys] * truth.value_count + codes, truth.records).astype(np.float64)
     padded = np.resize(
-        np.append(counts, np.zeros(-len(counts) % truth.values)), (-(-len(counts) // truth.values), truth.values)
+        np.append(counts, np.zeros(-len(counts) % truth.value_count)),
+        (-(-len(counts) // truth.value_count), truth.value_count),
     )
     return float(padded.max(axis=1).sum() / max(1.0, counts.sum()))
 
 
-IDENTIFIERS_ADVERSARY: Adversary[Scene] = Adversary(
-    NAMES, NAMES_KNOWS, promised=True, attack=lambda learnt: naming(learnt.scene)
+IDENTIFIERS_ADVERSARY: Adversary[AttackView] = Adversary(
+    NAMES, NAMES_KNOWS, promised=True, attack=lambda learnt: attack_by_identifiers(learnt.scene)
 )
-GIVING: Adversary[Scene] = Adversary(
-    GIVES, GIVES_KNOWS, promised=False, attack=lambda learnt: giving(learnt.scene, learnt.columns)
+DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
+    GIVES, GIVES_KNOWS, promised=False, attack=lambda learnt: attack_by_determination(learnt.scene, learnt.associations)
 )
 
 
@@ -218,27 +221,27 @@ INTERSECTION_KNOWS = (
 )
 
 
-def attack_by_intersection(given: Several) -> list[Finding]:
+def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
     """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases.
 
     Each of them lists the values of its groups in ``st``.
     """
-    first, second = given.manifests
+    first, second = releases.manifests
     if first.roles != second.roles:
         raise UsageError("--against: the releases have other columns")
-    db, databases = given.db, given.databases
+    db, databases = releases.db, releases.databases
     roles = first.roles
-    quasi = exp.select(*roles.qi_in(), *roles.by_qi.read("bid"))
-    listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
+    quasi = exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid"))
+    listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count"))
     tables = {"first": ("qit", quasi, 0), "second": ("qit", quasi, 1)}
     tables |= {"first_st": ("st", listed, 0), "second_st": ("st", listed, 1)}
     holes: Holes = {
         **{key: rows.from_(table(name, databases[i])).subquery() for key, (name, rows, i) in tables.items()},
-        "qi": roles.qi(),
-        "sa": roles.sa(),
-        "same_qi": same("a", "b", roles.qi_keys),
-        "same_value": same("s", "t", roles.sa_keys),
-        "same_total": same("s", "o", roles.sa_keys),
+        "qi": roles.qi_columns(),
+        "sa": roles.sa_columns(),
+        "same_qi": same_columns("a", "b", roles.qi_keys),
+        "same_value": same_columns("s", "t", roles.sa_keys),
+        "same_total": same_columns("s", "o", roles.sa_keys),
     }
     rows = db.arrow(fill("attack/intersected", holes))
     people, total, most = (rows[name].to_numpy().astype(np.float64) for name in ("people", "total", "most"))
@@ -271,16 +274,16 @@ LINKAGE = "linkage"
 LINKAGE_KNOWS = "the person's quasi-identifiers, that the person is in the table, and how the release was made"
 
 
-def attack_by_linkage(scene: Scene) -> list[Finding]:
+def attack_by_linkage(scene: AttackView) -> list[Finding]:
     """The promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
-    tally = scene.tally()
+    tally = scene.make_tally()
     for block in scene.blocks():
-        tally.add(block, np.broadcast_to(block.prior, block.shape))
-    figures = tally.figures() | {"above": scene.excess()}
+        tally.add_block(block, np.broadcast_to(block.prior, block.shape))
+    figures = tally.finding_fields() | {"above": scene.excess_share()}
     return [Finding(LINKAGE, LINKAGE_KNOWS, promised=True, baseline=scene.baseline, **figures)]
 
 
-LINKAGE_ADVERSARY: Adversary[Scene] = Adversary(
+LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
     LINKAGE, LINKAGE_KNOWS, promised=True, attack=lambda learnt: attack_by_linkage(learnt.scene)
 )
 
@@ -300,23 +303,27 @@ NEGATIVE = "negative association"
 NEGATIVE_KNOWS = "the person's quasi-identifiers; learns from the release which values such people hardly ever have"
 
 
-def excluded(one: Column, shares: Floats) -> NDArray[np.bool_]:
+def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
     """Which values a column's levels exclude (V, m)."""
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
 
 
-def attack_by_negative(scene: Scene, columns: list[Column]) -> list[Finding]:
+def attack_by_negative(scene: AttackView, columns: list[Association]) -> list[Finding]:
     """Posteriors once the excluded values are struck off; a record with no value left keeps all."""
-    rules = [excluded(one, scene.shares) for one in columns]
-    tally = scene.tally()
+    rules = [mark_excluded(one, scene.shares) for one in columns]
+    tally = scene.make_tally()
     for block in scene.blocks():
-        tally.add(block, _struck(block, columns, rules))
+        tally.add_block(block, _strike_excluded(block, columns, rules))
     pairs = sum(int(rule.sum()) for rule in rules)
     notes = (f"{pairs:,} pairs of an attribute and a value exclude each other",)
-    return [Finding(NEGATIVE, NEGATIVE_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+    return [
+        Finding(
+            NEGATIVE, NEGATIVE_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
+        )
+    ]
 
 
-def _struck(block: Block, columns: list[Column], rules: list[NDArray[np.bool_]]) -> Floats:
+def _strike_excluded(block: Block, columns: list[Association], rules: list[NDArray[np.bool_]]) -> Floats:
     out = np.zeros(block.shape, dtype=bool)
     for one, rule in zip(columns, rules, strict=True):
         if rule.any():
@@ -325,8 +332,11 @@ def _struck(block: Block, columns: list[Column], rules: list[NDArray[np.bool_]])
     return np.asarray(left / left.sum(axis=2, keepdims=True))
 
 
-NEGATIVE_ADVERSARY: Adversary[Scene] = Adversary(
-    NEGATIVE, NEGATIVE_KNOWS, promised=False, attack=lambda learnt: attack_by_negative(learnt.scene, learnt.columns)
+NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
+    NEGATIVE,
+    NEGATIVE_KNOWS,
+    promised=False,
+    attack=lambda learnt: attack_by_negative(learnt.scene, learnt.associations),
 )
 
 
@@ -345,38 +355,43 @@ ORDER_KNOWS = "how the rows lie in the published tables, and how buckets are num
 SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
 
 
-def attack_by_order(scene: Scene) -> list[Finding]:
+def attack_by_order(scene: AttackView) -> list[Finding]:
     """Rows out of canonical order, and columns that run with the bucket numbers."""
-    out = {name: _count(scene, in_order(rows, order, strict=False)) for name, (rows, order) in scene.ordered().items()}
+    out = {
+        name: _count_rows(scene, in_order(rows, order, strict=False))
+        for name, (rows, order) in scene.canonical_orders().items()
+    }
     notes = [f"{number:,} rows of {name} lie out of canonical order" for name, number in out.items() if number]
-    notes += _running(scene)
-    leaks, stored = bool(notes), len(scene.keys)
+    notes += _find_running(scene)
+    leaks, stored = bool(notes), len(scene.record_keys)
     return [
-        Finding(ORDER, ORDER_KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_paired(scene))
+        Finding(
+            ORDER, ORDER_KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_pairing_rates(scene)
+        )
     ]
 
 
-def _count(scene: Scene, offending: exp.Query) -> int:
+def _count_rows(scene: AttackView, offending: exp.Query) -> int:
     return int(scene.db.rows(fill("core/size", {"table": offending.subquery("offending")}))[0][0])
 
 
-def _running(scene: Scene) -> list[str]:
+def _find_running(scene: AttackView) -> list[str]:
     """Quasi-identifiers that run with the numbers of the buckets, by a permutation test.
 
     T_g is the sum of the column's ranks in bucket g. Over random numbers of the b buckets of a size,
     Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1); the sizes' sums add up to one normal deviate.
     """
-    found = []
+    sentences = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
-        deviate = _deviate(scene, level)
+        deviate = _order_deviate(scene, level)
         if scipy.special.erfc(abs(deviate) / np.sqrt(2)) < SIGNIFICANCE / len(scene.levels):
-            found.append(f"{field.name} runs with the bucket numbers ({abs(deviate):.0f} standard errors)")
-    return found
+            sentences.append(f"{field.name} runs with the bucket numbers ({abs(deviate):.0f} standard errors)")
+    return sentences
 
 
-def _deviate(scene: Scene, level: Ints) -> float:
+def _order_deviate(scene: AttackView, level: Ints) -> float:
     total = variance = 0.0
-    for rows in scene.numbered:
+    for rows in scene.numbered_groups:
         sums, number = level[rows].sum(axis=1).astype(np.float64), np.arange(len(rows), dtype=np.float64)
         sums, number = sums - sums.mean(), number - number.mean()
         total += float(number @ sums)
@@ -384,20 +399,20 @@ def _deviate(scene: Scene, level: Ints) -> float:
     return total / np.sqrt(variance) if variance > 0 else 0.0
 
 
-def _paired(scene: Scene) -> dict[str, Any]:
+def _pairing_rates(scene: AttackView) -> dict[str, Any]:
     """How often the i-th row's value is the i-th listed one, with the source; and how often that is by chance."""
     truth = scene.truth
-    if truth is None or not scene.paired:
+    if truth is None or not scene.is_paired:
         return {}
     right = chance = matched = 0.0
     for block in scene.blocks():
-        true = truth.of(block)
-        right += float((np.einsum("bii->bi", true) * block.times).sum())
-        chance += float((true.sum(axis=2) * block.times.mean(axis=1)[:, None]).sum() / block.shape[2])
+        true = truth.true_probability(block)
+        right += float((np.einsum("bii->bi", true) * block.value_counts).sum())
+        chance += float((true.sum(axis=2) * block.value_counts.mean(axis=1)[:, None]).sum() / block.shape[2])
         matched += float(true.sum())
     return {"right": right / max(1.0, matched), "baseline": chance / max(1.0, matched)}
 
 
-ORDER_ADVERSARY: Adversary[Scene] = Adversary(
+ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
     ORDER, ORDER_KNOWS, promised=True, attack=lambda learnt: attack_by_order(learnt.scene)
 )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, same, table, temp
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,17 +57,18 @@ class Block:
         return (*self.rows.shape, self.codes.shape[1])
 
     @cached_property
-    def times(self) -> Ints:
+    def value_counts(self) -> Ints:
         """How many slots of the group have the same value (b, t)."""
         if not self.exclusive:
             return np.ones(self.codes.shape, dtype=np.int64)
         return np.asarray((self.codes[:, :, None] == self.codes[:, None, :]).sum(axis=2))
 
-    def believe(self, likelihood: Floats) -> Floats:
+    def update_beliefs(self, likelihood: Floats) -> Floats:
         """Posterior of the slots (b, r, t) from the likelihoods of their values (b, r, t), at any scale per record.
 
         Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
-        likelihoods, approximately (``assigned``); fakes are further records to which all slots are alike.
+        likelihoods, approximately (``assignment_probabilities``); fakes are further records to which all slots are
+        alike.
         """
         weights = np.maximum(self.prior * likelihood, LEAST)
         weights /= weights.sum(axis=2, keepdims=True)
@@ -77,14 +78,14 @@ class Block:
         if self.spare:
             weights = np.concatenate((weights, np.full_like(weights[:, :1], 1 / weights.shape[2])), axis=1)
             copies = np.append(copies, self.spare)
-        return assigned(weights, copies)[:, :records]
+        return assignment_probabilities(weights, copies)[:, :records]
 
     def of_values(self, slots: Floats) -> Floats:
         """Posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
-        return np.asarray(slots * self.times[:, None, :])
+        return np.asarray(slots * self.value_counts[:, None, :])
 
 
-def assigned(weights: Floats, copies: Floats) -> Floats:
+def assignment_probabilities(weights: Floats, copies: Floats) -> Floats:
     """Probability that a row has a column (b, r, t), over all assignments by the products of their weights (b, r, t).
 
     ``copies`` (r,): how many rows each row stands for; they sum to t. P_rs = A_rs perm(A without r, s)/perm(A), where A
@@ -96,17 +97,17 @@ def assigned(weights: Floats, copies: Floats) -> Floats:
 
     Exact for t = 2; the scaled matrix itself would be far less certain.
     """
-    scaled = _scaled(weights, copies, STEPS)
+    scaled = _scale_sums(weights, copies, STEPS)
     size = scaled.shape[2]
     missing = np.log1p(-np.minimum(scaled, NEARLY))
     total = np.log(np.maximum(size - 2 + scaled, LEAST))
     minors = (missing * copies[:, None]).sum(axis=1, keepdims=True) + missing.sum(axis=2, keepdims=True)
     minors -= 2 * missing + (size - 1) * total
-    found = scaled * np.exp(minors - minors.max(axis=2, keepdims=True))
-    return _scaled(found / found.sum(axis=2, keepdims=True), copies, AFTER)
+    approximate = scaled * np.exp(minors - minors.max(axis=2, keepdims=True))
+    return _scale_sums(approximate / approximate.sum(axis=2, keepdims=True), copies, AFTER)
 
 
-def _scaled(weights: Floats, copies: Floats, steps: int) -> Floats:
+def _scale_sums(weights: Floats, copies: Floats, steps: int) -> Floats:
     """Rows that sum to 1, scaled in turns until the columns do, too."""
     for _ in range(steps):
         taken = (weights * copies[:, None]).sum(axis=1, keepdims=True)
@@ -180,7 +181,7 @@ class Finding:
         return PROMISED if self.promised else OUTSIDE
 
     @property
-    def kept(self) -> str:
+    def outcome(self) -> str:
         """What became of the promise, in a word or two."""
         if not self.applies:
             return "not applicable"
@@ -190,9 +191,9 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """An entry of ``--json``."""
-        own = {part.name: getattr(self, part.name) for part in fields(self)}
-        own |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
-        return own | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
+        facts = {part.name: getattr(self, part.name) for part in fields(self)}
+        facts |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
+        return facts | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
 
 
 # Tally ----------------------------------------------------------------------------------------------------------------
@@ -219,16 +220,16 @@ class Truth:
     totals: Ints
 
     @property
-    def values(self) -> int:
+    def value_count(self) -> int:
         """Number of sensitive values, m."""
         return len(self.totals)
 
-    def of(self, block: Block) -> Floats:
+    def true_probability(self, block: Block) -> Floats:
         """Probability that a slot's value is the record's true one (b, r, t); a value's slots share it."""
-        wanted = self.keys[block.rows][:, :, None] * self.values + block.codes[:, None, :]
+        wanted = self.keys[block.rows][:, :, None] * self.value_count + block.codes[:, None, :]
         at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
-        found = np.where(self.cells[at] == wanted, self.records[at], 0) if len(self.cells) else np.zeros(wanted.shape)
-        shared = found * block.prior / np.maximum(self.totals, 1)[block.codes][:, None, :]
+        matches = np.where(self.cells[at] == wanted, self.records[at], 0) if len(self.cells) else np.zeros(wanted.shape)
+        shared = matches * block.prior / np.maximum(self.totals, 1)[block.codes][:, None, :]
         total = shared.sum(axis=2, keepdims=True)
         return np.asarray(np.divide(shared, total, out=np.zeros_like(shared), where=total > 0))
 
@@ -243,7 +244,7 @@ class Tally:
         self._sums = dict.fromkeys(("mean", "above", "twice", "right", "true_mean", "true_above"), 0.0)
         self._highest = 0.0
 
-    def add(self, block: Block, slots: Floats) -> None:
+    def add_block(self, block: Block, slots: Floats) -> None:
         """Count a block with its posterior (b, r, t)."""
         believed = block.of_values(slots)
         bounds = self._bounds[block.codes][:, None, :]
@@ -255,9 +256,9 @@ class Tally:
         self._sums["twice"] += float((believed > 2 * bounds).any(axis=2).sum())
         self._highest = max(self._highest, float(best.max(initial=0)))
         if self._truth is not None:
-            self._compare(block, believed, over, self._truth.of(block))
+            self._compare_truth(block, believed, over, self._truth.true_probability(block))
 
-    def _compare(self, block: Block, believed: Floats, over: Any, true: Floats) -> None:
+    def _compare_truth(self, block: Block, believed: Floats, over: Any, true: Floats) -> None:
         first = believed.argmax(axis=2)
         guess = np.take_along_axis(np.broadcast_to(block.codes[:, None, :], believed.shape), first[:, :, None], axis=2)
         self.matched += float(true.sum())
@@ -265,13 +266,15 @@ class Tally:
         self._sums["true_mean"] += float((true * believed).sum())
         self._sums["true_above"] += float(true[over].sum())
 
-    def figures(self) -> dict[str, Any]:
+    def finding_fields(self) -> dict[str, Any]:
         """The fields of a finding."""
-        found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
-        found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
+        entries: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
+        entries |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
         if self._truth is not None:
-            found |= {name: self._sums[name] / max(1.0, self.matched) for name in ("right", "true_mean", "true_above")}
-        return found
+            entries |= {
+                name: self._sums[name] / max(1.0, self.matched) for name in ("right", "true_mean", "true_above")
+            }
+        return entries
 
 
 # Scene ----------------------------------------------------------------------------------------------------------------
@@ -303,27 +306,27 @@ class ReleaseView:
         return self.manifest.roles
 
 
-class Scene(ABC):
+class AttackView(ABC):
     """What is common to all kinds of releases; a kind gives what its tables say."""
 
     records: str  # the table with the quasi-identifiers
     part: str  # its column that says to which group a record belongs
     independent: bool  # whether the records' values were drawn independently of each other
     stated: tuple[str, ...]  # what the list of values says of each besides its code
-    made: tuple[str, ...] = ("a_rows",)  # relations that are made of the release
+    relations: tuple[str, ...] = ("a_rows",)  # relations that are made of the release
 
-    def __init__(self, given: ReleaseView) -> None:
-        self.given = given
-        self.db, self.roles = given.db, given.roles
+    def __init__(self, view: ReleaseView) -> None:
+        self.given = view
+        self.db, self.roles = view.db, view.roles
         self._name_tables()
 
     # What a kind gives ---
 
-    def _more(self) -> list[str]:
+    def _more_columns(self) -> list[str]:
         """Further columns of the records."""
         return []
 
-    def _filter(self) -> exp.Expr:
+    def _attacked_filter(self) -> exp.Expr:
         """Which records are attacked."""
         return exp.true()
 
@@ -347,68 +350,70 @@ class Scene(ABC):
         """The channel through which counts per sensitive value are seen."""
 
     @abstractmethod
-    def seen(self, level: Ints) -> Floats:
+    def observe_levels(self, level: Ints) -> Floats:
         """What the channel shows of the records with each level of a quasi-identifier (levels, k)."""
 
     @abstractmethod
-    def excess(self) -> float:
+    def excess_share(self) -> float:
         """Share of the records for which a value's posterior exceeds its bound, decided in exact numbers."""
 
     @abstractmethod
-    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """By table: its rows, and the columns by which they are to be sorted."""
 
     @property
     @abstractmethod
-    def numbered(self) -> list[Ints]:
+    def numbered_groups(self) -> list[Ints]:
         """Records of parts whose numbers are exchangeable, (parts, size), in the order of the numbers."""
 
     @property
     @abstractmethod
-    def paired(self) -> bool:
+    def is_paired(self) -> bool:
         """Whether the i-th record of a block stands beside the i-th listed value, as published."""
 
     # What follows ---
 
     def _name_tables(self) -> None:
         """a_records(part, q0.., more) as stored, and a_rows of it; a_values(code, s0.., and what the kind needs)."""
-        roles, more, database = self.roles, self._more(), self.given.database
-        beside = roles.by_all if more else roles.by_qi
-        own = [named(beside.column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
-        self.db.view("a_records", exp.select(*own).from_(table(self.records, database)))
+        roles, more, database = self.roles, self._more_columns(), self.given.database
+        columns = roles.by_all if more else roles.by_qi
+        items = [alias_as(columns.as_column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
+        self.db.create_view("a_records", exp.select(*items).from_(table(self.records, database)))
         listed = table("privsql_values", database)
-        values = exp.select(*roles.by_sa.read("code"), *roles.sa_in(), *roles.by_sa.read(*self.stated)).from_(listed)
-        self.db.view("a_values", values)
+        values = exp.select(
+            *roles.by_sa.select_columns("code"), *roles.sa_in(), *roles.by_sa.select_columns(*self.stated)
+        ).from_(listed)
+        self.db.create_view("a_values", values)
         holes: Holes = {
-            "records": temp("a_records"),
+            "records": temp_table("a_records"),
             "stored": [],
-            "qi": roles.qi(),
+            "qi": roles.qi_columns(),
             "more": [column(key) for key in more],
-            "filter": self._filter(),
+            "filter": self._attacked_filter(),
         }
-        self.db.make("a_rows", fill("attack/rows", holes), title="Reading the release")
+        self.db.create_table("a_rows", fill("attack/rows", holes), title="Reading the release")
 
     @cached_property
-    def _rows(self) -> Any:
-        listed = exp.select("part", "key").from_(temp("a_rows")).order_by("pos")
+    def _record_rows(self) -> Any:
+        listed = exp.select("part", "key").from_(temp_table("a_rows")).order_by("pos")
         return self.db.arrow(listed)
 
     @property
-    def parts(self) -> Ints:
+    def record_parts(self) -> Ints:
         """Bucket or sub-table of every record (n,), as stored."""
-        return np.asarray(self._rows["part"].to_numpy().astype(np.int64))
+        return np.asarray(self._record_rows["part"].to_numpy().astype(np.int64))
 
     @property
-    def keys(self) -> Ints:
+    def record_keys(self) -> Ints:
         """The number of every record's quasi-identifiers together (n,)."""
-        return np.asarray(self._rows["key"].to_numpy().astype(np.int64))
+        return np.asarray(self._record_rows["key"].to_numpy().astype(np.int64))
 
     @cached_property
     def levels(self) -> list[Ints]:
         """The quasi-identifiers of every record as ranks (n,), one array per column."""
-        holes = [{"rows": temp("a_rows"), "column": column(key)} for key in self.roles.qi_keys]
-        found = (self.db.arrow(fill("attack/levels", one)) for one in holes)
-        return [one["level"].to_numpy().astype(np.int64) for one in found]
+        holes = [{"rows": temp_table("a_rows"), "column": column(key)} for key in self.roles.qi_keys]
+        answers = (self.db.arrow(fill("attack/levels", one)) for one in holes)
+        return [one["level"].to_numpy().astype(np.int64) for one in answers]
 
     @property
     def baseline(self) -> float:
@@ -421,31 +426,31 @@ class Scene(ABC):
         if not self.given.source:
             return None
         holes: Holes = {
-            "rows": temp("a_rows"),
-            "records": temp("records"),
-            "values": temp("a_values"),
-            "qi": self.roles.qi(),
-            "same_qi": same("k", "r", self.roles.qi_keys),
-            "same_value": same("r", "v", self.roles.sa_keys),
+            "rows": temp_table("a_rows"),
+            "records": temp_table("records"),
+            "values": temp_table("a_values"),
+            "qi": self.roles.qi_columns(),
+            "same_qi": same_columns("k", "r", self.roles.qi_keys),
+            "same_value": same_columns("r", "v", self.roles.sa_keys),
         }
-        found = self.db.arrow(fill("attack/truth", holes))
-        key, code, records = (found[name].to_numpy().astype(np.int64) for name in ("key", "code", "records"))
+        matches = self.db.arrow(fill("attack/truth", holes))
+        key, code, records = (matches[name].to_numpy().astype(np.int64) for name in ("key", "code", "records"))
         m = len(self.shares)
         totals = np.bincount(code, records, minlength=m).astype(np.int64)
-        return Truth(self.keys, key * m + code, records, totals)
+        return Truth(self.record_keys, key * m + code, records, totals)
 
     def close(self) -> None:
         """Forget what was made."""
-        self.db.drop(*self.made)
+        self.db.drop(*self.relations)
 
-    def tally(self) -> Tally:
+    def make_tally(self) -> Tally:
         """An empty tally."""
         return Tally(self.bounds, self.truth)
 
-    def values(self, columns: list[str]) -> Any:
+    def read_values(self, columns: list[str]) -> Any:
         """Columns of the release's list of values, in the order of their codes."""
-        return self.db.arrow(exp.select(*columns).from_(temp("a_values")).order_by("code"))
+        return self.db.arrow(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
 
-    def all(self, name: str) -> Any:
+    def read_table(self, name: str) -> Any:
         """All rows of a published table."""
         return self.db.arrow(all_rows(table(name, self.given.database)))

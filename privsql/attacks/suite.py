@@ -11,10 +11,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers.channel import Observation, reconstruct
-from privsql.answers.estimate import within
-from privsql.attacks.scene import Finding, ReleaseView, Scene
+from privsql.answers.estimate import project_within
+from privsql.attacks.scene import AttackView, Finding, ReleaseView
 from privsql.engine.roles import BITS, injective_text
-from privsql.engine.sqlfiles import Holes, column, fill, same, temp
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ PSEUDO = 5.0  # records with the overall frequencies that are added to those of 
 
 
 @dataclass(frozen=True)
-class Column:
+class Association:
     """``level`` (n,); ``counts``, ``errors`` (V, m): n(v, x) and its standard error; ``totals`` (V,)."""
 
     level: Ints
@@ -47,30 +47,30 @@ class Column:
     totals: Floats
 
 
-def learn_association(scene: Scene, *, errors: bool = True) -> list[Column]:
+def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
     """Every quasi-identifier's association with the sensitive values; ``errors``: with standard errors."""
-    return [_column(scene, scene.channel, level, errors=errors) for level in scene.levels]
+    return [_learn_column(scene, scene.channel, level, errors=errors) for level in scene.levels]
 
 
-def _column(scene: Scene, channel: Channel, level: Ints, *, errors: bool) -> Column:
-    seen = scene.seen(level)
-    totals, m = seen.sum(axis=1), len(channel.records)
+def _learn_column(scene: AttackView, channel: Channel, level: Ints, *, errors: bool) -> Association:
+    observed = scene.observe_levels(level)
+    totals, m = observed.sum(axis=1), len(channel.records)
     share = totals / channel.records.sum()
     weight = share if scene.independent else share * (1 - share)
-    asked = np.eye(m) if errors else np.zeros((m, 1))
-    found = reconstruct(channel, Observation(seen, totals, totals, totals, weight.clip(0)), asked)
+    functionals = np.eye(m) if errors else np.zeros((m, 1))
+    posterior = reconstruct(channel, Observation(observed, totals, totals, totals, weight.clip(0)), functionals)
     caps = np.minimum(channel.records, totals[:, None])
-    counts = within(found.values, totals, caps, channel.spread + channel.shares)
-    return Column(level, counts, found.std_error, totals)
+    counts = project_within(posterior.values, totals, caps, channel.prior_shape + channel.shares)
+    return Association(level, counts, posterior.std_error, totals)
 
 
-def ratios(columns: list[Column], shares: Floats) -> list[Floats]:
+def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:
     """Logarithm of p(x | v)/f_x for every column (V, m), with ``PSEUDO`` records of the overall frequencies added."""
     floor = np.maximum(shares, 1e-12)
     return [np.log((c.counts + PSEUDO * floor) / ((c.totals[:, None] + PSEUDO) * floor)) for c in columns]
 
 
-def likelihood(columns: list[Column], logs: list[Floats], block: Block) -> Floats:
+def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block) -> Floats:
     """Naive Bayes: the product of the columns' ratios for every record and slot (b, r, t), scaled per record."""
     total = np.zeros(block.shape)
     for one, ratio in zip(columns, logs, strict=True):
@@ -150,10 +150,12 @@ def infer_counts(x: int, y: int, scale: float, noise: tuple[Floats, Floats]) -> 
     ``noise``: draws of the Laplace noise of X and of Y, the same for every size.
     """
     sizes = {float(size): False for size in SIZES} | {float(x): True}
-    return [_simulated(size, y / x * size, scale, noise, asked=asked) for size, asked in sorted(sizes.items())]
+    return [
+        _simulate_query(size, y / x * size, scale, noise, is_query=is_query) for size, is_query in sorted(sizes.items())
+    ]
 
 
-def _simulated(x: float, y: float, scale: float, noise: tuple[Floats, Floats], *, asked: bool) -> Inference:
+def _simulate_query(x: float, y: float, scale: float, noise: tuple[Floats, Floats], *, is_query: bool) -> Inference:
     noisy = x + noise[0]
     usable = noisy >= LEAST
     ratios = (y + noise[1][usable]) / noisy[usable]
@@ -166,7 +168,7 @@ def _simulated(x: float, y: float, scale: float, noise: tuple[Floats, Floats], *
         float(ratios.std()),
         float((np.abs(ratios - y / x) <= NEAR).sum() / len(noisy)),
         float(1 - usable.mean()),
-        asked,
+        is_query,
     )
 
 
@@ -184,38 +186,42 @@ MOST = 20_000  # about as many records are attacked
 DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
 
 
-def attack_by_choice(scene: Scene) -> list[Finding]:
+def attack_by_choice(scene: AttackView) -> list[Finding]:
     """The best guesses for persons with several records who are alone with their quasi-identifiers."""
-    scene.db.put("pairs", _pairs(scene))
+    scene.db.register_arrow("pairs", _list_pairs(scene))
     roles = scene.roles
-    published = [*_texts(scene, "a", roles.qi_keys), *_texts(scene, "v", roles.sa_keys)]
+    published = [*_key_texts(scene, "a", roles.qi_keys), *_key_texts(scene, "v", roles.sa_keys)]
     person = injective_text(column("person", "c"), "VARCHAR")
     holes: Holes = {
-        "pairs": temp("pairs"),
-        "rows": temp("a_rows"),
-        "values": temp("a_values"),
-        "chosen": temp("chosen_people"),
-        "people": temp("people"),
-        "same_qi": same("a", "c", roles.qi_keys),
-        "same_value": same("c", "v", roles.sa_keys),
+        "pairs": temp_table("pairs"),
+        "rows": temp_table("a_rows"),
+        "values": temp_table("a_values"),
+        "chosen": temp_table("chosen_people"),
+        "people": temp_table("people"),
+        "same_qi": same_columns("a", "c", roles.qi_keys),
+        "same_value": same_columns("c", "v", roles.sa_keys),
         "hash": scene.db.hashed([exp.Literal.string(""), person, *published, exp.Literal.string("1")]),
     }
-    found = scene.db.arrow(fill("attack/chosen", holes))
+    matches = scene.db.arrow(fill("attack/chosen", holes))
     scene.db.drop("pairs")
-    pos, times = (found[name].to_numpy().astype(np.int64) for name in ("pos", "times"))
-    prior = found["prior"].to_numpy().astype(np.float64)
-    hashes = found["hash"].to_numpy().astype(np.float64) / 2.0**BITS
-    return [finding(pos, prior, weighed(pos, prior, hashes, times), found["is_true"].to_numpy(zero_copy_only=False))]
+    pos, times = (matches[name].to_numpy().astype(np.int64) for name in ("pos", "times"))
+    prior = matches["prior"].to_numpy().astype(np.float64)
+    hashes = matches["hash"].to_numpy().astype(np.float64) / 2.0**BITS
+    return [
+        make_choice_finding(
+            pos, prior, weigh_by_hash(pos, prior, hashes, times), matches["is_true"].to_numpy(zero_copy_only=False)
+        )
+    ]
 
 
-def weighed(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
+def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
     """Return the posterior of every value of every person (by ``pos``) where the smallest hash was taken."""
     weights = prior * (1 - hashes) ** (times - 1)
     _, person = np.unique(pos, return_inverse=True)
     return np.asarray(weights / np.bincount(person, weights)[person])
 
 
-def finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
+def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
     """Return how often the likeliest value is right, beside how often it would be if nothing were learnt."""
     order = np.lexsort((posterior, pos))
     best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
@@ -239,14 +245,14 @@ def finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Fi
     )
 
 
-def _texts(scene: Scene, table: str, keys: tuple[str, ...]) -> list[exp.Expr]:
+def _key_texts(scene: AttackView, table: str, keys: tuple[str, ...]) -> list[exp.Expr]:
     fields = scene.roles.quasi_identifiers if table == "a" else scene.roles.sensitive
     return [injective_text(column(key, table), field.type) for key, field in zip(keys, fields, strict=True)]
 
 
-def _pairs(scene: Scene) -> pa.Table:
+def _list_pairs(scene: AttackView) -> pa.Table:
     """Return (pos, code, prior) of the values of records that are alone with their quasi-identifiers."""
-    alone = np.bincount(scene.keys)[scene.keys] == 1
+    alone = np.bincount(scene.record_keys)[scene.record_keys] == 1
     attacked = np.flatnonzero(alone)
     wanted = np.zeros(len(alone), dtype=bool)
     wanted[attacked[:: max(1, len(attacked) // MOST)]] = True
@@ -257,11 +263,11 @@ def _pairs(scene: Scene) -> pa.Table:
         rows, codes = (np.broadcast_to(x, (b, r, t)).ravel() for x in (block.rows[:, :, None], block.codes[:, None, :]))
         chosen = wanted[rows]
         parts.append(np.stack([rows[chosen], codes[chosen], prior.ravel()[chosen]]))
-    found = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
-    _, first = np.unique(found[:2], axis=1, return_index=True)  # a value that is listed twice is one
-    found = found[:, first]
-    columns = {name: found[i].astype(np.int64) for i, name in enumerate(("pos", "code"))}
-    return pa.table({**columns, "prior": found[2]})
+    pairs = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
+    _, first = np.unique(pairs[:2], axis=1, return_index=True)  # a value that is listed twice is one
+    pairs = pairs[:, first]
+    columns = {name: pairs[i].astype(np.int64) for i, name in enumerate(("pos", "code"))}
+    return pa.table({**columns, "prior": pairs[2]})
 
 
 # Suite ----------------------------------------------------------------------------------------------------------------
@@ -269,13 +275,13 @@ def _pairs(scene: Scene) -> pa.Table:
 #
 # An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
 
-S = TypeVar("S", bound=Scene)
-Seen = TypeVar("Seen", bound=Scene, covariant=True)  # noqa: PLC0105
-Needed = TypeVar("Needed", bound=Scene, contravariant=True)  # noqa: PLC0105
+S = TypeVar("S", bound=AttackView)
+Seen = TypeVar("Seen", bound=AttackView, covariant=True)  # noqa: PLC0105
+Needed = TypeVar("Needed", bound=AttackView, contravariant=True)  # noqa: PLC0105
 
 
 @dataclass(frozen=True)
-class Learnt(Generic[Seen]):
+class AttackContext(Generic[Seen]):
     """A release, the scene that its tables make, and what several adversaries learn from it, learnt once."""
 
     view: ReleaseView
@@ -287,7 +293,7 @@ class Learnt(Generic[Seen]):
         return self.set_up(self.view)
 
     @cached_property
-    def columns(self) -> list[Column]:
+    def associations(self) -> list[Association]:
         """Associations of the quasi-identifiers with the sensitive values."""
         return learn_association(self.scene)
 
@@ -299,11 +305,11 @@ class Adversary(Generic[Needed]):
     name: str
     knows: str
     promised: bool
-    attack: Callable[[Learnt[Needed]], list[Finding]]
+    attack: Callable[[AttackContext[Needed]], list[Finding]]
 
 
 @dataclass(frozen=True)
-class Several:
+class ReleaseSeries:
     """Releases of the same people, attached to ``db`` under ``databases``; ``names`` of their files, for messages."""
 
     db: Relations
@@ -323,17 +329,17 @@ class Suite(Generic[S]):
 
     scene: Callable[[ReleaseView], S] | None
     adversaries: tuple[Adversary[S], ...]
-    combining: tuple[Callable[[Several], list[Finding]], ...]
-    quick: Callable[[ReleaseView], Scene] | None
+    combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...]
+    quick: Callable[[ReleaseView], AttackView] | None
 
-    def run(self, view: ReleaseView) -> list[Finding]:
+    def run_attacks(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""
-        learnt = Learnt(view, self.scene or self._nothing)
-        found = [found for one in self.adversaries for found in one.attack(learnt)]
+        learnt = AttackContext(view, self.scene or self._refuse_view)
+        findings = [findings for one in self.adversaries for findings in one.attack(learnt)]
         reduced = view.manifest.persons is not None and view.manifest.persons.rule == "one"
-        return found + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
+        return findings + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
 
-    def _nothing(self, view: ReleaseView) -> S:
+    def _refuse_view(self, view: ReleaseView) -> S:
         raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")
 
 
@@ -364,51 +370,59 @@ ROUNDS = 8
 STILL = 0.01  # share of the learnt counts that move in a round below which beliefs stand still
 
 
-def attack_by_learning(scene: Scene, columns: list[Column]) -> list[Finding]:
+def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Finding]:
     """Posterior of every record under the reconstructed associations."""
-    tally, strength = scene.tally(), fitting(scene, columns)
+    tally, strength = scene.make_tally(), fit_strength(scene, columns)
     learn_beliefs(scene, columns, strength, tally)
     notes = (f"the columns together to the power of {strength:g}",)
-    return [Finding(LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+    return [
+        Finding(
+            LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
+        )
+    ]
 
 
-def fitting(scene: Scene, columns: list[Column]) -> float:
+def fit_strength(scene: AttackView, columns: list[Association]) -> float:
     """The power of ``STRENGTHS`` at which beliefs add up to the reconstructed counts most nearly."""
-    return min(STRENGTHS, key=lambda strength: _moved(columns, learn_beliefs(scene, columns, strength)))
+    return min(STRENGTHS, key=lambda strength: _moved_share(columns, learn_beliefs(scene, columns, strength)))
 
 
-def iterated(scene: Scene, columns: list[Column]) -> list[Finding]:
+def attack_by_iteration(scene: AttackView, columns: list[Association]) -> list[Finding]:
     """Posterior of every record at the fixed point, or after ``ROUNDS``; of the plain product, as first described."""
     rounds, moved = 0, 1.0
     while rounds < ROUNDS and moved >= STILL:
         updated = learn_beliefs(scene, columns)
-        moved, columns, rounds = _moved(columns, updated), updated, rounds + 1
-    tally = scene.tally()
+        moved, columns, rounds = _moved_share(columns, updated), updated, rounds + 1
+    tally = scene.make_tally()
     learn_beliefs(scene, columns, tally=tally)
     still = f", {moved:.1%} of the counts still moving" if moved >= STILL else ""
     notes = (f"{rounds} rounds{still}",)
-    return [Finding(ITERATED, ITERATED_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+    return [
+        Finding(
+            ITERATED, ITERATED_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
+        )
+    ]
 
 
 def learn_beliefs(
-    scene: Scene, columns: list[Column], strength: float = 1.0, tally: Tally | None = None
-) -> list[Column]:
+    scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
+) -> list[Association]:
     """One round: the posteriors under ``columns``, counted into ``tally``, or else the counts that they add up to."""
-    logs = [strength * ratio for ratio in ratios(columns, scene.shares)]
+    logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
     for block in scene.blocks():
-        slots = block.believe(likelihood(columns, logs, block))
+        slots = block.update_beliefs(multiply_ratios(columns, logs, block))
         if tally is not None:
-            tally.add(block, slots)
+            tally.add_block(block, slots)
         else:
-            _gather(block, slots, columns, counts)
+            _add_counts(block, slots, columns, counts)
     if tally is not None:
         return columns
     shaped = (total.reshape(one.counts.shape) for one, total in zip(columns, counts, strict=True))
     return [replace(one, counts=total) for one, total in zip(columns, shaped, strict=True)]
 
 
-def _gather(block: Block, slots: Floats, columns: list[Column], counts: list[Floats]) -> None:
+def _add_counts(block: Block, slots: Floats, columns: list[Association], counts: list[Floats]) -> None:
     """Add the posteriors to the counts of (level, value) of every column."""
     m = columns[0].counts.shape[1]
     for i, one in enumerate(columns):
@@ -416,17 +430,23 @@ def _gather(block: Block, slots: Floats, columns: list[Column], counts: list[Flo
         counts[i] += np.bincount(cell.ravel(), slots.ravel(), minlength=one.counts.size)
 
 
-def _moved(before: list[Column], after: list[Column]) -> float:
+def _moved_share(before: list[Association], after: list[Association]) -> float:
     """Mean over the columns of the share of records whose counts moved."""
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))
 
 
-LEARNING_ADVERSARY: Adversary[Scene] = Adversary(
-    LEARNING, LEARNING_KNOWS, promised=False, attack=lambda learnt: attack_by_learning(learnt.scene, learnt.columns)
+LEARNING_ADVERSARY: Adversary[AttackView] = Adversary(
+    LEARNING,
+    LEARNING_KNOWS,
+    promised=False,
+    attack=lambda learnt: attack_by_learning(learnt.scene, learnt.associations),
 )
-AGAIN: Adversary[Scene] = Adversary(
-    ITERATED, ITERATED_KNOWS, promised=False, attack=lambda learnt: iterated(learnt.scene, learnt.columns)
+ITERATED_ADVERSARY: Adversary[AttackView] = Adversary(
+    ITERATED,
+    ITERATED_KNOWS,
+    promised=False,
+    attack=lambda learnt: attack_by_iteration(learnt.scene, learnt.associations),
 )
 
 
@@ -439,7 +459,7 @@ WARN = 0.05  # share of records, believed beyond twice their bound, from which o
 
 
 @dataclass(frozen=True)
-class Risk:
+class LearningRisk:
     """``above``, ``twice``: shares of records for which learning from the release alone leads to a belief above the
     bound, and above twice the bound; ``mean``: mean belief in the best guess; ``attacked``: records it was tried on.
     """
@@ -450,11 +470,11 @@ class Risk:
     attacked: int
     advice: tuple[str, ...] = ()
 
-    def exceeds(self, share: float = WARN) -> bool:
+    def exceeds_share(self, share: float = WARN) -> bool:
         """Whether to warn. Any learning exceeds a bound that buckets use up, so what counts is twice the bound."""
         return self.twice > share
 
-    def warning(self) -> str:
+    def explain_risk(self) -> str:
         """What to tell the publisher, in one line."""
         figures = f"{self.twice:.0%} of the records beyond twice their bound ({self.above:.0%} beyond it)"
         return (
@@ -468,8 +488,8 @@ class Risk:
 
 
 def quick_learning_risk(
-    view: ReleaseView, set_up: Callable[[ReleaseView], Scene] | None, advice: tuple[str, ...]
-) -> Risk | None:
+    view: ReleaseView, set_up: Callable[[ReleaseView], AttackView] | None, advice: tuple[str, ...]
+) -> LearningRisk | None:
     """Estimate the deFinetti attack on a release.
 
     One round of ``attacks.learning`` on the view's sample: for buckets, those in the first ones of each size where
@@ -483,9 +503,9 @@ def quick_learning_risk(
     if len(scene.channel.records) > MANY:
         scene.close()
         return None
-    tally = scene.tally()
+    tally = scene.make_tally()
     columns = learn_association(scene, errors=False)
     learn_beliefs(scene, columns, TYPICAL, tally)
     scene.close()
-    found = tally.figures()
-    return Risk(found["above"], found["twice"], found["mean"], found["attacked"], advice)
+    figures = tally.finding_fields()
+    return LearningRisk(figures["above"], figures["twice"], figures["mean"], figures["attacked"], advice)

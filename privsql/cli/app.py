@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from privsql._version import __version__
-from privsql.cli.printing import visible
-from privsql.engine.progress import Options, reporter
+from privsql.cli.printing import escape_controls
+from privsql.engine.progress import Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
 
@@ -43,35 +43,35 @@ Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 PROGRAM = "privsql"
 
 
-class Verbs(TyperGroup):
+class VerbGroup(TyperGroup):
     """The verbs. Whatever goes wrong in one, or in reading its flags, is one line on stderr and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         """Run the verb that the arguments name, and exit."""
-        given = list(sys.argv[1:] if args is None else args) or ["--help"]
-        as_json = "--json" in given  # reading them takes them out
-        _streams()
+        arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
+        as_json = "--json" in arguments  # reading them takes them out
+        _prepare_streams()
         self._main_shell_completion({}, PROGRAM)  # ends the process where a shell asks what could come next
         try:
-            code = self._run(given)
+            code = self._run_verb(arguments)
         except BrokenPipeError:
-            code = _unread()
+            code = _discard_output()
         except (typer.TyperException, PrivsqlError, OSError) as error:
-            code = _failed(error, as_json=as_json)
+            code = _report_failure(error, as_json=as_json)
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """``--help`` and its like, with a default: Typer imports pydantic to make sure that none is no bool."""
-        found = list(super().get_params(ctx))
-        for option in found:
+        params = list(super().get_params(ctx))
+        for option in params:
             if getattr(option, "is_flag", False) and option.default is None:
                 option.default = False
-        return found
+        return params
 
-    def _run(self, given: list[str]) -> int:
+    def _run_verb(self, args: list[str]) -> int:
         code = 0
         try:
-            with self.make_context(PROGRAM, given) as context:
+            with self.make_context(PROGRAM, args) as context:
                 self.invoke(context)
         except typer.Exit as done:
             code = done.exit_code
@@ -80,15 +80,15 @@ class Verbs(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=VerbGroup,
     help="Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(value: bool) -> None:
+    if value:
         print(__version__)
         raise typer.Exit
 
@@ -103,9 +103,9 @@ def _root(
 
 
 @contextmanager
-def running(memory_limit: str | None = None, threads: int | None = None) -> Iterator[Options]:
+def options_with_progress(memory_limit: str | None = None, threads: int | None = None) -> Iterator[Options]:
     """Options with a progress bar."""
-    with reporter() as report:
+    with open_reporter() as report:
         yield Options(memory_limit, threads, report)
 
 
@@ -119,36 +119,36 @@ KeyFile = Annotated[
 ]
 
 
-def sourced(given: Path) -> Spec | Path:
+def load_source(path: Path) -> Spec | Path:
     """What ``--source`` names: a specification, or files alone, whose columns have the roles that a release states."""
     from privsql import load  # noqa: PLC0415 (the models of all mechanisms)
     from privsql.engine.files import is_files  # noqa: PLC0415
 
-    return given if is_files(str(given)) else load(given)
+    return path if is_files(str(path)) else load(path)
 
 
-def tell(as_json: bool, found: Callable[[], dict[str, Any]], people: Callable[[], None]) -> None:
-    """Print what a verb found: its object of ``--json``, or what ``people`` prints.
+def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_for_people: Callable[[], None]) -> None:
+    """Print what a verb found: its object of ``--json``, or what ``print_for_people`` prints.
 
     A reader who has gone changes nothing of what was found, nor of the exit code.
     """
     try:
         if as_json:
-            _put(found())
+            _print_json(as_object())
         else:
-            people()
+            print_for_people()
         sys.stdout.flush()
     except BrokenPipeError:
-        _unread()
+        _discard_output()
 
 
 def warn(text: str) -> None:
     """One line on stderr; where nobody can read it, it is not worth failing for."""
     with suppress(OSError):
-        print(f"privsql: {visible(text)}", file=sys.stderr)
+        print(f"privsql: {escape_controls(text)}", file=sys.stderr)
 
 
-def _streams() -> None:
+def _prepare_streams() -> None:
     """Streams that take any text: closed ones are nowhere, and what another encoding lacks is written out."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -157,13 +157,13 @@ def _streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _put(shown: dict[str, Any]) -> None:
+def _print_json(result: dict[str, Any]) -> None:
     import json  # noqa: PLC0415 (only where it is asked for)
 
-    print(json.dumps(shown, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
+    print(json.dumps(result, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
 
 
-def _failed(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
+def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
     """Say what went wrong; its exit code."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
@@ -173,15 +173,15 @@ def _failed(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bo
         text = " ".join(error.format_message().split()) + (f" (see {context.command_path} --help)" if context else "")
     try:
         if as_json:
-            _put({"error": text, "exit_code": error.exit_code, **details})
+            _print_json({"error": text, "exit_code": error.exit_code, **details})
         sys.stdout.flush()
     except OSError:
-        _unread()
+        _discard_output()
     warn(text)
     return error.exit_code
 
 
-def _unread() -> int:
+def _discard_output() -> int:
     """Forget what stdout has not taken, or the interpreter would fail on it when it ends; the exit code for that."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -191,23 +191,23 @@ def _unread() -> int:
 # Flags ----------------------------------------------------------------------------------------------------------------
 # Options of a command that follow from the models of a specification; Typer makes them when they are needed.
 
-KEPT = "privsql.flags"  # where a context keeps what was given
+FLAGS_KEY = "privsql.flags"  # where a context keeps what was given
 METAVARS = {"names": "COLUMN,..", "pairs": "COLUMN=VALUE", "one": "VALUE"}
 PANELS = {"source": "Source and columns", "columns": "Source and columns", "release": "Release", "ledger": "Ledger"}
 TYPES: dict[str, Any] = {"switch": bool | None, "pairs": list[str] | None}
 
 
-class Specified(TyperCommand):
+class SpecCommand(TyperCommand):
     """A command that takes a specification, or the flags that make one, beside its own options."""
 
     sections: ClassVar[tuple[str, ...]] = ("source", "columns", "mechanism", "release", "ledger")
 
-    def _options(self) -> list[Any]:
-        return _options(self.sections, tuple(PACKAGES))
+    def _model_options(self) -> list[Any]:
+        return _make_options(self.sections, tuple(PACKAGES))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Those of the models first."""
-        return [*self._options(), *super().get_params(ctx)]
+        return [*self._model_options(), *super().get_params(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """List the options under the titles of what they belong to."""
@@ -221,49 +221,49 @@ class Specified(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which finds what was given of its flags in ``given``."""
-        ctx.meta[KEPT] = {option.name: ctx.params.pop(option.name, None) for option in self._options()}
+        ctx.meta[FLAGS_KEY] = {option.name: ctx.params.pop(option.name, None) for option in self._model_options()}
         return super().invoke(ctx)
 
 
-class Planned(Specified):
+class PlanCommand(SpecCommand):
     """The same for a command that writes no release."""
 
     sections = ("source", "columns", "mechanism", "ledger")
 
 
-def specification(ctx: typer.Context, source: str) -> Spec:
+def read_specification(ctx: typer.Context, source: str) -> Spec:
     """What a command is asked for."""
     from privsql.source import keywords  # noqa: PLC0415 (the models of all mechanisms)
 
-    return keywords.spec_from_flags(source, ctx.meta[KEPT])
+    return keywords.spec_from_flags(source, ctx.meta[FLAGS_KEY])
 
 
 @cache
-def _options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
+def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
     """The options of some sections and all mechanisms, as Typer makes them of the parameters of a function."""
     from privsql.source import keywords  # noqa: PLC0415
 
     def nothing() -> None: ...
 
     chosen = [flag for section in sections for flag in keywords.list_flags().values() if flag.section == section]
-    nothing.__signature__ = Signature([_parameter(flag, kinds) for flag in chosen])  # type: ignore[attr-defined]
+    nothing.__signature__ = Signature([_make_parameter(flag, kinds) for flag in chosen])  # type: ignore[attr-defined]
     maker = typer.Typer(add_completion=False)
     maker.command()(nothing)
     return typer.main.get_command(maker).params
 
 
-def _parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
-    spelled = flag.spelled
+def _make_parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
+    spelled = flag.spellings
     if flag.form == "switch":
         spelled = tuple(f"{name}/--no-{name.removeprefix('--')}" for name in spelled)
     option = typer.Option(
-        *spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel(flag, kinds)
+        *spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel_title(flag, kinds)
     )
     kind = TYPES.get(flag.form, str | None)
     return Parameter(flag.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
-def _panel(flag: Flag, kinds: tuple[str, ...]) -> str:
+def _panel_title(flag: Flag, kinds: tuple[str, ...]) -> str:
     """Under which title ``--help`` lists a flag."""
     if flag.section != "mechanism":
         return PANELS[flag.section]

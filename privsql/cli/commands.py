@@ -11,22 +11,22 @@ from typer.core import TyperGroup
 
 import privsql as api
 from privsql import plot as pictures
-from privsql.calls import ends, names
+from privsql.calls import as_names, as_range
 from privsql.cli import printing
 from privsql.cli.app import (
     Confidence,
     Json,
     KeyFile,
     Memory,
-    Planned,
+    PlanCommand,
     ReleaseFile,
-    Specified,
+    SpecCommand,
     Threads,
     app,
-    running,
-    sourced,
-    specification,
-    tell,
+    load_source,
+    options_with_progress,
+    print_result,
+    read_specification,
     warn,
 )
 from privsql.errors import InfeasibleError, UsageError
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 # ``publish``, ``plan``, ``init`` and ``schema``: from a table to a specification, and on to a release.
 
 SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
-Given = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
+SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
 
 
 @app.command(
-    cls=Specified,
+    cls=SpecCommand,
     epilog="Examples:\n\n    privsql publish spec.toml\n\n"
     "    privsql publish people.parquet --sensitive disease --qi age,sex,zip --mechanism two-size "
     "--threshold '8*f + 0.02' --to release.duckdb",
 )
 def publish(
     ctx: typer.Context,
-    source: Given,
+    source: SpecOrSource,
     key_file: Annotated[
         Path | None, typer.Option(help="Secret key to repeat this release; made, mode 0600, if not there.")
     ] = None,
@@ -67,15 +67,15 @@ def publish(
     as_json: Json = False,
 ) -> None:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
-    spec, key = specification(ctx, source), _key(key_file, seed)
-    with running(memory_limit, threads) as options:
+    spec, key = read_specification(ctx, source), _release_key(key_file, seed)
+    with options_with_progress(memory_limit, threads) as options:
         done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
     for warning in done.warnings:
         warn(f"warning: {warning}")
-    tell(as_json, done.as_json, lambda: printing.published(done))
+    print_result(as_json, done.as_json, lambda: printing.print_published(done))
 
 
-def _key(file: Path | None, seed: int | None) -> Key | None:
+def _release_key(file: Path | None, seed: int | None) -> Key | None:
     """The key of a release, if its publisher names one."""
     from privsql import keyed_random  # noqa: PLC0415 (takes long to import)
 
@@ -85,11 +85,11 @@ def _key(file: Path | None, seed: int | None) -> Key | None:
 
 
 @app.command(
-    cls=Planned, epilog="Examples:\n\n    privsql plan spec.toml --json\n\n    privsql plan spec.toml --algorithms"
+    cls=PlanCommand, epilog="Examples:\n\n    privsql plan spec.toml --json\n\n    privsql plan spec.toml --algorithms"
 )
 def plan(
     ctx: typer.Context,
-    source: Given,
+    source: SpecOrSource,
     algorithms: Annotated[
         bool, typer.Option("--algorithms", help="Compare all algorithms: what each would cost, and tell.")
     ] = False,
@@ -98,14 +98,14 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is written."""
-    spec = specification(ctx, source)
-    with running(memory_limit, threads) as options:
+    spec = read_specification(ctx, source)
+    with options_with_progress(memory_limit, threads) as options:
         if algorithms:
-            beside = api.algorithms(spec, options=options)
-            tell(as_json, beside.as_json, lambda: printing.print_algorithms(beside))
+            alternatives = api.algorithms(spec, options=options)
+            print_result(as_json, alternatives.as_json, lambda: printing.print_algorithms(alternatives))
             return
-        found = api.plan(spec, options=options)
-    tell(as_json, found.as_json, lambda: printing.published(found))
+        result = api.plan(spec, options=options)
+    print_result(as_json, result.as_json, lambda: printing.print_published(result))
 
 
 @app.command(epilog="Example:\n\n    privsql init people.parquet --sensitive disease > spec.toml")
@@ -126,13 +126,15 @@ def init(
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or give another place")
     base = output.absolute().parent if output is not None else None
-    with running() as options:
+    with options_with_progress() as options:
         toml = api.init(
             source, table=table, sensitive=sensitive, categorical=categorical, kind=kind, base=base, options=options
         )
     if output is not None:
         output.write_text(toml, encoding="utf-8")
-    tell(as_json, lambda: {"spec": toml}, lambda: print(toml if output is None else f"written: {output}\n", end=""))
+    print_result(
+        as_json, lambda: {"spec": toml}, lambda: print(toml if output is None else f"written: {output}\n", end="")
+    )
 
 
 @app.command(epilog="Example:\n\n    privsql schema > spec.schema.json")
@@ -172,10 +174,10 @@ def query(
         raise UsageError("give --json or --csv, not both")
     answer = api.query(release, sql, confidence=confidence, estimator=estimator, attach=attach or ())
     explained = {"sql": answer.sql, "formula": answer.formula} if explain else {}
-    tell(
+    print_result(
         as_json,
         lambda: answer.as_json() | explained,
-        lambda: printing.csv_rows(sys.stdout, answer) if as_csv else printing.answered(answer, explain=explain),
+        lambda: printing.write_csv(sys.stdout, answer) if as_csv else printing.print_answer(answer, explain=explain),
     )
 
 
@@ -183,7 +185,7 @@ def query(
 def inspect(release: ReleaseFile, as_json: Json = False) -> None:
     """Show what a release says of itself."""
     manifest = api.inspect(release)
-    tell(as_json, lambda: manifest.model_dump(mode="json"), lambda: printing.inspected(manifest))
+    print_result(as_json, lambda: manifest.model_dump(mode="json"), lambda: printing.print_manifest(manifest))
 
 
 @app.command(epilog="Example:\n\n    privsql itemsets baskets_release.duckdb --top 20")
@@ -199,11 +201,11 @@ def itemsets(
     as_json: Json = False,
 ) -> None:
     """The most frequent item sets of a set-valued release, with their estimated numbers of records."""
-    found = api.itemsets(release, top=top, estimator=estimator)
+    frequent = api.itemsets(release, top=top, estimator=estimator)
     if synthetic is not None:
         api.synthesize(release, synthetic)
-    rows = [{"items": items, "records": support} for items, support in found]
-    tell(as_json, lambda: {"itemsets": rows, "estimator": estimator}, lambda: printing.frequent(found))
+    rows = [{"items": items, "records": support} for items, support in frequent]
+    print_result(as_json, lambda: {"itemsets": rows, "estimator": estimator}, lambda: printing.print_itemsets(frequent))
 
 
 @app.command(epilog="Example:\n\n    privsql synthesize counts.duckdb rows.parquet")
@@ -214,7 +216,11 @@ def synthesize(
 ) -> None:
     """Write synthetic records that give about the estimates of a differentially private release."""
     number = api.synthesize(release, to)
-    tell(as_json, lambda: {"file": str(to), "rows": number}, lambda: printing.say(f"wrote {number:,} rows to {to}"))
+    print_result(
+        as_json,
+        lambda: {"file": str(to), "rows": number},
+        lambda: printing.print_line(f"wrote {number:,} rows to {to}"),
+    )
 
 
 # Serving --------------------------------------------------------------------------------------------------------------
@@ -256,13 +262,13 @@ def serve(
 
     def started(address: str) -> None:
         names = [str(path) for path in releases]
-        tell(
+        print_result(
             as_json,
             lambda: {"address": address, "releases": names},
-            lambda: printing.say(f"serving {', '.join(names)} at {address} (Ctrl-C ends it)"),
+            lambda: printing.print_line(f"serving {', '.join(names)} at {address} (Ctrl-C ends it)"),
         )
 
-    with running(memory_limit, threads) as options:
+    with options_with_progress(memory_limit, threads) as options:
         api.serve(
             releases,
             host=host,
@@ -284,12 +290,12 @@ def serve(
 # ``evaluate``, ``compare``, ``attack`` and ``infer``: how good a release is, and how safe.
 
 
-def _picture(to: Path | None) -> Path | None:
+def _require_picture_ending(to: Path | None) -> Path | None:
     """The file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
     if to is not None and to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
     if to is not None:
-        PICTURES.need()
+        PICTURES.require_installed()
     return to
 
 
@@ -317,7 +323,7 @@ Estimators = Annotated[
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
 ]
-Plot = Annotated[Path | None, typer.Option(callback=_picture, help="Write a picture: PNG or SVG.")]
+Plot = Annotated[Path | None, typer.Option(callback=_require_picture_ending, help="Write a picture: PNG or SVG.")]
 Source = Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")]
 TrueSource = Annotated[
     Path, typer.Option("--source", metavar="SPEC.toml|FILE", help="The source, by its specification or its file alone.")
@@ -326,19 +332,19 @@ Epsilon = Annotated[float, typer.Option(help="Privacy budget of each of the two 
 KINDS = ("equality", "random", "ranges")
 
 
-def _workload(kind: str, true_answers: str | None, estimators: str | None, drawn: dict[str, Any]) -> api.Workload:
+def _make_workload(kind: str, true_answers: str | None, estimators: str | None, drawn: dict[str, Any]) -> api.Workload:
     file = None if kind in KINDS else Path(kind)
-    named = None if estimators is None else names(estimators, "--estimators")
-    between = None if true_answers is None else ends(true_answers, "--true-answers")
+    named = None if estimators is None else as_names(estimators, "--estimators")
+    between = None if true_answers is None else as_range(true_answers, "--true-answers")
     return api.Workload(kind, file=file, true_answers=between, estimators=named, **drawn)
 
 
-def _pointed(found: api.Evaluated, points: bool) -> dict[str, Any]:
+def _points_json(evaluated: api.Evaluated, points: bool) -> dict[str, Any]:
     """What there is with ``--points`` besides."""
-    return {"points": found.points()} if points else {}
+    return {"points": evaluated.points()} if points else {}
 
 
-def _only_json(points: bool, as_json: bool) -> None:
+def _require_json(points: bool, as_json: bool) -> None:
     if points and not as_json:
         raise UsageError("--points goes with --json")
 
@@ -362,13 +368,19 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
-    _only_json(points, as_json)
+    _require_json(points, as_json)
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed, "ways": ways}
-    asked = _workload(workload, true_answers, estimators, drawn)
-    with running() as options:
-        found = api.evaluate(release, sourced(source), asked, confidence=confidence, key_file=key_file, options=options)
-        pictures.drawn(pictures.evaluation, found.scores, plot)
-    tell(as_json, lambda: found.as_json() | _pointed(found, points), lambda: printing.print_evaluation(found))
+    questions = _make_workload(workload, true_answers, estimators, drawn)
+    with options_with_progress() as options:
+        evaluated = api.evaluate(
+            release, load_source(source), questions, confidence=confidence, key_file=key_file, options=options
+        )
+        pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
+    print_result(
+        as_json,
+        lambda: evaluated.as_json() | _points_json(evaluated, points),
+        lambda: printing.print_evaluation(evaluated),
+    )
 
 
 @app.command(epilog="Example:\n\n    privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
@@ -400,23 +412,23 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
-    _only_json(points, as_json)
+    _require_json(points, as_json)
     drawn = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    asked = _workload(workload, true_answers, estimators, drawn)
-    given = [(path.stem, api.load(path)) for path in specs]
-    with running(memory_limit, threads) as options:
-        found = api.compare(
-            given, asked, confidence=confidence, seed=seed, grid=grid or None, resume=resume, options=options
+    questions = _make_workload(workload, true_answers, estimators, drawn)
+    named_specs = [(path.stem, api.load(path)) for path in specs]
+    with options_with_progress(memory_limit, threads) as options:
+        comparison = api.compare(
+            named_specs, questions, confidence=confidence, seed=seed, grid=grid or None, resume=resume, options=options
         )
-        pictures.drawn(pictures.comparison, {one.name: one.evaluated.scores for one in found}, plot)
-    tell(as_json, lambda: found.as_json(points=points), lambda: printing.print_comparison(found))
-    if not found:
+        pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
+    print_result(as_json, lambda: comparison.as_json(points=points), lambda: printing.print_comparison(comparison))
+    if not comparison:
         raise typer.Exit(InfeasibleError.exit_code)
 
 
 @app.command(epilog="Example:\n\n    privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")
 def attack(
-    given: Annotated[list[str], typer.Argument(metavar="RELEASE", help="A release.")],
+    arguments: Annotated[list[str], typer.Argument(metavar="RELEASE", help="A release.")],
     source: Annotated[
         Path | None,
         typer.Option(
@@ -443,21 +455,27 @@ def attack(
     as_json: Json = False,
 ) -> None:
     """Measure what adversaries could learn from a release. Exit code 1 if one breaks what the mechanism promises."""
-    if differential and (source is None or len(given) != 2):
+    if differential and (source is None or len(arguments) != 2):
         raise UsageError("--differential needs --source and two conditions: who is meant, and what is sensitive")
-    if not differential and len(given) != 1:
-        raise UsageError(f"{given[1]}: one release is attacked at a time; two conditions go with privsql infer")
-    with running(memory_limit, threads) as options:
+    if not differential and len(arguments) != 1:
+        raise UsageError(f"{arguments[1]}: one release is attacked at a time; two conditions go with privsql infer")
+    with options_with_progress(memory_limit, threads) as options:
         if differential and source is not None:
-            _infer(source, *given, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
+            _run_inference(source, *arguments, epsilon=epsilon, plot=plot, as_json=as_json, options=options)
             return
-        spec = sourced(source) if source else None
-        found = api.attack(
-            Path(given[0]), spec, against=against or (), seed=seed, within=within, key_file=key_file, options=options
+        spec = load_source(source) if source else None
+        attacked = api.attack(
+            Path(arguments[0]),
+            spec,
+            against=against or (),
+            seed=seed,
+            within=within,
+            key_file=key_file,
+            options=options,
         )
-        pictures.drawn(pictures.attacks, found, plot)
-    tell(as_json, found.as_json, lambda: printing.print_attack(found))
-    raise typer.Exit(found.exit_code)
+        pictures.save_picture(pictures.draw_attacks, attacked, plot)
+    print_result(as_json, attacked.as_json, lambda: printing.print_attack(attacked))
+    raise typer.Exit(attacked.exit_code)
 
 
 @app.command(
@@ -477,16 +495,16 @@ def infer(
     as_json: Json = False,
 ) -> None:
     """What two differentially private counts of a source still tell of the people who meet a condition."""
-    with running(memory_limit, threads) as options:
-        asked = {"epsilon": epsilon, "seed": seed, "options": options}
-        _infer(source, condition, sensitive, plot=plot, as_json=as_json, **asked)
+    with options_with_progress(memory_limit, threads) as options:
+        settings = {"epsilon": epsilon, "seed": seed, "options": options}
+        _run_inference(source, condition, sensitive, plot=plot, as_json=as_json, **settings)
 
 
-def _infer(source: Path, *conditions: str, plot: Path | None, as_json: bool, **asked: Any) -> None:
+def _run_inference(source: Path, *conditions: str, plot: Path | None, as_json: bool, **settings: Any) -> None:
     condition, sensitive = conditions
-    found = api.infer(api.load(source), condition, sensitive, **asked)
-    pictures.drawn(pictures.inference, found, plot)
-    tell(as_json, found.as_json, lambda: printing.print_inference(found))
+    inference = api.infer(api.load(source), condition, sensitive, **settings)
+    pictures.save_picture(pictures.draw_inference, inference, plot)
+    print_result(as_json, inference.as_json, lambda: printing.print_inference(inference))
 
 
 # Verifying, and the ledger --------------------------------------------------------------------------------------------
@@ -495,7 +513,7 @@ def _infer(source: Path, *conditions: str, plot: Path | None, as_json: bool, **a
 DEFAULT = "list"
 
 
-class Ledgers(TyperGroup):
+class LedgerGroup(TyperGroup):
     """What can be done with a ledger; who names nothing else wants it listed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -542,17 +560,17 @@ def verify(
     if more and not against:
         raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
     others = [*(against or ()), *(more or ())]
-    with running() as options:
-        spec = sourced(source) if source else None
-        found = api.verify(
+    with options_with_progress() as options:
+        spec = load_source(source) if source else None
+        outcome = api.verify(
             release, spec, against=others, database=database, key_file=key_file, copy_to=copy_to, options=options
         )
-    tell(as_json, found.as_json, lambda: printing.verified(release, found))
-    raise typer.Exit(0 if found.ok else 1)
+    print_result(as_json, outcome.as_json, lambda: printing.print_verified(release, outcome))
+    raise typer.Exit(0 if outcome.ok else 1)
 
 
 ledgers = typer.Typer(
-    cls=Ledgers,
+    cls=LedgerGroup,
     help="What the publisher's private ledger holds: releases, what they compose to, and budgets.",
     rich_markup_mode=None,
     epilog="Examples:\n\n    privsql ledger spec.toml\n\n    privsql ledger withdraw trial.duckdb\n\n"
@@ -573,8 +591,8 @@ def ledger(
     as_json: Json = False,
 ) -> None:
     """List the releases of a source and what they compose to (the default)."""
-    found = api.ledger(api.load(spec) if spec else None, database=database)
-    tell(as_json, found.as_json, lambda: printing.ledger(found))
+    listing = api.ledger(api.load(spec) if spec else None, database=database)
+    print_result(as_json, listing.as_json, lambda: printing.print_ledger(listing))
 
 
 @ledgers.command()
@@ -585,10 +603,10 @@ def withdraw(
 ) -> None:
     """Record that a release never left the house. It frees what the release used, except a budget."""
     entry = api.withdraw(release, database=database)
-    tell(
+    print_result(
         as_json,
         lambda: {"withdrawn": entry.number, "name": entry.name, "target": entry.target},
-        lambda: printing.say(f"withdrew {entry.shown}, {entry.target}"),
+        lambda: printing.print_line(f"withdrew {entry.label}, {entry.target}"),
     )
 
 
@@ -600,12 +618,12 @@ def cap(
     as_json: Json = False,
 ) -> None:
     """Set the most that all differentially private releases of a source may spend together, and record it."""
-    asked = api.load(spec)
-    found = api.cap(asked, epsilon, database=database)
-    least = asked.ledger.epsilon if asked.ledger is not None else None
-    if least is not None and found.cap is not None and least < found.cap:
+    source_spec = api.load(spec)
+    listing = api.cap(source_spec, epsilon, database=database)
+    least = source_spec.ledger.epsilon if source_spec.ledger is not None else None
+    if least is not None and listing.cap is not None and least < listing.cap:
         warn(f"warning: ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too")
-    tell(as_json, found.as_json, lambda: printing.budget(found))
+    print_result(as_json, listing.as_json, lambda: printing.print_budget(listing))
 
 
 # Reports --------------------------------------------------------------------------------------------------------------
@@ -637,8 +655,10 @@ def report(
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
     not hold or an adversary breaks a promise, which the page then says.
     """
-    with running(memory_limit, threads) as options:
-        spec = sourced(source) if source else None
-        found = api.report(release, spec, to=to, key_file=key_file, options=options)
-    tell(as_json, lambda: {"page": str(to), **found.as_json()}, lambda: printing.reported(to, found))
-    raise typer.Exit(0 if found.ok else 1)
+    with options_with_progress(memory_limit, threads) as options:
+        spec = load_source(source) if source else None
+        outcome = api.report(release, spec, to=to, key_file=key_file, options=options)
+    print_result(
+        as_json, lambda: {"page": str(to), **outcome.as_json()}, lambda: printing.print_report_outcome(to, outcome)
+    )
+    raise typer.Exit(0 if outcome.ok else 1)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
-from privsql.mechanisms.registry import of
+from privsql.mechanisms.registry import get_mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.mechanisms.contract import Alternatives
-    from privsql.model.manifest import Manifest, Promised
+    from privsql.model.manifest import Manifest, VerifiedBound
     from privsql.pages.rendering import Report
-    from privsql.verbs.attack import Attacked, Inferred
-    from privsql.verbs.compare import Candidate, Compared, Evaluated
-    from privsql.verbs.init import Listed
+    from privsql.verbs.attack import Attacked, CountInference
+    from privsql.verbs.compare import Candidate, Comparison, Evaluated
+    from privsql.verbs.init import LedgerListing
     from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
 
@@ -37,18 +37,18 @@ CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066,
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
 
 
-def visible(text: object) -> str:
+def escape_controls(text: object) -> str:
     """A text with its control characters written out: what a stranger's release holds does not steer the terminal."""
     return str(text).translate(ESCAPED)
 
 
 @cache
-def out() -> Console:
+def get_console() -> Console:
     """Where results go. Rich is imported when there is something to print."""
-    return _console()
+    return _make_console()
 
 
-def _console(**settings: Any) -> Console:
+def _make_console(**settings: Any) -> Console:
     from rich.console import Console  # noqa: PLC0415
 
     class Output(Console):
@@ -61,168 +61,174 @@ def _console(**settings: Any) -> Console:
     return Output(markup=False, emoji=False, **settings)
 
 
-def wide() -> Console:
+def get_wide_console() -> Console:
     """The console, or one that is wide enough where no terminal says how wide it is."""
-    return out() if out().is_terminal else _console(file=out().file, width=WIDE)
+    return get_console() if get_console().is_terminal else _make_console(file=get_console().file, width=WIDE)
 
 
-def table(*names: str, right: Iterable[str] = (), lines: bool = False) -> Table:
+def make_table(*names: str, right: Iterable[str] = (), lines: bool = False) -> Table:
     """An empty table; ``right``: names of further columns, whose cells stand at the right."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    made = Table(box=box.SIMPLE_HEAD, show_lines=lines)
+    new_table = Table(box=box.SIMPLE_HEAD, show_lines=lines)
     for name in names:
-        made.add_column(visible(name))
+        new_table.add_column(escape_controls(name))
     for name in right:
-        made.add_column(visible(name), justify="right")
-    return made
+        new_table.add_column(escape_controls(name), justify="right")
+    return new_table
 
 
-def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+def make_pairs(rows: Iterable[tuple[str, object]]) -> Table:
     """A table of names and what they stand for, without lines."""
     from rich.table import Table  # noqa: PLC0415
 
-    made = Table(box=None, show_header=False)
-    made.add_column(style="bold")
-    made.add_column(overflow="fold")
-    for name, found in rows:
-        add(made, name, found)
-    return made
+    new_table = Table(box=None, show_header=False)
+    new_table.add_column(style="bold")
+    new_table.add_column(overflow="fold")
+    for name, value in rows:
+        add_row(new_table, name, value)
+    return new_table
 
 
-def add(made: Table, *cells: object) -> None:
+def add_row(target: Table, *cells: object) -> None:
     """A row of a table."""
-    made.add_row(*(_cell(value) for value in cells))
+    target.add_row(*(_format_cell(value) for value in cells))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line as it is: neither coloured nor broken."""
-    out().print(visible(text), highlight=False, soft_wrap=True)
+    get_console().print(escape_controls(text), highlight=False, soft_wrap=True)
 
 
-def published(done: Published) -> None:
+def print_published(done: Published) -> None:
     """A release that was written, or a plan."""
-    out().print(pairs(done.lines))
+    get_console().print(make_pairs(done.lines))
     if done.release:
-        say(f"wrote {done.release}")
+        print_line(f"wrote {done.release}")
 
 
-def verified(release: Path, found: Verified) -> None:
+def print_verified(release: Path, outcome: Verified) -> None:
     """The outcome of every check."""
-    made = table("check", "holds", "offending rows")
-    for check in found.checks:
-        add(
-            made,
+    checks = make_table("check", "holds", "offending rows")
+    for check in outcome.checks:
+        add_row(
+            checks,
             check.name,
             "yes" if check.ok else f"NO ({check.violations})",
             "\n".join(filter(None, (*check.offending, check.compared))),
         )
-    out().print(made)
-    if found.told:
-        out().print(pairs(of(found.manifest.mechanism).figures(found.manifest.described(found.told.facts))))
-        _bounds(found.told.bounds)
-    for note in found.notes:
-        say(f"note: {note}")
-    say(f"{release}: {'verified' if found.ok else 'NOT verified'}")
-    if found.copy is not None:
-        say(f"wrote {found.copy}: a copy from its tables alone")
+    get_console().print(checks)
+    if outcome.recomputed:
+        get_console().print(
+            make_pairs(
+                get_mechanism(outcome.manifest.mechanism).figures(
+                    outcome.manifest.as_description(outcome.recomputed.facts)
+                )
+            )
+        )
+        _print_bounds(outcome.recomputed.bounds)
+    for note in outcome.notes:
+        print_line(f"note: {note}")
+    print_line(f"{release}: {'verified' if outcome.ok else 'NOT verified'}")
+    if outcome.copy is not None:
+        print_line(f"wrote {outcome.copy}: a copy from its tables alone")
 
 
-def reported(to: Path, found: Report) -> None:
+def print_report_outcome(to: Path, report: Report) -> None:
     """Which page was written, of what kind, which checks do not hold, and which promises are broken."""
-    kind = "internal: it shows true counts" if found.internal else "it may be handed out with the release"
-    failed = [one for one in found.checks if not one.ok]
+    kind = "internal: it shows true counts" if report.internal else "it may be handed out with the release"
+    failed = [one for one in report.checks if not one.ok]
     for one in failed:
-        say(f"does not hold: {one.name}")
-    for adversary in found.broken:
-        say(f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}")
-    say(f"wrote {to}: {'the release is NOT verified, and the page says so' if failed else f'verified; {kind}'}")
+        print_line(f"does not hold: {one.name}")
+    for adversary in report.broken:
+        print_line(f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}")
+    print_line(f"wrote {to}: {'the release is NOT verified, and the page says so' if failed else f'verified; {kind}'}")
 
 
-def _bounds(bounds: Sequence[Promised]) -> None:
+def _print_bounds(bounds: Sequence[VerifiedBound]) -> None:
     """What was verified, value by value."""
-    made = table("verified of", right=("bound", "found"))
+    rows = make_table("verified of", right=("bound", "found"))
     for one in bounds[:FIRST]:
-        add(made, one.value, one.bound, one.found)
-    out().print(made)
+        add_row(rows, one.value, one.bound, one.found)
+    get_console().print(rows)
     if len(bounds) > FIRST:
-        say(f"and {len(bounds) - FIRST:,} more (--json lists all)")
+        print_line(f"and {len(bounds) - FIRST:,} more (--json lists all)")
 
 
-def answered(answer: Answer, *, explain: bool) -> None:
+def print_answer(answer: Answer, *, explain: bool) -> None:
     """The rows of an answer."""
     if explain:
-        say(answer.sql)
-        say(answer.formula)
-    marks = answer.marks
-    made = table(right=[*answer.columns, *(["may be empty"] if marks else [])])
+        print_line(answer.sql)
+        print_line(answer.formula)
+    marks = answer.empty_marks
+    rows = make_table(right=[*answer.columns, *(["may be empty"] if marks else [])])
     places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
     for number, row in enumerate(answer.rows):
-        add(
-            made,
-            *(_figure(value) if at in places else value for at, value in enumerate(row)),
+        add_row(
+            rows,
+            *(_format_figure(value) if at in places else value for at, value in enumerate(row)),
             *marks[number : number + 1],
         )
-    (wide() if len(answer.figures) > 1 else out()).print(made)
-    say(answer.interval)
+    (get_wide_console() if len(answer.figures) > 1 else get_console()).print(rows)
+    print_line(answer.interval)
     for note in answer.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
 
 
-def csv_rows(file: IO[str], answer: Answer) -> None:
+def write_csv(file: IO[str], answer: Answer) -> None:
     """The rows of an answer as CSV."""
     writer = csv.writer(file)
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)
 
 
-def frequent(found: Sequence[tuple[list[str], float]]) -> None:
+def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
     """Item sets with their supports."""
-    made = table("items", right=["records"])
-    for items, support in found:
-        add(made, ", ".join(items), support)
-    out().print(made)
+    rows = make_table("items", right=["records"])
+    for items, support in itemsets:
+        add_row(rows, ", ".join(items), support)
+    get_console().print(rows)
 
 
-def ledger(found: Listed) -> None:
+def print_ledger(listing: LedgerListing) -> None:
     """The releases of a source, and what they compose to."""
-    made = table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
-    for entry in found:
+    rows = make_table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
+    for entry in listing:
         numbers = (entry.records, entry.fresh, entry.held_back)
         counts = (None if number is None else f"{number:,}" for number in numbers)
-        add(made, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
-    out().print(made)
-    for entry in found:
-        say(f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}")
-    if found.spent or found.cap is not None:
-        budget(found)
+        add_row(rows, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
+    get_console().print(rows)
+    for entry in listing:
+        print_line(f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}")
+    if listing.spent or listing.cap is not None:
+        print_budget(listing)
 
 
-def budget(found: Listed) -> None:
+def print_budget(listing: LedgerListing) -> None:
     """What a source has spent, and may."""
-    from privsql.verbs.publish import capped  # noqa: PLC0415 (who asks for help does not wait for it)
+    from privsql.verbs.publish import describe_cap  # noqa: PLC0415 (who asks for help does not wait for it)
 
-    shown = found.as_json()
-    say(f"epsilon: {shown['spent']} spent, {capped(shown['cap'])}")
+    facts = listing.as_json()
+    print_line(f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'])}")
 
 
-def inspected(manifest: Manifest) -> None:
+def print_manifest(manifest: Manifest) -> None:
     """A manifest."""
-    from privsql.releases.statements import lines  # noqa: PLC0415
+    from privsql.releases.statements import describe_manifest  # noqa: PLC0415
 
-    out().print(pairs(lines(manifest)))
+    get_console().print(make_pairs(describe_manifest(manifest)))
 
 
-def _figure(value: object) -> object:
+def _format_figure(value: object) -> object:
     """A whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
     return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:,.1f}" if isinstance(value, float) else visible(value)
+    return f"{value:,.1f}" if isinstance(value, float) else escape_controls(value)
 
 
 # Evaluations ----------------------------------------------------------------------------------------------------------
@@ -232,42 +238,42 @@ FIGURES = ("asked", "mean error", "coverage", "half-width")
 ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
 
 
-def print_evaluation(found: Evaluated) -> None:
+def print_evaluation(evaluated: Evaluated) -> None:
     """Error and coverage of both estimators, by band; where questions have classes, by these."""
-    if any(found.extras.values()):
-        for name, extra in found.extras.items():
-            _by_class(name, extra)
-        say(f"{ERROR}; coverage is that of the {found.confidence:.0%} intervals")
+    if any(evaluated.extras.values()):
+        for name, extra in evaluated.extras.items():
+            _print_by_class(name, extra)
+        print_line(f"{ERROR}; coverage is that of the {evaluated.confidence:.0%} intervals")
         return
-    made = table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
-    for name, score in found.scores.items():
+    rows = make_table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
+    for name, score in evaluated.scores.items():
         summary = score.summary()
         for band in (*summary["bands"], summary):
-            shown = "all" if band is summary else plot.band_label(band)
+            label = "all" if band is summary else plot.band_label(band)
             errors = (
                 "-" if band[key] is None else f"{band[key]:.3f}"
                 for key in ("mean_relative_error", "median_relative_error")
             )
-            add(made, name, shown, f"{band['queries']:,}", *errors, covered(band))
-        made.add_section()
-    out().print(made)
-    say(f"coverage is that of the {found.confidence:.0%} intervals; baseline's bounds are certain")
+            add_row(rows, name, label, f"{band['queries']:,}", *errors, format_coverage(band))
+        rows.add_section()
+    get_console().print(rows)
+    print_line(f"coverage is that of the {evaluated.confidence:.0%} intervals; baseline's bounds are certain")
 
 
-def _by_class(estimator: str, extra: Mapping[str, Any]) -> None:
+def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
     """One estimator: questions by class, the same by share of the records, tables, and what is most frequent."""
-    made = table(estimator, right=FIGURES)
-    for section in (_questions(extra), _shares(extra), _tables(extra)):
+    rows = make_table(estimator, right=FIGURES)
+    for section in (_question_rows(extra), _share_rows(extra), _table_rows(extra)):
         for label, figures in section:
-            asked = figures.get("queries", figures.get("cells"))
+            queries = figures.get("queries", figures.get("cells"))
             error = figures.get("mean_error", figures.get("mean_relative_error"))
-            shown = "-" if error is None else f"{error:.3f}"
-            add(made, label, f"{asked:,}", shown, covered(figures), _width(figures))
-        made.add_section()
-    out().print(made)
+            mean_error = "-" if error is None else f"{error:.3f}"
+            add_row(rows, label, f"{queries:,}", mean_error, format_coverage(figures), _format_width(figures))
+        rows.add_section()
+    get_console().print(rows)
     for one in (one for one in extra.get("tables", []) if one["tables"]):
         of = f"{one['tables']} of {one['of']}" if one["tables"] < one["of"] else f"all {one['of']}"
-        say(
+        print_line(
             f"total variation of {of} tables by {one['ways']}: "
             f"mean {one['total_variation']:.3f}, largest {one['largest']:.3f}"
         )
@@ -275,34 +281,34 @@ def _by_class(estimator: str, extra: Mapping[str, Any]) -> None:
         precision = ", ".join(f"top {number}: {one['precision']:.0%}" for number, one in extra["top_items"].items())
         tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
         if precision:
-            say(f"most frequent items found: {precision}")
-        say(f"frequent item sets, utility: {tops}")
+            print_line(f"most frequent items found: {precision}")
+        print_line(f"frequent item sets, utility: {tops}")
 
 
-def _questions(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _question_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for one in extra.get("questions", []):
         yield one["class"], one
     for one in extra.get("classes", []):
         yield f"up to {one['length_share']:.0%} of the longest", one
 
 
-def _shares(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _share_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for one in extra.get("shares", []):
         low, high = (f"{100 * (end or 0):g} %" for end in (one["low"], one["high"]))
         yield f"{low} or more" if one["high"] is None else f"{low} to {high} of the records", one
 
 
-def _tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _table_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for one in extra.get("tables", []):
         yield f"cells of tables by {one['ways']}", one
 
 
-def _width(figures: Mapping[str, Any]) -> str:
+def _format_width(figures: Mapping[str, Any]) -> str:
     """Mean half-width of the intervals."""
     return "-" if figures["half_width"] is None else f"{figures['half_width']:,.0f}"
 
 
-def covered(summary: Mapping[str, Any]) -> str:
+def format_coverage(summary: Mapping[str, Any]) -> str:
     """How often the truth lies within the bounds; where no answer has any, nothing."""
     return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
 
@@ -322,21 +328,21 @@ kept, BROKEN: the mechanism promises to resist this adversary; not promised: not
 the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
 
 
-def print_algorithms(found: Alternatives) -> None:
+def print_algorithms(alternatives: Alternatives) -> None:
     """All algorithms of a mechanism, the best of each figure in bold."""
-    kept = [row for row in found.rows if row.refused is None]
-    made = table("", right=[row.algorithm for row in kept])
-    for measure in found.measures:
-        best, shown = found.best(measure), [row.figures.get(measure.key) for row in kept]
-        if any(figure is not None for figure in shown):
-            made.add_row(
-                measure.title, *(_measured_figure(figure, measure.form, bold=figure == best) for figure in shown)
+    feasible = [row for row in alternatives.rows if row.refused is None]
+    rows = make_table("", right=[row.algorithm for row in feasible])
+    for measure in alternatives.measures:
+        best, row_figures = alternatives.choose_best(measure), [row.figures.get(measure.key) for row in feasible]
+        if any(figure is not None for figure in row_figures):
+            rows.add_row(
+                measure.title, *(_measured_figure(figure, measure.form, bold=figure == best) for figure in row_figures)
             )
-    wide().print(made)
-    for row in found.rows:
+    get_wide_console().print(rows)
+    for row in alternatives.rows:
         if row.refused is not None:
-            say(f"{row.algorithm}: {row.refused}")
-    say(found.advice)
+            print_line(f"{row.algorithm}: {row.refused}")
+    print_line(alternatives.advice)
 
 
 def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
@@ -346,75 +352,75 @@ def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
     return Text(text, style="bold" if bold and figure is not None else "")
 
 
-def print_comparison(found: Compared) -> None:
+def print_comparison(comparison: Comparison) -> None:
     """One table of several releases: what they promise, and error by size of the true answer."""
-    labels = _labels(found)
+    labels = _band_labels(comparison)
     figures = (*labels, "covered", "published", "retained", "seconds")
-    made = table("spec", "posterior", "estimator", right=figures, lines=True)
-    for one in found:
+    rows = make_table("spec", "posterior", "estimator", right=figures, lines=True)
+    for one in comparison:
         facts = one.published.facts
         summaries = [score.summary() for score in one.evaluated.scores.values()]
-        errors = (_lines(_error(summary, label) for summary in summaries) for label in labels)
-        add(
-            made,
+        errors = (_join_lines(_format_error(summary, label) for summary in summaries) for label in labels)
+        add_row(
+            rows,
             f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
             one.promise.replace(" if ", "\nif "),
-            _lines(one.evaluated.scores),
+            _join_lines(one.evaluated.scores),
             *errors,
-            _lines(covered(summary) for summary in summaries),
+            _join_lines(format_coverage(summary) for summary in summaries),
             "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
             f"{facts['retention']:.1%}" if "retention" in facts else "-",
             f"{one.published.seconds:.1f}",
         )
-    if found:
-        wide().print(made)
-    for refused in found.refused:
-        say(f"{refused.name}: {refused.reason}")
-    if found:
-        say("mean relative error by size of the true answer; covered: true answers within the bounds")
+    if comparison:
+        get_wide_console().print(rows)
+    for refused in comparison.refused:
+        print_line(f"{refused.name}: {refused.reason}")
+    if comparison:
+        print_line("mean relative error by size of the true answer; covered: true answers within the bounds")
 
 
-def _error(summary: dict[str, Any], label: str) -> str:
+def _format_error(summary: dict[str, Any], label: str) -> str:
     """Mean relative error of a band, or of all."""
     bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
     error = bands.get(label, {}).get("mean_relative_error")
     return "-" if error is None else f"{error:.3f}"
 
 
-def _labels(found: Sequence[Candidate]) -> list[str]:
+def _band_labels(candidates: Sequence[Candidate]) -> list[str]:
     """The bands of true answers that have an error, in order, and all of them."""
-    scores = [score for one in found for score in one.evaluated.scores.values()]
+    scores = [score for one in candidates for score in one.evaluated.scores.values()]
     bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
     return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
-def print_attack(found: Attacked) -> None:
+def print_attack(outcome: Attacked) -> None:
     """One row per adversary: those that the mechanism promises to resist, those outside the promise, the others."""
-    figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if found.source else ()))
-    made = table("adversary", "what it knows", right=figured, lines=True)
-    made.columns[1].ratio = 1
-    made.add_column("promise")
-    for one in found.findings:
-        figures = [_share(figure) for figure in (one.mean, one.highest, one.above)]
+    figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if outcome.source else ()))
+    rows = make_table("adversary", "what it knows", right=figured, lines=True)
+    rows.columns[1].ratio = 1
+    rows.add_column("promise")
+    for one in outcome.findings:
+        figures = [_format_share(figure) for figure in (one.mean, one.highest, one.above)]
         gain = "-" if one.gain is None else f"{one.gain:.1f}x"
-        right = [_share(one.right)] if found.source else []
+        right = [_format_share(one.right)] if outcome.source else []
         number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
-        knows = _lines((one.knows, *(f"({note})" for note in one.notes)))
-        add(made, one.adversary, knows, number, *figures, gain, *right, one.kept)
-    wide().print(made)
-    say(LEGEND)
-    say(found.verdict)
+        knows = _join_lines((one.knows, *(f"({note})" for note in one.notes)))
+        add_row(rows, one.adversary, knows, number, *figures, gain, *right, one.outcome)
+    get_wide_console().print(rows)
+    print_line(LEGEND)
+    print_line(outcome.verdict)
 
 
-def _share(figure: float | None) -> str:
+def _format_share(figure: float | None) -> str:
     return "-" if figure is None else f"{figure:.1%}"
 
 
-def print_inference(found: Inferred) -> None:
+def print_inference(inference: CountInference) -> None:
     """Theorem 2 beside its simulation, by size of the query."""
     theory = ("mean, theory", "simulated", "sd, theory", "simulated")
-    made = table(right=("x", "y", "y/x", *theory, "within 0.05", "disclosed"))
-    for row in found.rows:
+    rows = make_table(right=("x", "y", "y/x", *theory, "within 0.05", "disclosed"))
+    for row in inference.rows:
         sizes = (f"{row.x:,.0f}{' *' if row.asked else ''}", f"{row.y:,.0f}", f"{row.ratio:.3f}")
         means = (
             f"{row.mean:.4f}",
@@ -422,13 +428,13 @@ def print_inference(found: Inferred) -> None:
             f"{row.deviation:.4f}",
             f"{row.simulated_deviation:.4f}",
         )
-        add(made, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
-    wide().print(made)
-    asked = f"x: {found.condition};  y: of these {found.sensitive};  * asked, the others have the same y/x"
-    say(asked)
-    text = INFERRED.format(scale=1 / found.epsilon, epsilon=found.epsilon, draws=found.draws)
-    say(text)
+        add_row(rows, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
+    get_wide_console().print(rows)
+    legend = f"x: {inference.condition};  y: of these {inference.sensitive};  * asked, the others have the same y/x"
+    print_line(legend)
+    text = INFERRED.format(scale=1 / inference.epsilon, epsilon=inference.epsilon, draws=inference.draws)
+    print_line(text)
 
 
-def _lines(cells: Iterable[str]) -> str:
+def _join_lines(cells: Iterable[str]) -> str:
     return "\n".join(cells)

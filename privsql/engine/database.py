@@ -12,7 +12,7 @@ Three of the protocols, because three things can lie in different places:
 
 ``Positions`` is what DuckDB's fast order of records needs beside them: rows that can be told by their number.
 
-``Workshop`` is all three over one session: where a verb works. ``Locked`` is for files that others made.
+``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ class Relations(Protocol):
     keeps_order: bool
     """Whether the rows of a relation that is made keep the order of its query."""
 
-    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
 
         Its rows keep the order in which the query yields them where the engine has ``Positions``. ``title``: what a
         person is told meanwhile.
         """
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``."""
 
-    def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+    def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``."""
 
-    def own(self, name: str, query: str) -> None:
+    def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, which reads the mounted source's neighbours, as ``name``."""
 
     def drop(self, *names: str) -> None:
@@ -101,16 +101,16 @@ class Relations(Protocol):
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
 
-    def streamed(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        """The rows of a query, so many at a time and in its order; meanwhile only sessions ``beside`` can be asked."""
+    def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
 
-    def beside(self) -> AbstractContextManager[Relations]:
+    def open_sibling(self) -> AbstractContextManager[Relations]:
         """A session with temporary relations of its own over the same attached databases."""
 
-    def fields(self, source: exp.Expr) -> list[Field]:
+    def list_fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
 
-    def reserve(self, size: int, what: str) -> None:
+    def reserve_memory(self, size: int, what: str) -> None:
         """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
 
         Nothing where the engine does not share the process's memory.
@@ -126,126 +126,126 @@ class Relations(Protocol):
 class Positions(Protocol):
     """Rows that have numbers: what an engine can do that keeps stored rows in their order, and does it here."""
 
-    def position(self, table: str) -> exp.Expr:
+    def row_number(self, table: str) -> exp.Expr:
         """The engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
 
-    def dealt(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+    def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
 
-    def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+    def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
 
-class Ordered(Relations, Positions, Protocol):
+class OrderedRelations(Relations, Positions, Protocol):
     """An engine that keeps stored rows in their order."""
 
 
-def numbered(db: Relations) -> Ordered:
+def require_ordered(db: Relations) -> OrderedRelations:
     """The engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
     if not db.keeps_order:
         raise EngineError("rows have no numbers in this engine; publish with order = 'portable' and without source.id")
-    return cast("Ordered", db)
+    return cast("OrderedRelations", db)
 
 
 class Warehouse(Relations, Protocol):
-    """A publisher's source. Counts and records are made from it with ``make``, records in canonical order."""
+    """A publisher's source. Counts and records are made from it with ``create_table``, records in canonical order."""
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``."""
 
-    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+    def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """By column of a relation the collation that it has; columns without one are not among them."""
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``ask`` under a name of the publisher's."""
+        """Make a query readable by ``run_select`` under a name of the publisher's."""
 
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_select(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, and fetch all rows."""
 
 
-class Elsewhere(Warehouse, Protocol):
+class DetachedWarehouse(Warehouse, Protocol):
     """A warehouse that no release can be attached to: the tables of one are written as files."""
 
-    def released(self, folder: Path) -> None:
+    def set_release_folder(self, folder: Path) -> None:
         """What is made in database ``release`` from now on becomes a folder of Parquet files, its parts, in there."""
 
-    def written(self, name: str) -> list[Path]:
+    def write_parquet_files(self, name: str) -> list[Path]:
         """The rows of a relation as Parquet files on this machine."""
 
 
-class Container(Ordered, Protocol):
+class Container(OrderedRelations, Protocol):
     """Database files that are attached under a name: releases that grow, and what is kept between two runs."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
 
-    def distrust(self) -> None:
+    def distrust_statistics(self) -> None:
         """Plan no query by what files say of their columns."""
 
-    def create(self, name: str) -> None:
+    def create_database(self, name: str) -> None:
         """Attach a new, empty database in memory under ``name``."""
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
 
-    def leftovers(self, name: str) -> list[str]:
+    def find_leftovers(self, name: str) -> list[str]:
         """What the file of an attached database holds beside the rows of its tables, a line for each find."""
 
-    def attached(self, path: Path) -> str | None:
+    def attached_name(self, path: Path) -> str | None:
         """The name under which a file is attached, which can be once; None for one that is not."""
 
-    def objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
+    def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
         """Everything that somebody has put into an attached database: (kind, name, definition), sorted.
 
         ``schema``: what lies in that one alone, by names without it.
         """
 
-    def schemas(self, database: str) -> list[str]:
+    def list_schemas(self, database: str) -> list[str]:
         """The schemas of an attached database but its first, main."""
 
-    def schema(self, name: str, *, into: str) -> None:
+    def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
 
-    def housed(
+    def replace_tables(
         self,
-        made: str,
+        database: str,
         place: tuple[str, str],
         tables: Sequence[str],
         view: tuple[str, exp.Query],
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of database ``made`` into ``place``, (database, schema), with a view of them.
+        """Copy tables of database ``database`` into ``place``, (database, schema), with a view of them.
 
         ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
         nothing is raised inside, and else nothing.
         """
 
-    def listed(self, database: str) -> list[tuple[str, str, str, str]]:
+    def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
         """The tables and views of an attached database: (kind, schema, name, definition), sorted by schema and name."""
 
-    def append(self, name: str, query: exp.Expr, *, into: str) -> None:
+    def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
 
-    def define(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
+    def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
         """Create an empty table in an attached database."""
 
-    def scanned(self, paths: Sequence[Path], kind: str) -> exp.Select:
+    def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         """The rows of Parquet or CSV files with the same columns, one after the other."""
 
-    def export(self, source: exp.Table, path: Path) -> None:
+    def export_parquet(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
 
-    def together(self) -> AbstractContextManager[None]:
+    def in_transaction(self) -> AbstractContextManager[None]:
         """What is made inside is there as a whole or not at all; in one database only."""
 
-    def version(self) -> str:
+    def engine_version(self) -> str:
         """The version of what writes the file."""
 
 
-class Workshop(Warehouse, Container, Protocol):
+class EngineSession(Warehouse, Container, Protocol):
     """A session for the time of a verb; a context manager that forgets all that is temporary."""
 
     def let_go(self) -> None:
@@ -261,19 +261,19 @@ class Workshop(Warehouse, Container, Protocol):
         """Close."""
 
 
-class Locked(Container, Protocol):
+class LockedSession(Container, Protocol):
     """Files that others made, attached read-only to a session that can reach nothing else and changes no setting.
 
     A tree's tables that name no database are those of the database that the session was opened for.
     """
 
-    def binds(self, sql: str) -> list[Field]:
+    def describe_select(self, sql: str) -> list[Field]:
         """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
+        """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
-    def limited(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
+    def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
         """``LateError`` for what takes too long inside, or once ``stop`` is set.
 
         Without ``seconds`` what is enough for a view of somebody else's, which may never end.

@@ -46,25 +46,25 @@ MAGIC = {  # how files begin, what that makes them, and what to say then
 }
 DATABASE = slice(8, 12), b"DUCK"
 USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
-ASKED = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
+QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
 LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=value
 NOT_DATA = ("_delta_log", "metadata")  # what tables hold whose files alone are not the table
 
 
-def scheme(name: str) -> str:
+def url_scheme(name: str) -> str:
     """How an address begins, in small letters; empty for what is a path."""
-    found = ADDRESS.match(name)
-    return found[1].lower() if found else ""
+    match = ADDRESS.match(name)
+    return match[1].lower() if match else ""
 
 
-def shown(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """A text without what the addresses in it may keep secret.
 
-    >>> shown("no answer from 'https://me:secret@host/a.csv?token=1'")
+    >>> redact_secrets("no answer from 'https://me:secret@host/a.csv?token=1'")
     "no answer from 'https://host/a.csv'"
     """
-    return ASKED.sub(r"\1", USER.sub("", text))
+    return QUERY_PART.sub(r"\1", USER.sub("", text))
 
 
 def kind_of(name: str) -> str | None:
@@ -73,7 +73,7 @@ def kind_of(name: str) -> str | None:
     >>> kind_of("a.csv.gz"), kind_of("s3://b/c/*.parquet"), kind_of("people/"), kind_of("a.xlsx")
     ('csv', 'parquet', 'parquet', None)
     """
-    endings = _endings(name)
+    endings = _file_endings(name)
     if not endings:
         return "parquet"
     if endings[-1] in PACKED:
@@ -83,40 +83,40 @@ def kind_of(name: str) -> str | None:
 
 def is_files(name: str) -> bool:
     """Whether what a command is given are files, and not a database."""
-    if scheme(name) or (WILD.search(name) and not Path(name).is_file()):
+    if url_scheme(name) or (WILD.search(name) and not Path(name).is_file()):
         return True
-    return (bool(_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
+    return (bool(_file_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
 
 
-def called(name: str) -> str:
+def default_release_name(name: str) -> str:
     """What a release of a file or pattern is called, if its publisher does not say: after the file, or its folder.
 
-    >>> called("data/people.csv.gz"), called("data/ward/year=*/*.parquet"), called("s3://b/stays_*.parquet?x=1")
+    >>> default_release_name("data/people.csv.gz"), default_release_name("data/ward/year=*/*.parquet"), default_release_name("s3://b/stays_*.parquet?x=1")
     ('people', 'ward', 'stays')
     """
-    for part in reversed(_path(name).replace("\\", "/").split("/")):
+    for part in reversed(_address_path(name).replace("\\", "/").split("/")):
         plain = WILD.split(part)[0]
         if "=" in part or not plain.strip("_-. "):
             continue
-        known = _endings(plain)
+        known = _file_endings(plain)
         while known and (known[-1] in FILE_KINDS or known[-1] in PACKED):
             plain, known = plain[: -len(known[-1])], known[:-1]
         return plain.rstrip("_-. ") if WILD.search(part) else plain
     return "release"
 
 
-def _path(name: str) -> str:
+def _address_path(name: str) -> str:
     """An address without what comes before and after its path."""
-    return shown(name).partition("://")[2] if scheme(name) else name
+    return redact_secrets(name).partition("://")[2] if url_scheme(name) else name
 
 
-def _endings(name: str) -> list[str]:
+def _file_endings(name: str) -> list[str]:
     """Of the last part of a path, in small letters."""
-    last = re.split(r"[/\\]", _path(name))[-1]
+    last = re.split(r"[/\\]", _address_path(name))[-1]
     return [] if WILD.match(last) and "." not in last else [one.lower() for one in Path(last).suffixes]
 
 
-def disguised(file: Path, kind: str, compression: str | None) -> str:
+def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
     """What to say of a file that begins as one of another kind than it is read as; empty where it does not."""
     try:
         with file.open("rb") as opened:
@@ -133,12 +133,12 @@ def disguised(file: Path, kind: str, compression: str | None) -> str:
 # Looked up ---
 
 
-def found(given: Sequence[str]) -> list[Path]:
+def find_files(names: Sequence[str]) -> list[Path]:
     """The files of this machine that names mean, none twice; a file's own name is no pattern.
 
     Raises ``EngineError`` where there is none, and where two names lead to the same file.
     """
-    files = [file for name in given for file in _files(name)]
+    files = [file for name in names for file in _files_of(name)]
     places: dict[str, Path] = {}
     for file in files:
         other = places.setdefault(os.path.realpath(file), file)
@@ -147,10 +147,10 @@ def found(given: Sequence[str]) -> list[Path]:
     return files
 
 
-def _files(name: str) -> list[Path]:
+def _files_of(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
-        files = sorted(_inside(path))
+        files = sorted(_walk_parquet(path))
         if not files:
             raise EngineError(f"{name}: no Parquet file is in this folder; of others give a pattern, {name}/*.csv")
         return files
@@ -159,16 +159,16 @@ def _files(name: str) -> list[Path]:
             what = "no file that can be read more than once" if path.exists() else "no such file"
             raise EngineError(f"{name}: {what}")
         return [path]
-    folder, pattern = _parted(path)
+    folder, pattern = _split_pattern(path)
     names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's would meet hidden files, too)
     met = sorted(folder / one for one in names)
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
     if not matched:
         raise EngineError(f"{name}: no file matches this pattern")
-    return [file for one in matched for file in ([one] if one.is_file() else sorted(_inside(one)))]
+    return [file for one in matched for file in ([one] if one.is_file() else sorted(_walk_parquet(one)))]
 
 
-def _parted(path: Path) -> tuple[Path, str]:
+def _split_pattern(path: Path) -> tuple[Path, str]:
     """The part of a pattern that is there as it is written, and the rest: a folder's own name is no pattern."""
     folder = Path(path.anchor)
     parts = list(path.relative_to(folder).parts)
@@ -177,7 +177,7 @@ def _parted(path: Path) -> tuple[Path, str]:
     return folder, os.path.join(*parts)  # noqa: PTH118 (a pattern is a text)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _walk_parquet(folder: Path) -> Iterator[Path]:
     """The Parquet files of a folder and its folders, but for what begins with a dot or ``_``; no link is followed."""
 
     def refused(error: OSError) -> None:
@@ -197,20 +197,20 @@ def _inside(folder: Path) -> Iterator[Path]:
                 yield Path(place, file)
 
 
-def levels(file: str) -> dict[str, str]:
+def partition_values(file: str) -> dict[str, str]:
     """The columns that the folders of a file tell, with their values.
 
-    >>> levels("data/year=2020/city=S%C3%A3o/a=b.parquet")
+    >>> partition_values("data/year=2020/city=S%C3%A3o/a=b.parquet")
     {'year': '2020', 'city': 'São'}
     """
     parts = re.split(r"[/\\]", file)[:-1]
     return {unquote(one[1]): unquote(one[2]) for part in parts if (one := LEVEL.fullmatch(part))}
 
 
-def rounded(files: Iterable[str]) -> list[str]:
+def find_text_partitions(files: Iterable[str]) -> list[str]:
     """The columns of folders some of whose values would be others as numbers: ``01`` is not 1."""
-    told = {pair for file in files for pair in levels(file).items()}
-    return sorted({key for key, value in told if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
+    pairs = {pair for file in files for pair in partition_values(file).items()}
+    return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
 
 
 # Folders --------------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class _Mask:
             if not self._inside:
                 os.umask(self._before)
 
-    def spare(self, rights: int) -> int:
+    def spare_rights(self, rights: int) -> int:
         """What of some rights the umask leaves that the process has outside."""
         with self._lock:
             if self._inside:
@@ -291,7 +291,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
     A folder that somebody else has put there, or a link to one, is not looked into.
     """
-    for path in _alike(prefix, parent):
+    for path in _list_folders(prefix, parent):
         descriptor = _taken(path)
         if descriptor is None:
             with suppress(OSError):
@@ -306,7 +306,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
 
 @contextmanager
-def temporary(*, masked: bool = True) -> Iterator[Path]:
+def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
     """A folder for a while, where the system has its temporary files; ``masked``: as in ``Folder``.
 
     Raises ``EngineError`` if there is no room for one.
@@ -314,36 +314,36 @@ def temporary(*, masked: bool = True) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir())
     sweep_folders(ROOM, parent)
     try:
-        made = Folder(ROOM, parent, masked=masked)
+        folder = Folder(ROOM, parent, masked=masked)
     except OSError as error:
         raise EngineError(f"{parent}: no temporary folder can be made: {error.strerror}") from error
     try:
-        yield made.path
+        yield folder.path
     finally:
-        made.remove()
+        folder.remove()
 
 
-def _alike(prefix: str, parent: Path) -> list[Path]:
+def _list_folders(prefix: str, parent: Path) -> list[Path]:
     """Folders of this user's with such names; none where ``parent`` can't be read."""
-    found = []
+    folders = []
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
                 with suppress(FileNotFoundError):
-                    if system.is_own(entry.stat(follow_symlinks=False)):
-                        found.append(Path(entry.path))
-    return found
+                    if system.is_users_file(entry.stat(follow_symlinks=False)):
+                        folders.append(Path(entry.path))
+    return folders
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:
     """The open lock of a folder, held alone; None where another process has it, or has removed the folder."""
     lock = folder / LOCK
     try:
-        descriptor = system.opened(lock, os.O_RDWR | flags)
+        descriptor = system.open_descriptor(lock, os.O_RDWR | flags)
     except OSError:
         return None
     try:
-        if system.locked(descriptor, alone=True) and _is(lock, os.fstat(descriptor)):
+        if system.locked(descriptor, alone=True) and _is_same_file(lock, os.fstat(descriptor)):
             return descriptor
     except OSError:
         pass
@@ -351,10 +351,10 @@ def _taken(folder: Path, flags: int = 0) -> int | None:
     return None
 
 
-def _is(path: Path, seen: os.stat_result) -> bool:
+def _is_same_file(path: Path, status: os.stat_result) -> bool:
     """Whether an open file is the one that lies at a path by now."""
     there = path.stat(follow_symlinks=False)
-    return stat.S_ISREG(seen.st_mode) and (seen.st_dev, seen.st_ino) == (there.st_dev, there.st_ino)
+    return stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (there.st_dev, there.st_ino)
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -363,24 +363,24 @@ def _is(path: Path, seen: os.stat_result) -> bool:
 UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
-def label(parts: Sequence[object]) -> str:
+def label_value(parts: Sequence[object]) -> str:
     """Text of a sensitive value for messages and thresholds: as SQL prints it, in brackets where it is compound."""
-    shown = ["NULL" if part is None else str(part) for part in parts]
-    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+    texts = ["NULL" if part is None else str(part) for part in parts]
+    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
-def beside(name: str, others: Iterable[str]) -> str:
+def unused_name(name: str, others: Iterable[str]) -> str:
     """The name of a column of privsql's own beside others, to which it gives way: an underscore for each that has it.
 
-    >>> beside("code", ["age"]), beside("code", ["Code", "code_"])
+    >>> unused_name("code", ["age"]), unused_name("code", ["Code", "code_"])
     ('code', 'code__')
     """
-    taken = {fold(other) for other in others}
-    while fold(name) in taken:
+    taken = {fold_name(other) for other in others}
+    while fold_name(name) in taken:
         name += "_"
     return name
 
 
-def fold(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
     return name.translate(UPPER)

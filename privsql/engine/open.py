@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck.connection import Connection, translated
-from privsql.engine.duck.container import log_of, session
+from privsql.engine.duck.connection import Connection, translate_duck_errors
+from privsql.engine.duck.container import log_of, open_locked_session
 from privsql.engine.duck.files import SQLiteFile, is_sqlite
-from privsql.engine.duck.warehouse import DuckWorkshop, FarWorkshop
-from privsql.engine.files import disguised, temporary
+from privsql.engine.duck.warehouse import DuckSession, ServerSession
+from privsql.engine.files import explain_disguise, temporary_folder
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.extras import SPARK
@@ -23,13 +23,23 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from privsql.engine.database import Elsewhere, Locked, Origin, Relations, Workshop
+    from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
     from privsql.engine.duck.connection import Settings
 
-__all__ = ["is_database", "locked", "log_of", "released", "scratch", "spark", "tables", "told", "workshop"]
+__all__ = [
+    "is_database",
+    "list_tables",
+    "log_of",
+    "open_engine",
+    "open_locked",
+    "open_release_tables",
+    "open_scratch",
+    "open_spark",
+    "translate_errors",
+]
 
 
-def workshop(spill: Path, options: Options) -> Workshop:
+def open_engine(spill: Path, options: Options) -> EngineSession:
     """An empty session that spills to ``spill``."""
     settings: Settings = {"temp_directory": str(spill)}
     if options.memory_limit:
@@ -38,22 +48,22 @@ def workshop(spill: Path, options: Options) -> Workshop:
         settings["threads"] = str(options.threads)
 
     def brought(origin: Origin) -> list[Path]:
-        with spark(spill, options, remote=origin.address) as there:
+        with open_spark(spill, options, remote=origin.address) as there:
             there.mount("source", origin)
-            return there.written("source")
+            return there.write_parquet_files("source")
 
-    return FarWorkshop(Connection(settings, options.report), brought)
+    return ServerSession(Connection(settings, options.report), brought)
 
 
-def scratch() -> Workshop:
+def open_scratch() -> EngineSession:
     """An empty session for small things."""
-    return DuckWorkshop(Connection())
+    return DuckSession(Connection())
 
 
 @contextmanager
-def locked(
+def open_locked(
     attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
-) -> Iterator[Locked]:
+) -> Iterator[LockedSession]:
     """A session for files that others made.
 
     ``attached``: database files by the names under which they are attached, read-only; None: an empty database in
@@ -61,64 +71,66 @@ def locked(
     none. Raises ``EngineError`` for a file that can't be read.
     """
     with (
-        temporary(masked=False) as spill,
-        session(attached, readable, home, spill, options or Options()) as made,
+        temporary_folder(masked=False) as spill,
+        open_locked_session(attached, readable, home, spill, options or Options()) as db,
     ):
-        yield made
+        yield db
 
 
 @contextmanager
-def spark(
+def open_spark(
     spill: Path, options: Options, *, session: object | None = None, remote: str | None = None
-) -> Iterator[Elsewhere]:
+) -> Iterator[DetachedWarehouse]:
     """A publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
 
     ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
     try:
-        from privsql.engine.spark import opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine.spark import open_warehouse  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
-        raise SPARK.missing() from error
-    with opened(spill, options, session or options.session, remote) as made:
-        yield made
+        raise SPARK.missing_error() from error
+    with open_warehouse(spill, options, session or options.session, remote) as warehouse:
+        yield warehouse
 
 
-def tables(path: Path) -> list[str]:
+def list_tables(path: Path) -> list[str]:
     """The tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
 
     Raises ``EngineError`` for a file that is neither.
     """
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
-    wrong = "" if is_database(path) or is_sqlite(path) else disguised(path, "database", "none")
+    wrong = "" if is_database(path) or is_sqlite(path) else explain_disguise(path, "database", "none")
     if wrong:
         raise EngineError(f"{path}: {wrong}")
     if is_sqlite(path):
         with closing(SQLiteFile(path)) as file:
-            return file.tables()
-    with scratch() as db:
+            return file.list_tables()
+    with open_scratch() as db:
         db.attach(path, "warehouse", read_only=True)
-        return [name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in db.listed("warehouse")]
+        return [
+            name if schema == "main" else f"{schema}.{name}" for _, schema, name, _ in db.list_relations("warehouse")
+        ]
 
 
 @contextmanager
-def released(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
+def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
     """The tables of a release, by name the Parquet files of each, in a session of Spark's.
 
     Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
     """
     try:
-        from privsql.engine.spark import released as opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine.spark import open_spark_release as opened  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
-        raise SPARK.missing() from error
-    with opened(session, tables) as made:
-        yield made
+        raise SPARK.missing_error() from error
+    with opened(session, tables) as relations:
+        yield relations
 
 
-def told() -> AbstractContextManager[None]:
+def translate_errors() -> AbstractContextManager[None]:
     """The errors of an engine's own tables, which callers hand over, as privsql's."""
-    return translated()
+    return translate_duck_errors()
 
 
 def is_database(path: Path) -> bool:

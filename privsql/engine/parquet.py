@@ -36,13 +36,13 @@ class DamagedError(ValueError):
     """Bytes that are no Parquet."""
 
 
-class Reader:
+class ThriftReader:
     """Structures of Thrift's compact protocol, one after the other."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0
 
-    def take(self, count: int) -> bytes:
+    def take_bytes(self, count: int) -> bytes:
         """Return the next bytes."""
         self.place += count
         if count < 0 or self.place > len(self.content):
@@ -53,7 +53,7 @@ class Reader:
         """Return an unsigned number of variable length."""
         number = 0
         for shift in range(0, 70, 7):
-            (byte,) = self.take(1)
+            (byte,) = self.take_bytes(1)
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
@@ -71,7 +71,7 @@ class Reader:
         tree: Tree = {}
         field = 0
         while True:
-            (head,) = self.take(1)
+            (head,) = self.take_bytes(1)
             if not head:
                 return tree
             step, kind = head >> 4, head & 15
@@ -84,7 +84,7 @@ class Reader:
         if kind in (I16, I32, I64):
             return self.read_signed()
         if kind == BINARY:
-            return self.take(self.read_number())
+            return self.take_bytes(self.read_number())
         if kind == STRUCT:
             return self.read_struct(depth + 1)
         if kind in (LIST, SET):
@@ -92,10 +92,10 @@ class Reader:
         widths = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
         if kind not in widths:
             raise DamagedError(f"holds a value of kind {kind}")
-        return int.from_bytes(self.take(widths[kind]), "little")
+        return int.from_bytes(self.take_bytes(widths[kind]), "little")
 
     def _read_list(self, depth: int) -> list[Any]:
-        (head,) = self.take(1)
+        (head,) = self.take_bytes(1)
         length, kind = head >> 4, head & 15
         if length == 15:
             length = self.read_number()
@@ -152,7 +152,7 @@ SPARK_KEYS = {"type", "fields", "name", "nullable", "metadata", "elementType", "
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParquetLayout:
     """What a file holds beside values. ``wrong``: a line for each part that no writer makes.
 
     ``texts``: by column the values that its statistics name; ``entries``: by column those of its longest dictionary.
@@ -163,11 +163,11 @@ class Layout:
     entries: dict[str, int]
 
 
-def read_layout(path: Path) -> Layout:
+def read_layout(path: Path) -> ParquetLayout:
     """Return what a Parquet file holds beside values; ``EngineError`` for one that can't be read."""
     try:
         with path.open("rb") as file:
-            return _File(file).layout()
+            return _ParquetFile(file).read_layout()
     except (DamagedError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = str(error) if isinstance(error, DamagedError) else "its footer is damaged"
         raise EngineError(f"{path.name}: can't be read: {why}") from error
@@ -175,33 +175,33 @@ def read_layout(path: Path) -> Layout:
         raise EngineError(f"{path.name}: {error.strerror}") from error
 
 
-class _File:
+class _ParquetFile:
     """One open file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.size = file, file.seek(0, 2)
-        tail = self._bytes(max(0, self.size - TAIL), self.size)
-        if self._bytes(0, 4) != MAGIC or tail[4:] != MAGIC:
+        tail = self._read_bytes(max(0, self.size - TAIL), self.size)
+        if self._read_bytes(0, 4) != MAGIC or tail[4:] != MAGIC:
             raise DamagedError("does not begin and end as a Parquet file")
         self.end = self.size - TAIL - int.from_bytes(tail[:4], "little")  # of the pages
         if self.end < len(MAGIC):
             raise DamagedError("its footer is longer than the file")
-        self.footer = self._whole(self.end, self.size - TAIL)
+        self.footer = self._read_whole(self.end, self.size - TAIL)
         self.wrong: list[str] = []
         self.texts: dict[str, set[bytes]] = {}
         self.entries: dict[str, int] = {}
 
-    def layout(self) -> Layout:
+    def read_layout(self) -> ParquetLayout:
         """Return what the file holds."""
-        self.wrong += [NAMES.get(at, f"an unknown entry {at}") for at in _unknown(self.footer, FOOTER)]
-        self.wrong += _described(self.footer)
+        self.wrong += [NAMES.get(at, f"an unknown entry {at}") for at in _unknown_fields(self.footer, FOOTER)]
+        self.wrong += _check_metadata(self.footer)
         groups = self.footer.get(4, [])
         if not self.wrong:
-            covered = [part for group in groups for part in self._group(group)]
-            self.wrong += _gaps(covered, self.end)
-        return Layout(list(dict.fromkeys(self.wrong)), self.texts, self.entries)
+            covered = [part for group in groups for part in self._group_extents(group)]
+            self.wrong += _find_gaps(covered, self.end)
+        return ParquetLayout(list(dict.fromkeys(self.wrong)), self.texts, self.entries)
 
-    def _group(self, group: Tree) -> Iterator[tuple[int, int]]:
+    def _group_extents(self, group: Tree) -> Iterator[tuple[int, int]]:
         """Yield the bytes (from, to) of the pages and indexes of a row group."""
         if group[3] <= 0:
             self.wrong.append("a row group without rows")
@@ -210,28 +210,28 @@ class _File:
             name = b".".join(chunk[3]).decode(errors="replace")
             start = min(chunk[field] for field in (9, 11) if field in chunk)
             yield start, start + chunk[7]
-            self._statistics(name, chunk.get(12, {}))
-            pages = self._pages(name, chunk, start)
+            self._note_statistics(name, chunk.get(12, {}))
+            pages = self._count_pages(name, chunk, start)
             for offset, length, shape in (
                 (column.get(4), column.get(5), PLACES),
                 (column.get(6), column.get(7), BOUNDS),
             ):
                 if offset is not None:
                     yield offset, offset + (length or 0)
-                    self._index(name, self._whole(offset, offset + (length or 0)), shape, pages)
+                    self._check_index(name, self._read_whole(offset, offset + (length or 0)), shape, pages)
 
-    def _statistics(self, name: str, stated: Tree) -> None:
+    def _note_statistics(self, name: str, stated: Tree) -> None:
         self.texts.setdefault(name, set()).update(stated[field] for field in (1, 2, 5, 6) if field in stated)
 
-    def _pages(self, name: str, chunk: Tree, start: int) -> int:
+    def _count_pages(self, name: str, chunk: Tree, start: int) -> int:
         """Look at the pages of a column in a row group; returns how many hold values."""
         place, end, pages, values = start, start + chunk[7], 0, 0
         if end > self.end:
             raise DamagedError("its pages run into the footer")
         while place < end:
-            reader = Reader(self._bytes(place, min(end, place + HEADER)))
+            reader = ThriftReader(self._read_bytes(place, min(end, place + HEADER)))
             head = reader.read_struct()
-            if _unknown(head, PAGE):
+            if _unknown_fields(head, PAGE):
                 self.wrong.append(f"an unknown entry in a page of {name}")
                 return pages
             place += reader.place + head[3]
@@ -240,7 +240,7 @@ class _File:
                 self.entries[name] = max(self.entries.get(name, 0), head[7][1])
                 values = -1  # a second one would not be the first page
             else:
-                self._statistics(name, held.get(5 if 5 in head else 8, {}))
+                self._note_statistics(name, held.get(5 if 5 in head else 8, {}))
                 values, pages = max(values, 0) + held.get(1, 0), pages + 1
                 if held.get(1, 0) <= 0:
                     self.wrong.append(f"a page of {name} without values")
@@ -248,31 +248,31 @@ class _File:
             self.wrong.append(f"pages of {name} that hold other than its values")
         return pages
 
-    def _index(self, name: str, index: Tree, shape: Tree, pages: int) -> None:
+    def _check_index(self, name: str, index: Tree, shape: Tree, pages: int) -> None:
         lists = [entries for entries in index.values() if isinstance(entries, list)]
         texts = [one for entries in lists for one in entries if isinstance(one, bytes)]
         levels = {6, 7} if shape is BOUNDS else set()  # histograms: some numbers for each page
         long = any(len(one) > (MANY * pages if field in levels else pages)
                    for field, one in index.items() if isinstance(one, list))  # fmt: skip
-        if _unknown(index, shape, pages * MANY) or long or any(len(text) > LONG for text in texts):
+        if _unknown_fields(index, shape, pages * MANY) or long or any(len(text) > LONG for text in texts):
             self.wrong.append(f"an index of {name} that holds more than its pages have")
 
-    def _whole(self, start: int, end: int) -> Tree:
+    def _read_whole(self, start: int, end: int) -> Tree:
         """Return the structure that fills some bytes."""
-        reader = Reader(self._bytes(start, end))
+        reader = ThriftReader(self._read_bytes(start, end))
         tree = reader.read_struct()
         if reader.place != end - start:
             raise DamagedError(f"{end - start - reader.place:,} bytes lie behind its footer or an index")
         return tree
 
-    def _bytes(self, start: int, end: int) -> bytes:
+    def _read_bytes(self, start: int, end: int) -> bytes:
         if not 0 <= start <= end <= self.size:
             raise DamagedError("states bytes that lie outside of it")
         self.file.seek(start)
         return self.file.read(end - start)
 
 
-def _unknown(value: Any, shape: Any, most: int = MANY, at: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+def _unknown_fields(value: Any, shape: Any, most: int = MANY, at: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
     """Return the fields, each by its path, that are of no part of a shape, or of another kind."""
     if isinstance(shape, dict):
         if not isinstance(value, dict):
@@ -280,16 +280,16 @@ def _unknown(value: Any, shape: Any, most: int = MANY, at: tuple[int, ...] = ())
         return [
             path
             for field, one in value.items()
-            for path in (_unknown(one, shape[field], most, (*at, field)) if field in shape else [(*at, field)])
+            for path in (_unknown_fields(one, shape[field], most, (*at, field)) if field in shape else [(*at, field)])
         ]
     if isinstance(shape, list):
         if not isinstance(value, list) or (shape[0] == NUMBER and len(value) > most):
             return [at]
-        return [path for one in value for path in _unknown(one, shape[0], most, at)]
+        return [path for one in value for path in _unknown_fields(one, shape[0], most, at)]
     return [] if isinstance(value, bytes if shape == TEXT else int) else [at]
 
 
-def _gaps(covered: list[tuple[int, int]], end: int) -> list[str]:
+def _find_gaps(covered: list[tuple[int, int]], end: int) -> list[str]:
     """Return a line for all bytes between the magic number and the footer that belong to no column."""
     place, lost = len(MAGIC), 0
     for start, stop in sorted(covered):
@@ -300,7 +300,7 @@ def _gaps(covered: list[tuple[int, int]], end: int) -> list[str]:
     return [f"{lost:,} bytes of no column"] if lost else []
 
 
-def _described(footer: Tree) -> list[str]:
+def _check_metadata(footer: Tree) -> list[str]:
     """Return what neither privsql nor the engine wrote among the texts of a footer."""
     wrong = [] if WRITERS.fullmatch(footer.get(6, b"").decode(errors="replace")) else ["a writer that is none known"]
     entries = [(one.get(1, b"").decode(errors="replace"), one.get(2, b"")) for one in footer.get(5, [])]

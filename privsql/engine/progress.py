@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
-from privsql.calls import known, whole
+from privsql.calls import as_whole_number, refuse_unknown_keywords
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ class Reporter(Protocol):
 
     watched: bool
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         """A new step begins."""
 
     def update(self, percent: float) -> None:
         """The step is ``percent`` done, as whoever does it counts."""
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         """A statement runs, ``percent`` done; negative if unknown. It tells nothing of a step that is counted."""
 
 
@@ -45,7 +45,7 @@ class Options:
     session: object | None = None
 
 
-class Running(TypedDict, total=False):
+class RunKeywords(TypedDict, total=False):
     """Keywords of every verb that works for a while: ``options``, or what they consist of.
 
     ``memory_limit``: how much memory may be taken, such as "2GB"; ``threads``: the engine's; ``progress``: a bar on
@@ -58,63 +58,67 @@ class Running(TypedDict, total=False):
     progress: bool
 
 
-RUNNING = tuple(Running.__annotations__)
+RUNNING = tuple(RunKeywords.__annotations__)
 
 
 @contextmanager
-def running(given: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
+def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
     """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
-    known(given, RUNNING, verb)
-    options, limit, threads = given.get("options") or Options(), given.get("memory_limit"), given.get("threads")
+    refuse_unknown_keywords(keywords, RUNNING, verb)
+    options, limit, threads = (
+        keywords.get("options") or Options(),
+        keywords.get("memory_limit"),
+        keywords.get("threads"),
+    )
     if not isinstance(options, Options):
         raise UsageError(f"options: {type(options).__name__} is no privsql.Options")
     if limit is not None:
         options = replace(options, memory_limit=str(limit))
     if threads is not None:
-        options = replace(options, threads=whole(threads, "threads", most=1024))
-    if not given.get("progress"):
+        options = replace(options, threads=as_whole_number(threads, "threads", most=1024))
+    if not keywords.get("progress"):
         yield options
         return
-    with reporter(enabled=True) as report:
+    with open_reporter(enabled=True) as report:
         yield replace(options, report=report)
 
 
-class Silent:
+class SilentReporter:
     """Reports nothing."""
 
     watched = False
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         """Ignore."""
 
     def update(self, percent: float) -> None:
         """Ignore."""
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         """Ignore."""
 
 
-class Part:
+class PartReporter:
     """What one of several parts of a piece of work reports, its name before the titles of its steps."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
         self._whole, self._name = whole, name
         self.watched = whole.watched
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         """A new step of this part."""
-        self._whole.step(f"{self._name}: {title}")
+        self._whole.start_step(f"{self._name}: {title}")
 
     def update(self, percent: float) -> None:
         """How far the step is."""
         self._whole.update(percent)
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         """How far its statement is."""
-        self._whole.running(percent)
+        self._whole.update_statement(percent)
 
 
-class Bar:
+class BarReporter:
     """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
 
     watched = True
@@ -124,23 +128,23 @@ class Bar:
         self._begun = time.monotonic()
         self._counted = False
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         """Name the step that begins; its time is its own."""
         progress = self._show()
         progress.reset(progress.tasks[0].id, total=None, description=title)
         self._counted = False
-        self.running(-1)
+        self.update_statement(-1)
 
     def update(self, percent: float) -> None:
         """Move the bar; from here on until the next step no statement moves it."""
         self._counted = True
-        self._move(percent)
+        self._move_bar(percent)
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         """Move the bar as far as the statement is, unless the step is counted; appear if it is time."""
-        self._move(None if self._counted or percent < 0 else percent)
+        self._move_bar(None if self._counted or percent < 0 else percent)
 
-    def _move(self, percent: float | None) -> None:
+    def _move_bar(self, percent: float | None) -> None:
         progress = self._show()
         if percent is not None:
             progress.update(progress.tasks[0].id, total=100, completed=percent)
@@ -157,10 +161,10 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 
 @contextmanager
-def reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
+def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     """A bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
     if not (sys.stderr.isatty() if enabled is None else enabled):
-        yield Silent()
+        yield SilentReporter()
         return
     from rich.console import Console  # noqa: PLC0415 (only where somebody watches)
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
@@ -170,6 +174,6 @@ def reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task("", total=None)
     try:
-        yield Bar(lambda: progress)
+        yield BarReporter(lambda: progress)
     finally:
         progress.stop()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
-from privsql.engine.sqlfiles import PREFIX, alien, unordered
+from privsql.engine.sqlfiles import PREFIX, foreign_nodes, unordered_windows
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
 
 
-def widened(data: pa.Table) -> pa.Table:
+def widen_types(data: pa.Table) -> pa.Table:
     """The same values: whole numbers without a sign in wider types, points in time in us, nothing as text.
 
-    >>> widened(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
+    >>> widen_types(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
     DataType(int16)
     """
-    return data.cast(pa.schema([field.with_type(_wider(field.type)) for field in data.schema]))
+    return data.cast(pa.schema([field.with_type(_wider_type(field.type)) for field in data.schema]))
 
 
-def _wider(kind: pa.DataType) -> pa.DataType:
+def _wider_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pa.types.is_dictionary(kind):
@@ -46,14 +46,14 @@ def _wider(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_null(kind) else WIDER.get(kind, kind)
 
 
-def plain(
+def as_plain_batches(
     batches: pa.RecordBatchReader, rows: int, reading: Callable[[], AbstractContextManager[None]]
 ) -> pa.RecordBatchReader:
     """The same rows, so many at a time at most; values of types that Arrow does not know as what they are stored as.
 
     ``reading``: what says an engine's errors as privsql's, while rows come over.
     """
-    schema = pa.schema([(field.name, _storage(field.type)) for field in batches.schema])
+    schema = pa.schema([(field.name, _storage_type(field.type)) for field in batches.schema])
 
     def pieces() -> Iterator[pa.RecordBatch]:
         with reading():
@@ -65,7 +65,7 @@ def plain(
     return pa.RecordBatchReader.from_batches(schema, pieces())
 
 
-def numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.Array:
+def parse_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.Array:
     """Numbers that came as text: in the width that their type has, ``DECIMAL(9,2)``, or in what they need."""
     if not isinstance(column.type, pa.OpaqueType):
         return column
@@ -75,7 +75,7 @@ def numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.Array:
     return pa.array(known, pa.decimal128(*widths) if widths else None)
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.OpaqueType) else kind
 
 
@@ -86,7 +86,7 @@ POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
 BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
 
 
-def positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
+def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
     """(pos, bid) for every position, as a stream."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -105,7 +105,7 @@ ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset
 
 
 @dataclass(frozen=True)
-class Engine:
+class RemoteDialect:
     """Its name, sqlglot's name of its dialect, functions and kinds of its own, and how else it says a node.
 
     ``digest``, ``hashed``: 63 bits of the MD5 and 60 of the SHA-256 of texts, side by side.
@@ -113,18 +113,18 @@ class Engine:
 
     name: str
     dialect: str
-    own: frozenset[str]
+    allowed: frozenset[str]
     says: Callable[[exp.Expr], exp.Expr]
     collation: exp.Expr  # by which texts compare as their bytes do
     digest: Callable[[Sequence[exp.Expr]], exp.Expr]
     hashed: Callable[[Sequence[exp.Expr]], exp.Expr]
 
-    def render(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
+    def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
         """The SQL of a tree; ``place``: under which name a table stands there, None for its own.
 
         Raises ``EngineError`` for what is outside the portable subset.
         """
-        foreign = alien(tree, TRANSLATED | ALIKE | self.own) | unordered(tree)
+        foreign = foreign_nodes(tree, TRANSLATED | ALIKE | self.allowed) | unordered_windows(tree)
         if foreign:
             wrong = ", ".join(sorted(foreign))
             raise EngineError(f"{self.name} can't run what is outside the portable subset: {wrong}")
@@ -136,13 +136,13 @@ class Engine:
                     table.set(part, None)
                 table.set("this", exp.to_identifier(named, quoted=True))
         for node in reversed(list(copied.walk())):  # what is inside first
-            node.replace(self._said(node))
+            node.replace(self._translate_node(node))
         try:
             return copied.sql(dialect=self.dialect, comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
         except UnsupportedError as error:
             raise EngineError(f"{self.name}: {error}") from error
 
-    def _said(self, node: exp.Expr) -> exp.Expr:
+    def _translate_node(self, node: exp.Expr) -> exp.Expr:
         match node:
             case exp.DataType(this=exp.DType.INT128):
                 return exp.DataType.build("DECIMAL(38, 0)")
@@ -155,14 +155,14 @@ class Engine:
         return self.says(node)
 
 
-def temporary(table: exp.Table) -> str | None:
+def temporary_name(table: exp.Table) -> str | None:
     """The name of a temporary relation of privsql's own, without the prefix."""
     return table.name.removeprefix(PREFIX) if "temp" in (table.catalog, table.db) else None
 
 
-def call(name: str, *given: exp.Expr) -> exp.Anonymous:
+def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """A function of an engine's own."""
-    return exp.Anonymous(this=name, expressions=list(given))
+    return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 # Engines beside DuckDB ------------------------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ def call(name: str, *given: exp.Expr) -> exp.Anonymous:
 _NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
 
 
-class RelationsApart(ABC):
+class RemoteRelations(ABC):
     """Relations in another process, whose tables lie in no order."""
 
-    engine: ClassVar[Engine]
+    engine: ClassVar[RemoteDialect]
     keeps_order = False
 
     def __init__(self) -> None:
@@ -196,9 +196,9 @@ class RelationsApart(ABC):
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
-        return tuples(self.arrow(query, values))
+        return as_tuples(self.arrow(query, values))
 
-    def reserve(self, size: int, what: str) -> None:  # noqa: B027 (it holds for all of them)
+    def reserve_memory(self, size: int, what: str) -> None:  # noqa: B027 (it holds for all of them)
         """Nothing: that memory is another process's."""
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
@@ -209,20 +209,20 @@ class RelationsApart(ABC):
         """The first 60 bits of SHA-256 of texts, side by side."""
         return self.engine.hashed(texts)
 
-    def _own(self, name: str) -> str:
+    def _session_name(self, name: str) -> str:
         """Under which name a temporary relation stands in the session."""
         return f"privsql_{self.number}_{name}"
 
-    def _only_own(self, name: str, into: str | None) -> None:
+    def _refuse_database(self, name: str, into: str | None) -> None:
         if into is not None:
             raise EngineError(f"{self.engine.name} attaches no databases: {name!r} can't be made in {into!r}")
 
 
-def whole(data: pa.Table | pa.RecordBatchReader) -> pa.Table:
+def as_arrow_table(data: pa.Table | pa.RecordBatchReader) -> pa.Table:
     """A table; a stream is read."""
     return data.read_all() if isinstance(data, pa.RecordBatchReader) else data
 
 
-def tuples(found: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(data: pa.Table) -> list[tuple[Any, ...]]:
     """The rows of a table, as Python's values."""
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return list(zip(*(column.to_pylist() for column in data.columns), strict=True))

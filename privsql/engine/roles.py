@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.engine.files import beside
-from privsql.engine.sqlfiles import DIALECT, column, identifier, named
+from privsql.engine.files import unused_name
+from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,33 +63,33 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Own:
+class ReservedColumns:
     """The columns of privsql's own in a published table, beside ``fields`` of the publisher's, to which they give way.
 
-    ``beside`` says how they are called there; inside they keep their names.
+    ``unused_name`` says how they are called there; inside they keep their names.
     """
 
     fields: tuple[Field, ...]
 
-    def called(self, name: str) -> str:
+    def column_name(self, name: str) -> str:
         """How a column lies in the table."""
-        return beside(name, (field.name for field in self.fields))
+        return unused_name(name, (field.name for field in self.fields))
 
-    def column(self, name: str, table: str | None = None) -> exp.Column:
+    def as_column(self, name: str, table: str | None = None) -> exp.Column:
         """A column as it lies in the table."""
-        return column(self.called(name), table)
+        return column(self.column_name(name), table)
 
-    def read(self, *names: str) -> list[exp.Expr]:
+    def select_columns(self, *names: str) -> list[exp.Expr]:
         """Columns under their names inside: "bid_" AS "bid", .."""
-        return [named(self.column(name), name) for name in names]
+        return [alias_as(self.as_column(name), name) for name in names]
 
-    def names(self, *names: str) -> dict[str, exp.Identifier]:
+    def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
         """By name inside, how each is called: holes behind AS."""
-        return {name: identifier(self.called(name)) for name in names}
+        return {name: quoted_identifier(self.column_name(name)) for name in names}
 
-    def typed(self, *columns: tuple[str, str]) -> list[tuple[str, str]]:
+    def typed_columns(self, *columns: tuple[str, str]) -> list[tuple[str, str]]:
         """Columns with their types, as they lie in the table."""
-        return [(self.called(name), kind) for name, kind in columns]
+        return [(self.column_name(name), kind) for name, kind in columns]
 
 
 @dataclass(frozen=True)
@@ -103,20 +103,20 @@ class Roles:
     sensitive: tuple[Field, ...]
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
 
-    def unlike(self, other: Roles) -> str:
+    def explain_difference(self, other: Roles) -> str:
         """How these columns differ first from those of another table, in words; empty where they do not.
 
-        >>> Roles((Field("age", "INTEGER"),), ()).unlike(Roles((Field("age", "BIGINT"),), ()))
+        >>> Roles((Field("age", "INTEGER"),), ()).explain_difference(Roles((Field("age", "BIGINT"),), ()))
         "column 'age' is INTEGER, not BIGINT"
         """
-        own, known = ((*roles.quasi_identifiers, *roles.sensitive) for roles in (self, other))
+        columns, known = ((*roles.quasi_identifiers, *roles.sensitive) for roles in (self, other))
         types = {one.name: one.type for one in known}
-        for one in own:
+        for one in columns:
             if one.name not in types:
                 return f"column {one.name!r} is not among the other's"
             if one.type != types[one.name]:
                 return f"column {one.name!r} is {one.type}, not {types[one.name]}"
-        lost = next((name for name in types if name not in {one.name for one in own}), None)
+        lost = next((name for name in types if name not in {one.name for one in columns}), None)
         if lost is not None:
             return f"column {lost!r} is missing"
         return "" if self == other else "columns have other roles, or stand in another order"
@@ -127,19 +127,19 @@ class Roles:
         return any(field.is_list for field in self.sensitive)
 
     @property
-    def by_qi(self) -> Own:
+    def by_qi(self) -> ReservedColumns:
         """Privsql's own columns in a table that holds the quasi-identifiers."""
-        return Own(self.quasi_identifiers)
+        return ReservedColumns(self.quasi_identifiers)
 
     @property
-    def by_sa(self) -> Own:
+    def by_sa(self) -> ReservedColumns:
         """Those in a table that holds the sensitive columns."""
-        return Own(self.sensitive)
+        return ReservedColumns(self.sensitive)
 
     @property
-    def by_all(self) -> Own:
+    def by_all(self) -> ReservedColumns:
         """Those in a table that holds both."""
-        return Own((*self.quasi_identifiers, *self.sensitive))
+        return ReservedColumns((*self.quasi_identifiers, *self.sensitive))
 
     @property
     def qi_keys(self) -> tuple[str, ...]:
@@ -151,44 +151,44 @@ class Roles:
         """s0, s1, .."""
         return tuple(f"s{i}" for i in range(len(self.sensitive)))
 
-    def qi(self, table: str | None = None) -> list[exp.Expr]:
+    def qi_columns(self, table: str | None = None) -> list[exp.Expr]:
         """q0, q1, .."""
         return [column(key, table) for key in self.qi_keys]
 
-    def sa(self, table: str | None = None) -> list[exp.Expr]:
+    def sa_columns(self, table: str | None = None) -> list[exp.Expr]:
         """s0, s1, .."""
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
         """q0 AS "age", .."""
-        return [named(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+        return [alias_as(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_out(self, table: str | None = None) -> list[exp.Expr]:
         """s0 AS "occupation", .."""
-        return [named(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+        return [alias_as(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_typed(self, table: str | None = None) -> list[exp.Expr]:
         """The same with their own types: CAST(q0 AS UUID) AS "id", .."""
-        return [_typed(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+        return [_cast_column(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_typed(self, table: str | None = None) -> list[exp.Expr]:
         """CAST(s0 AS DATE) AS "since", .."""
-        return [_typed(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+        return [_cast_column(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_in(self, table: str | None = None) -> list[exp.Expr]:
         """Quasi-identifiers under internal names: "age" AS q0, .."""
-        return [named(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+        return [alias_as(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_in(self, table: str | None = None) -> list[exp.Expr]:
         """Sensitive columns under internal names: "occupation" AS s0, .."""
-        return [named(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+        return [alias_as(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
 
-def _typed(value: exp.Expr, field: Field) -> exp.Expr:
-    return named(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
+def _cast_column(value: exp.Expr, field: Field) -> exp.Expr:
+    return alias_as(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
 
 
-def canonical(value: exp.Expr, kind: str) -> exp.Expr:
+def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
     """The value as it is published: what compares equal is the same.
 
     Equal values that are stored differently would keep the order that they had before, in which a record's sensitive
@@ -204,24 +204,24 @@ def canonical(value: exp.Expr, kind: str) -> exp.Expr:
     return exp.Case().when(value.eq(zero), zero.copy()).when(value.eq(nan), nan.copy()).else_(value.copy())
 
 
-def comparable(value: exp.Expr, kind: str) -> exp.Expr:
+def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
     """The text of a value, the same whatever type holds it: 1, 1.0 and '1' are one, and so are a date and its midnight.
 
     Records that were published from another file, or another table, are known again by it. NULL is the empty text.
     """
     text: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == "VARCHAR":
-        text = canonical(value, kind)
+        text = canonical_value(value, kind)
     elif kind in FLOATS or kind.startswith("DECIMAL"):
-        text = _without(_without(text, "([.][0-9]*[1-9])0+$", "\\1"), "[.]0+$", "")
+        text = _replace_pattern(_replace_pattern(text, "([.][0-9]*[1-9])0+$", "\\1"), "[.]0+$", "")
     elif kind.startswith("TIMESTAMP"):
-        text = _without(text, " 00:00:00([+]00)?$", "")
+        text = _replace_pattern(text, " 00:00:00([+]00)?$", "")
     return exp.Coalesce(this=text, expressions=[exp.Literal.string("")])
 
 
-def _without(text: exp.Expr, pattern: str, kept: str) -> exp.Expr:
-    given = [text, exp.Literal.string(pattern), exp.Literal.string(kept)]
-    return exp.Anonymous(this="regexp_replace", expressions=given)
+def _replace_pattern(text: exp.Expr, pattern: str, replacement: str) -> exp.Expr:
+    arguments = [text, exp.Literal.string(pattern), exp.Literal.string(replacement)]
+    return exp.Anonymous(this="regexp_replace", expressions=arguments)
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ NULL = "-"  # which is the text of no number, date or truth value; a text is pre
 ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
-def injective(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> list[exp.Expr]:
+def injective_texts(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> list[exp.Expr]:
     """Texts of the columns of ``table``, by their names inside; records that differ have different lists of them.
 
     ``everywhere``: the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
@@ -247,12 +247,12 @@ def injective(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> l
     return [injective_text(column(name, table), each_field.type) for name, each_field in fields.items()]
 
 
-def beside_each_other(texts: Sequence[exp.Expr]) -> exp.Expr:
+def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
     """One text of several, none of which is NULL."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 
-def first(text: exp.Expr, characters: int) -> exp.Expr:
+def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
     """The beginning of a text."""
     return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 

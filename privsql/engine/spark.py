@@ -36,10 +36,18 @@ from sqlglot import exp
 
 from privsql import system
 from privsql.engine.files import ROOM, Folder
-from privsql.engine.progress import Options, Silent
-from privsql.engine.remote import Engine, RelationsApart, call, temporary, tuples, whole, widened
-from privsql.engine.roles import DIGITS, Field, beside_each_other, first
-from privsql.engine.sqlfiles import all_rows, one_select, temp
+from privsql.engine.progress import Options, SilentReporter
+from privsql.engine.remote import (
+    RemoteDialect,
+    RemoteRelations,
+    as_arrow_table,
+    as_tuples,
+    call_function,
+    temporary_name,
+    widen_types,
+)
+from privsql.engine.roles import DIGITS, Field, concat_texts, first_characters
+from privsql.engine.sqlfiles import all_rows, one_select, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +65,9 @@ if TYPE_CHECKING:
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
 INSIDE = "release_"  # before the names of these tables in a session
-OWN = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})  # of hashes
+HASH_FUNCTIONS = frozenset(
+    {"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"}
+)  # of hashes
 TYPES: dict[type[spark.DataType], str] = {
     spark.ByteType: "TINYINT",
     spark.ShortType: "SMALLINT",
@@ -84,39 +94,43 @@ def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collecti
 
     def placed(table: exp.Table) -> str | None:
         inside = table.catalog == RELEASE or (not table.db and table.name in released)
-        name = INSIDE + table.name if inside else temporary(table)
+        name = INSIDE + table.name if inside else temporary_name(table)
         return None if name is None else place(name)
 
-    return ENGINE.render(tree, placed)
+    return ENGINE.render_sql(tree, placed)
 
 
-def _said(node: exp.Expr) -> exp.Expr:
+def _translate_node(node: exp.Expr) -> exp.Expr:
     """What Spark says otherwise."""
     match node:
         case exp.DataType(this=kind) if kind in MISSING:
             raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
         case exp.Anonymous() if node.name.lower() == "regexp_replace":
-            *given, kept = node.expressions
-            node.set("expressions", [*given, exp.Literal.string(kept.name.replace("\\1", "$1"))])
+            *arguments, replacement = node.expressions
+            node.set("expressions", [*arguments, exp.Literal.string(replacement.name.replace("\\1", "$1"))])
     return node
 
 
-def _digest(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
     """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
-    shown = call("md5", beside_each_other(texts))
+    hexadecimal = call_function("md5", concat_texts(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
-    turned = call("concat", *(call("substring", shown.copy(), n, exp.Literal.number(2)) for n in numbers))
-    signed = call("conv", turned, exp.Literal.number(16), exp.Neg(this=exp.Literal.number(10)))
-    return call("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
+    turned = call_function(
+        "concat", *(call_function("substring", hexadecimal.copy(), n, exp.Literal.number(2)) for n in numbers)
+    )
+    signed = call_function("conv", turned, exp.Literal.number(16), exp.Neg(this=exp.Literal.number(10)))
+    return call_function("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
 
 
-def _hashed(texts: Sequence[exp.Expr]) -> exp.Expr:
+def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
     """The first 60 bits of SHA-256 of texts."""
-    shown = first(call("sha2", beside_each_other(texts), exp.Literal.number(256)), DIGITS)
-    return exp.cast(call("conv", shown, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
+    digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
+    return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
 
-ENGINE = Engine("Spark", SPARK, OWN, _said, exp.var("UTF8_BINARY"), _digest, _hashed)
+ENGINE = RemoteDialect(
+    "Spark", SPARK, HASH_FUNCTIONS, _translate_node, exp.var("UTF8_BINARY"), _md5_digest, _sha256_hash
+)
 
 
 def type_name(kind: spark.DataType) -> str:
@@ -137,7 +151,7 @@ def as_spark_types(data: pa.Table) -> pa.Table:
     for field in data.schema:
         if pa.types.is_time(field.type):
             raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
-    return widened(data)
+    return widen_types(data)
 
 
 # Session --------------------------------------------------------------------------------------------------------------
@@ -166,7 +180,7 @@ TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, 
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # rows go through Arrow
 
 
-def started(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
+def start_session(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
     """A session of this machine's own; Java is started once per process and ends with it.
 
     ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
@@ -174,33 +188,36 @@ def started(options: Options, settings: dict[str, str] | None = None) -> SparkSe
     """
     cores = options.threads or os.cpu_count() or 1
     chosen = STARTED | DEMANDED
-    half = f"{system.memory() // 2**21}m"  # of the machine's memory, where nobody says how much
+    half = f"{system.total_memory() // 2**21}m"  # of the machine's memory, where nobody says how much
     memory = (options.memory_limit or half).upper().removesuffix("IB").removesuffix("B")
     chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores), "spark.driver.memory": memory}
     chosen |= settings or {}
-    with translated():
+    with translate_spark_errors():
         first = SparkSession.getActiveSession()
         if first is None:
-            chosen |= {"spark.local.dir": str(_room()), "spark.sql.warehouse.dir": str(_room() / "warehouse")}
+            chosen |= {
+                "spark.local.dir": str(_java_folder()),
+                "spark.sql.warehouse.dir": str(_java_folder() / "warehouse"),
+            }
             builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
             first = builder.config(map=dict(chosen)).getOrCreate()
-        return _own(first.newSession())
+        return _configure_session(first.newSession())
 
 
 @cache
-def _room() -> Path:
+def _java_folder() -> Path:
     """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
 
     Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
     other temporary folders of privsql's do, and is swept with them.
     """
-    made = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
-    atexit.register(made.remove)
-    return made.path
+    folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
+    atexit.register(folder.remove)
+    return folder.path
 
 
 @contextmanager
-def connected(address: str) -> Iterator[SparkSession]:
+def connect_session(address: str) -> Iterator[SparkSession]:
     """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
 
     It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
@@ -208,46 +225,46 @@ def connected(address: str) -> Iterator[SparkSession]:
     """
     place = address.partition("/;")[0]
     try:
-        with warnings.catch_warnings(), translated():
+        with warnings.catch_warnings(), translate_spark_errors():
             warnings.simplefilter("ignore")  # of what is raised as well
-            made = _called(address)
+            session = _create_remote_session(address)
     except (ImportError, PrivsqlError) as error:
         why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
         raise EngineError(f"{place}: {why}") from error
     try:
-        yield made
+        yield session
     finally:
-        made.stop()
+        session.stop()
 
 
-def _called(address: str) -> SparkSession:
+def _create_remote_session(address: str) -> SparkSession:
     """The session, made by its own class: pyspark's common one would have every later session be at an address."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
     from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
 
-    made = cast("SparkSession", Distant.builder.remote(address).create())
-    made.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
+    session = cast("SparkSession", Distant.builder.remote(address).create())
+    session.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
     try:
-        return _own(made)
+        return _configure_session(session)
     except BaseException:
-        made.client.close()
+        session.client.close()
         raise
 
 
-def given(session: object) -> SparkSession:
+def require_trusted_session(session: object) -> SparkSession:
     """A session that somebody else has made, as it is; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
         raise UsageError(f"{type(session).__name__} is not a session of Spark")
     known = cast("SparkSession", session)  # Spark Connect's class is another one
-    with translated():
+    with translate_spark_errors():
         for name, wanted in DEMANDED.items():
-            found = known.conf.get(name)
-            if str(found).lower() not in {wanted.lower(), f"etc/{wanted.lower()}"}:
-                raise UsageError(f"the session of Spark has {name} = {found}; privsql needs {wanted}")
-        return asserted(known)
+            current = known.conf.get(name)
+            if str(current).lower() not in {wanted.lower(), f"etc/{wanted.lower()}"}:
+                raise UsageError(f"the session of Spark has {name} = {current}; privsql needs {wanted}")
+        return require_ansi_mode(known)
 
 
-def asserted(session: SparkSession) -> SparkSession:
+def require_ansi_mode(session: SparkSession) -> SparkSession:
     """The session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
@@ -264,29 +281,29 @@ def is_local(session: SparkSession) -> bool:
         return False
 
 
-def _own(session: SparkSession) -> SparkSession:
+def _configure_session(session: SparkSession) -> SparkSession:
     for name, value in DEMANDED.items():
         session.conf.set(name, value)
-    return asserted(session)
+    return require_ansi_mode(session)
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_spark_errors() -> Iterator[None]:
     """Spark's errors as privsql's, one line each."""
     logging.getLogger(TALKER).disabled = True
     try:
         yield
     except MISTAKES as error:
-        raise UsageError(_line(error)) from error
+        raise UsageError(_error_line(error)) from error
     except PySparkException as error:
         if "JAVA_GATEWAY_EXITED" in str(error) or "JAVA_HOME" in str(error):
             raise EngineError("Spark does not start: it needs Java 17 or later") from error
-        raise EngineError(_line(error)) from error
+        raise EngineError(_error_line(error)) from error
     except Py4JError as error:
-        raise EngineError(f"Spark: {_deepest(error)}") from error
+        raise EngineError(f"Spark: {_root_cause(error)}") from error
 
 
-def _line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
     text = str(error).strip()
     called = CALLED.search(text)  # by another process
@@ -294,11 +311,11 @@ def _line(error: BaseException) -> str:
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
-def _deepest(error: Py4JError) -> str:
+def _root_cause(error: Py4JError) -> str:
     """What made a job fail, memory that ran out for example: Java tells of it by causes of causes."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
-        return _line(error)
+        return _error_line(error)
     while cause.getCause() is not None:
         cause = cause.getCause()
     return str(cause.toString()).split("\n")[0]
@@ -312,7 +329,7 @@ def _deepest(error: Py4JError) -> str:
 # one asks for it.
 
 
-class SparkRelations(RelationsApart):
+class SparkRelations(RemoteRelations):
     """What was made in one session; ``spill``: a folder that the workers see, or None."""
 
     engine = ENGINE
@@ -322,7 +339,7 @@ class SparkRelations(RelationsApart):
         super().__init__()
         self.session = session
         self._spill, self._options = spill, options or Options()
-        self._report = self._options.report or Silent()
+        self._report = self._options.report or SilentReporter()
         self._folders = itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
@@ -334,19 +351,19 @@ class SparkRelations(RelationsApart):
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
-        with translated():
+        with translate_spark_errors():
             return self._frame(query, values).toArrow()
 
     @contextmanager
-    def streamed(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
+    def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
         """The rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
-        with translated():
+        with translate_spark_errors():
             frame = self._frame(query)
             if self._spill is None:
                 folder, reader = None, frame.toArrow().to_reader(rows)
             else:
-                folder = self._written(frame, self._spill)
-                reader = _read(folder, frame.limit(0).toArrow().schema, rows)
+                folder = self._write_frame(frame, self._spill)
+                reader = _stream_folder(folder, frame.limit(0).toArrow().schema, rows)
         try:
             yield reader
         finally:
@@ -354,7 +371,7 @@ class SparkRelations(RelationsApart):
                 shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def beside(self) -> Iterator[SparkRelations]:
+    def open_sibling(self) -> Iterator[SparkRelations]:
         """Relations of their own in the same session."""
         other = SparkRelations(self.session, self._spill, self._options)
         try:
@@ -362,66 +379,66 @@ class SparkRelations(RelationsApart):
         finally:
             other.close()
 
-    def fields(self, source: exp.Expr) -> list[Field]:
+    def list_fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
-        with translated():
+        with translate_spark_errors():
             schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
         return [Field(field.name, type_name(field.dataType)) for field in schema]
 
     # Making ---
 
-    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table."""
-        self._only_own(name, into)
+        self._refuse_database(name, into)
         if title:
-            self._report.step(title)
-        with translated():
-            self._store(name, self._frame(query))
+            self._report.start_step(title)
+        with translate_spark_errors():
+            self._store_frame(name, self._frame(query))
 
-    def own(self, name: str, query: str) -> None:
+    def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, in Spark's SQL, as a temporary table."""
-        with translated():
-            self._store(name, self.session.sql(one_select(query, SPARK)))
+        with translate_spark_errors():
+            self._store_frame(name, self.session.sql(one_select(query, SPARK)))
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         """Create a temporary view."""
-        self._only_own(name, into)
-        with translated():
-            self._name(name, self._frame(query), None)
+        self._refuse_database(name, into)
+        with translate_spark_errors():
+            self._register_view(name, self._frame(query), None)
 
-    def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+    def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under ``name``; a stream is read at once."""
-        table = as_spark_types(whole(data))
-        with translated():
+        table = as_spark_types(as_arrow_table(data))
+        with translate_spark_errors():
             frame = self.session.createDataFrame(table, schema=from_arrow_schema(table.schema))
-            self._name(name, frame, None)
+            self._register_view(name, frame, None)
 
     def drop(self, *names: str) -> None:
         """Forget temporary relations."""
         for name in names:
             if name in self._made:
-                with suppress(UsageError), translated():
+                with suppress(UsageError), translate_spark_errors():
                     if self._spill is None:
-                        self.session.table(self._own(name)).unpersist()
-                    self.session.catalog.dropTempView(self._own(name))
+                        self.session.table(self._session_name(name)).unpersist()
+                    self.session.catalog.dropTempView(self._session_name(name))
                 self._forget(self._made.pop(name))
 
-    def _store(self, name: str, frame: DataFrame) -> None:
+    def _store_frame(self, name: str, frame: DataFrame) -> None:
         if self._spill is None:
-            self._name(name, frame.persist(), None)  # what is made is the same however often: contents decide
+            self._register_view(name, frame.persist(), None)  # what is made is the same however often: contents decide
             return
-        folder = self._written(frame, self._spill)
-        self._name(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
+        folder = self._write_frame(frame, self._spill)
+        self._register_view(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
 
-    def _written(self, frame: DataFrame, spill: Path) -> Path:
+    def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
         """The folder to which the rows were written: its files lie in their order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
         frame.write.parquet(str(folder))
         return folder
 
-    def _name(self, name: str, frame: DataFrame, folder: Path | None) -> None:
+    def _register_view(self, name: str, frame: DataFrame, folder: Path | None) -> None:
         before = self._made.get(name)
-        frame.createOrReplaceTempView(self._own(name))
+        frame.createOrReplaceTempView(self._session_name(name))
         self._made[name] = folder
         self._forget(before)
 
@@ -430,10 +447,12 @@ class SparkRelations(RelationsApart):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
-        return self.session.sql(render_spark(query, self._own, self.tables), args=dict(values) if values else None)
+        return self.session.sql(
+            render_spark(query, self._session_name, self.tables), args=dict(values) if values else None
+        )
 
 
-def _read(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
+def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
     """The rows of a written folder: Spark numbers its files in the order of the query."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -456,14 +475,14 @@ class SparkRelease(SparkRelations):
         """``tables``: their Parquet files, which the session's workers must see."""
         super().__init__(session, None)
         self.tables = frozenset(tables)
-        with translated():
+        with translate_spark_errors():
             for name, parts in tables.items():
-                self._name(f"{INSIDE}{name}", session.read.parquet(*map(str, parts)), None)
+                self._register_view(f"{INSIDE}{name}", session.read.parquet(*map(str, parts)), None)
 
 
-def released(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
+def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
     """The tables of a release in a session that is given."""
-    return SparkRelease(given(session), tables)
+    return SparkRelease(require_trusted_session(session), tables)
 
 
 # Warehouse ------------------------------------------------------------------------------------------------------------
@@ -486,85 +505,85 @@ class SparkWarehouse(SparkRelations):
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``; a query is Spark's SQL, and is stored."""
-        with translated():
+        with translate_spark_errors():
             if origin.path is not None:
                 if not origin.path.exists():
                     raise EngineError(f"{origin.path}: no such file")
-                self._name("file", self.session.read.parquet(str(origin.path)), None)
+                self._register_view("file", self.session.read.parquet(str(origin.path)), None)
             if origin.query is not None:
                 text = one_select(origin.query, SPARK)
                 if origin.path is not None:
                     self._called_source()
-                self._store(name, self.session.sql(text))
+                self._store_frame(name, self.session.sql(text))
             elif origin.relation is not None:
-                self._name(name, self.session.table(origin.relation), None)
+                self._register_view(name, self.session.table(origin.relation), None)
             else:
-                self._name(name, self.session.table(self._own("file")), None)
+                self._register_view(name, self.session.table(self._session_name("file")), None)
 
     def _called_source(self) -> None:
         """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
         if self.session.catalog.tableExists("source"):
             raise UsageError("the session of Spark has a table 'source' of its own, which the query could mean")
-        self.session.table(self._own("file")).createTempView("source")
+        self.session.table(self._session_name("file")).createTempView("source")
         self._shown.append("source")
 
     def close(self) -> None:
         """Forget all that was made, and all names that were given."""
         for name in self._shown:
-            with translated():
+            with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
         self._shown.clear()
         super().close()
 
-    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+    def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """By column of a relation the collation that it has, if that is not the bytes' own."""
-        with translated():
+        with translate_spark_errors():
             schema = self._frame(all_rows(source)).schema
-        found = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
-        return {name: found[name] for name in columns if found.get(name, PLAIN) != PLAIN}
+        collations = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
+        return {name: collations[name] for name in columns if collations.get(name, PLAIN) != PLAIN}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``ask``."""
-        with translated():
+        """Make a query readable by ``run_select``."""
+        with translate_spark_errors():
             self._frame(query).createTempView(name)
             self._shown.append(name)
 
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_select(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own, in Spark's SQL."""
-        with translated():
-            return tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
+        with translate_spark_errors():
+            return as_tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
 
     # A release ---
 
-    def released(self, folder: Path) -> None:
+    def set_release_folder(self, folder: Path) -> None:
         """What is made in database ``release`` becomes a folder of Parquet files in ``folder``."""
         self._release = folder
 
-    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
         if into != RELEASE or self._release is None:
-            super().make(name, query, into=into, title=title)
+            super().create_table(name, query, into=into, title=title)
             return
         if title:
-            self._report.step(title)
+            self._report.start_step(title)
         target = self._release / f"{name}.parquet"
-        with translated():
+        with translate_spark_errors():
             frame = self._frame(query)
             if self._spill is None:
                 frame = frame.persist()
-            self._parts(frame, target)
+            self._write_parts(frame, target)
             if self._spill is not None:
                 frame = self.session.read.schema(frame.schema).parquet(str(target))
-            self._name(f"{INSIDE}{name}", frame, None)
+            self._register_view(f"{INSIDE}{name}", frame, None)
 
-    def written(self, name: str) -> list[Path]:
+    def write_parquet_files(self, name: str) -> list[Path]:
         """The rows of a relation as Parquet files in the folder of this machine's."""
         folder = self._here / f"brought-{name}"
-        with translated():
-            self._parts(self._frame(all_rows(temp(name))), folder)
+        with translate_spark_errors():
+            self._write_parts(self._frame(all_rows(temp_table(name))), folder)
         return sorted(folder.iterdir())
 
-    def _parts(self, frame: DataFrame, folder: Path) -> None:
+    def _write_parts(self, frame: DataFrame, folder: Path) -> None:
         """Write rows, in their order, as a folder of Parquet files of this machine's.
 
         Where workers do not see it, the rows come over as Arrow, all at once.
@@ -589,10 +608,14 @@ def only_parts(folder: Path) -> None:
 
 
 @contextmanager
-def opened(spill: Path, options: Options, session: object | None, remote: str | None) -> Iterator[SparkWarehouse]:
+def open_warehouse(
+    spill: Path, options: Options, session: object | None, remote: str | None
+) -> Iterator[SparkWarehouse]:
     """A warehouse in a session that is given, at an address, or of this machine's own."""
     with (
-        connected(remote) if remote and session is None else nullcontext(session) as there,
-        SparkWarehouse(started(options) if there is None else given(there), spill, options) as made,
+        connect_session(remote) if remote and session is None else nullcontext(session) as there,
+        SparkWarehouse(
+            start_session(options) if there is None else require_trusted_session(there), spill, options
+        ) as warehouse,
     ):
-        yield made
+        yield warehouse

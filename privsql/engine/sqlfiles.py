@@ -40,39 +40,39 @@ BEYOND = (exp.Rand, exp.Uuid, exp.ReadCSV, exp.ReadParquet, exp.UDTF, exp.Genera
 BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where no order is named
 
 
-def alien(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
+def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
     """What of a tree is outside the portable subset, but for ``known`` kinds and names of functions, in small letters.
 
     >>> import sqlglot
-    >>> sorted(alien(sqlglot.parse_one("SELECT hash(a), b // 2 FROM t POSITIONAL JOIN u", dialect="duckdb")))
+    >>> sorted(foreign_nodes(sqlglot.parse_one("SELECT hash(a), b // 2 FROM t POSITIONAL JOIN u", dialect="duckdb")))
     ['Anonymous', 'IntDiv', 'POSITIONAL JOIN']
     """
-    found = set()
+    kinds = set()
     for node in tree.walk():
         kind = type(node).__name__
         name = node.name.lower() if isinstance(node, exp.Anonymous) else kind
         if kind not in PORTABLE and name not in known:
-            found.add(kind)
-        found.update(_foreign(node))
-    return found
+            kinds.add(kind)
+        kinds.update(_foreign_arguments(node))
+    return kinds
 
 
-def unfit(filling: exp.Expr) -> set[str]:
+def unfit_nodes(filling: exp.Expr) -> set[str]:
     """What may not even fill a hole of a portable file: all that says which rows there are, and is outside the subset.
 
     Scalar expressions may: those of an analyst, and what an engine has for texts and digests. They mean what the engine
     at hand takes them for; another one is given the whole tree to look at again.
     """
-    found = set()
+    kinds = set()
     for node in filling.walk():
         kind = type(node).__name__
         if kind not in WITHIN and (isinstance(node, BEYOND) or not isinstance(node, exp.Condition)):
-            found.add(kind)
-        found.update(_foreign(node))
-    return found
+            kinds.add(kind)
+        kinds.update(_foreign_arguments(node))
+    return kinds
 
 
-def unordered(tree: exp.Expr) -> set[str]:
+def unordered_windows(tree: exp.Expr) -> set[str]:
     """Windows that number or compare rows as they lie: what only an engine can answer that keeps their order."""
     return {
         f"{type(node.this).__name__} without ORDER BY"
@@ -92,7 +92,7 @@ def one_select(query: str, dialect: str) -> str:
     return query.strip().rstrip(";")
 
 
-def _foreign(node: exp.Expr) -> Iterator[str]:
+def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
     """Arguments of portable nodes that other engines do not know, or read otherwise."""
     match node:
         case exp.Join() if (
@@ -125,51 +125,53 @@ Holes = dict[str, Hole]
 
 
 @lru_cache(maxsize=1)
-def folder() -> Traversable:
+def sql_folder() -> Traversable:
     """The ``sql`` folder: inside the installed package, or beside it in a checkout."""
     packaged = files("privsql") / "sql"
     if packaged.is_dir():
         return packaged
-    beside = Path(__file__).resolve().parent.parent.parent
-    if (beside / "pyproject.toml").is_file():
-        return beside / "sql"
+    checkout = Path(__file__).resolve().parent.parent.parent
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / "sql"
     raise FileNotFoundError("the SQL files of privsql are not installed")
 
 
 @lru_cache(maxsize=256)
 def text(name: str) -> str:
     """The text of ``sql/<name>.sql``."""
-    return folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
+    return sql_folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
 
 
-def names() -> list[str]:
+def list_sql_files() -> list[str]:
     """All files, as ``folder/name`` without the ending, sorted."""
-    found = []
-    for part in folder().iterdir():
+    paths = []
+    for part in sql_folder().iterdir():
         if part.is_dir():
-            found += [f"{part.name}/{file.name[:-4]}" for file in part.iterdir() if file.name.endswith(".sql")]
-    return sorted(found)
+            paths += [f"{part.name}/{file.name[:-4]}" for file in part.iterdir() if file.name.endswith(".sql")]
+    return sorted(paths)
 
 
-def digests(prefixes: Sequence[str]) -> dict[str, str]:
+def sql_digests(prefixes: Sequence[str]) -> dict[str, str]:
     """SHA-256 of every file whose name starts with one of ``prefixes``."""
     return {
-        name: hashlib.sha256(text(name).encode()).hexdigest() for name in names() if name.startswith(tuple(prefixes))
+        name: hashlib.sha256(text(name).encode()).hexdigest()
+        for name in list_sql_files()
+        if name.startswith(tuple(prefixes))
     }
 
 
-def parse(name: str) -> exp.Select | exp.Query:
+def parse_file(name: str) -> exp.Select | exp.Query:
     """The syntax tree of a file; raises ``ValueError`` if it is not one portable SELECT."""
-    return _parsed(name, text(name))
+    return _parse_content(name, text(name))
 
 
 @lru_cache(maxsize=256)
-def _parsed(name: str, content: str) -> exp.Select | exp.Query:
-    """``parse``, once per file: every query fills several."""
+def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
+    """``parse_file``, once per file: every query fills several."""
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
-    foreign = set() if _is_duckdbs(name) else alien(statements[0]) | unordered(statements[0])
+    foreign = set() if _is_duckdbs(name) else foreign_nodes(statements[0]) | unordered_windows(statements[0])
     if foreign:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
     for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
@@ -187,17 +189,17 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. What fills a hole of a
     portable file is looked at as well: ``privsql.engine.sqlfiles.unfit``.
     """
-    tree = parse(name).copy()
+    tree = parse_file(name).copy()
     if not _is_duckdbs(name):
-        _fits(name, holes)
+        _require_portable(name, holes)
     unused = set(holes)
     outputs = list(tree.find_all(exp.Alias))
     for node in list(tree.find_all(exp.Table, exp.Column)):
-        key = _key(node.name, name, holes)
+        key = _hole_key(node.name, name, holes)
         if key is not None:
             unused.discard(key)
-            _replace(tree, node, holes[key])
-    unused -= _renamed(outputs, name, holes)
+            _fill_hole(tree, node, holes[key])
+    unused -= _fill_aliases(outputs, name, holes)
     for clause in list(tree.find_all(exp.Group, exp.Order)):
         if not clause.expressions and clause.parent is not None:
             clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
@@ -206,18 +208,18 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     return tree
 
 
-def _renamed(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole]) -> set[str]:
+def _fill_aliases(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole]) -> set[str]:
     """Fill the holes behind AS; returns which these were."""
-    found = set()
+    filled = set()
     for node in outputs:
-        key = _key(node.alias, name, holes)
+        key = _hole_key(node.alias, name, holes)
         if key is not None:
             node.set("alias", cast("exp.Identifier", holes[key]).copy())
-            found.add(key)
-    return found
+            filled.add(key)
+    return filled
 
 
-def _key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
+def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
     """What a hole of a file is called; None for what is none, ``ValueError`` if nothing fills it."""
     if not (hole.startswith("__") and hole.endswith("__")):
         return None
@@ -227,15 +229,15 @@ def _key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
     return key
 
 
-def _fits(name: str, holes: Mapping[str, Hole]) -> None:
+def _require_portable(name: str, holes: Mapping[str, Hole]) -> None:
     for key, filling in holes.items():
-        foreign = set().union(*map(unfit, [filling] if isinstance(filling, exp.Expr) else filling))
+        foreign = set().union(*map(unfit_nodes, [filling] if isinstance(filling, exp.Expr) else filling))
         if foreign:
             wrong = ", ".join(sorted(foreign))
             raise ValueError(f"sql/{name}.sql: hole {key} is filled with what is outside the portable subset: {wrong}")
 
 
-def _replace(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
+def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
     if isinstance(filling, exp.Expr):
         replacement = filling.copy()
         if isinstance(node, exp.Table) and node.args.get("alias"):
@@ -260,7 +262,7 @@ def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
     return inside and isinstance(replacement, exp.Binary | exp.Not)
 
 
-def render(tree: exp.Expr, *, copy: bool = True) -> str:
+def render_sql(tree: exp.Expr, *, copy: bool = True) -> str:
     """DuckDB SQL of a tree, on several lines; without ``copy`` the tree is used up."""
     return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=copy)
 
@@ -268,7 +270,7 @@ def render(tree: exp.Expr, *, copy: bool = True) -> str:
 # Small builders for hole fillings ---
 
 
-def identifier(name: str) -> exp.Identifier:
+def quoted_identifier(name: str) -> exp.Identifier:
     """A quoted name."""
     return exp.to_identifier(name, quoted=True)
 
@@ -278,7 +280,7 @@ def column(name: str, table: str | None = None) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
-def named(expression: exp.Expr, name: str) -> exp.Expr:
+def alias_as(expression: exp.Expr, name: str) -> exp.Expr:
     """``expression AS "name"``."""
     shared = expression.parent is not None
     return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=shared)
@@ -294,15 +296,15 @@ def table(name: str, database: str | None = None, schema: str | None = None) -> 
     return exp.Table(**parts)
 
 
-def temp(name: str) -> exp.Table:
+def temp_table(name: str) -> exp.Table:
     """A temporary relation of privsql's own; the prefix keeps it apart from tables of the publisher's."""
     return table(PREFIX + name, "temp")
 
 
-def within(query: exp.Expr, database: str) -> exp.Expr:
+def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     """The query with every table that names no database taken from ``database``.
 
-    >>> within(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp.t"), "release").sql()
+    >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
     'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp.t'
     """
     known = {one.alias for one in query.find_all(exp.CTE)}
@@ -319,19 +321,19 @@ def all_rows(source: exp.Table) -> exp.Select:
     return exp.select(exp.Star()).from_(source)
 
 
-def every(conditions: Sequence[exp.Expr]) -> exp.Expr:
+def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The conjunction of conditions; TRUE for none."""
     return exp.and_(*conditions) if conditions else exp.true()
 
 
-def some(conditions: Sequence[exp.Expr]) -> exp.Expr:
+def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The disjunction of conditions; FALSE for none."""
     return exp.or_(*conditions) if conditions else exp.false()
 
 
-def same(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
+def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
     """NULL-safe equality of the same columns of two tables."""
-    return every([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
+    return all_of([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
 
 
 def is_null(expression: exp.Expr) -> exp.Expr:

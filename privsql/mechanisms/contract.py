@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.answers.accuracy import Evaluated, Measuring
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding
-    from privsql.attacks.suite import Adversary, Learnt, Suite
+    from privsql.attacks.suite import Adversary, AttackContext, Suite
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.model.manifest import Check, Manifest, Promised, Structure, Words
+    from privsql.model.manifest import Check, Manifest, ReleasePromises, Structure, VerifiedBound
     from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
 
@@ -34,7 +34,7 @@ Figure = float | int | None
 
 
 @dataclass(frozen=True)
-class Measure:
+class AlternativeMeasure:
     """A figure by its ``key``, its ``title`` for a person, how it is written, and whether the ``lowest`` is best."""
 
     key: str
@@ -56,16 +56,16 @@ class Alternative:
 class Alternatives:
     """All algorithms of a mechanism, what is measured of them, and one line of advice."""
 
-    measures: Sequence[Measure]
+    measures: Sequence[AlternativeMeasure]
     rows: Sequence[Alternative]
     advice: str
 
-    def best(self, measure: Measure) -> float | None:
+    def choose_best(self, measure: AlternativeMeasure) -> float | None:
         """The best figure that any algorithm has; None where they do not differ."""
-        found = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
-        if len(found) < 2:
+        figures = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
+        if len(figures) < 2:
             return None
-        return min(found) if measure.lowest else max(found)
+        return min(figures) if measure.lowest else max(figures)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -76,10 +76,10 @@ class Alternatives:
 def refuse_comparison(why: str) -> Callable[..., NoReturn]:
     """Of a mechanism whose algorithms are not to be compared: ``UsageError``, which says why."""
 
-    def refuse(*_: object) -> NoReturn:
+    def refuse_call(*_: object) -> NoReturn:
         raise UsageError(f"--algorithms: {why}")
 
-    return refuse
+    return refuse_call
 
 
 # The contract ---------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ P = TypeVar("P", bound=Parameters)
 
 
 @dataclass(frozen=True)
-class Table:
+class TableShape:
     """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all.
 
     ``numeric``: its one sensitive column is a number or a point in time. Where it is not, sensitive values are
@@ -110,14 +110,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Sets(Generic[P]):
+class ItemSetShape(Generic[P]):
     """Item sets: relations ``universe``, ``baskets`` and ``contents``. ``universe``: where the items are listed."""
 
     universe: Callable[[P], Universe]
 
 
 @dataclass(frozen=True)
-class Categories(Generic[P]):
+class CategoricalShape(Generic[P]):
     """Columns of a contingency table, as sensitive ones of a table. ``domains``: by column, where its values are."""
 
     domains: Callable[[P], Mapping[str, Universe]]
@@ -127,11 +127,11 @@ class Categories(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Alone:
+class NoComposition:
     """Nothing is promised of two releases: a second one is refused."""
 
 
-class Together(Protocol):
+class CrossReleaseChecks(Protocol):
     """What several releases of groups tell together; ``offending rows`` as of any check."""
 
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
@@ -140,12 +140,14 @@ class Together(Protocol):
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
         """The adversary's view of every pair; release i is attached as database ``r<i>``."""
 
-    def by_record(self, db: Relations, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+    def by_record(
+        self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
+    ) -> list[Check]:
         """The records' view: ``known`` are (id, value) of all, the last release's columns are those of ``manifest``."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class LedgerRelease:
     """A release in a ledger: its number, and the table of (id, bid) of its records."""
 
     number: int
@@ -153,7 +155,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Groups(Generic[P]):
+class GroupComposition(Generic[P]):
     """Chains of releases of the same subjects are covered by one guarantee.
 
     ``terms``: what must agree between them, besides the columns; ``covered``: what releases by these algorithms, oldest
@@ -162,18 +164,18 @@ class Groups(Generic[P]):
 
     terms: Callable[[P], Any]
     covered: Callable[[Sequence[str]], str | None]
-    together: Together
+    together: CrossReleaseChecks
 
 
 @dataclass(frozen=True)
-class Budget(Generic[P]):
+class BudgetComposition(Generic[P]):
     """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere."""
 
     epsilon: Callable[[P], Fraction]
 
 
-Shape = Table | Sets[Any] | Categories[Any]
-Composition = Alone | Groups[Any] | Budget[Any]
+Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
+Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Profiled:
+class ProfiledSource:
     """A source as ``init`` sees it: what is known of its columns, and its records under the roles that it chose."""
 
     columns: Sequence[Profile]
@@ -231,25 +233,25 @@ class Mechanism(Generic[P]):
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
     measured: Callable[[Relations, Manifest], Json]
     """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks`` has named these."""
-    bounds: Callable[[Relations, Manifest], list[Promised]]
+    bounds: Callable[[Relations, Manifest], list[VerifiedBound]]
     """The bounds that hold, value by value, once all checks do; after ``checks`` has named the release's tables."""
     source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
     """The checks against the source, sorted, after ``checks`` has named the release's tables."""
     answers: Callable[[Relations, Manifest], Answers]
     """The release, open, as one that reads an analyst's SQL and answers it."""
-    evaluate: Callable[[Measuring], Evaluated]
+    evaluate: Callable[[EvaluationContext], Evaluated]
     """Its answers beside those of its source."""
     adversaries: Suite[Any]
     """Who is to be run against it. An empty suite says that nobody is, and that is no success."""
     promise: Callable[[P], str]
     """The bound that a release guarantees, in a few words."""
-    words: Callable[[P], Words]
+    words: Callable[[P], ReleasePromises]
     """What it promises and what it does not, in sentences for those who know nothing of it."""
     structure: Callable[[Relations, Manifest], list[Structure]]
     """What an open release is made of, such as its buckets or its noisy tree, for people; after its checks."""
     advice: tuple[str, ...]
     """What lowers what can be learnt beyond the promise, in words."""
-    propose: Callable[[Relations, Profiled], Proposal]
+    propose: Callable[[Relations, ProfiledSource], Proposal]
     """Feasible parameters for a source."""
     warnings: Callable[[Json], list[str]]
     """What whoever publishes should know of the facts, and ``algorithm``, before anybody relies on the release."""
@@ -270,10 +272,10 @@ class Mechanism(Generic[P]):
     @property
     def states_counts(self) -> bool:
         """Whether exact numbers of records may be stated: never where releases compose by budget."""
-        return not isinstance(self.composition, Budget)
+        return not isinstance(self.composition, BudgetComposition)
 
 
-def stated(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
+def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
     """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
     try:
         facts.model_validate(manifest.facts)
@@ -297,54 +299,54 @@ BY_MANIFEST = {
 BY_FACTS = ("warnings", "figures")
 
 
-def joined(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
+def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     """The mechanism of all ``variants``, by algorithm; the first one is the default, which is what is proposed."""
     first = next(iter(variants.values()))
     if any(one.parameters is not first.parameters for one in variants.values()):
         raise TypeError(f"the algorithms of {first.kind!r} are not asked for by the same parameters")
 
-    def variant(algorithm: object) -> Mechanism[Any]:
+    def find_variant(algorithm: object) -> Mechanism[Any]:
         if algorithm not in variants:
             raise UsageError(f"algorithm {algorithm!r} is not one of {', '.join(variants)}")
         return variants[str(algorithm)]
 
     def by_argument(name: str, place: int) -> Callable[..., Any]:
-        return lambda *given: getattr(variant(given[place].algorithm), name)(*given)
+        return lambda *given: getattr(find_variant(given[place].algorithm), name)(*given)
 
     def by_facts(name: str) -> Callable[..., Any]:
-        return lambda facts: getattr(variant(facts["algorithm"]), name)(facts)
+        return lambda facts: getattr(find_variant(facts["algorithm"]), name)(facts)
 
     called: dict[str, Any] = {name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST).items()}
-    told: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
+    by_fact_members: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
     return replace(
         first,
-        sql=_all(one.sql for one in variants.values()),
-        relations=_all(one.relations for one in variants.values()),
-        advice=_all(one.advice for one in variants.values()),
-        adversaries=_suite(variants),
-        evaluate=lambda given: variant(given.answers.algorithm).evaluate(given),
+        sql=_unique_parts(one.sql for one in variants.values()),
+        relations=_unique_parts(one.relations for one in variants.values()),
+        advice=_unique_parts(one.advice for one in variants.values()),
+        adversaries=_join_suites(variants),
+        evaluate=lambda given: find_variant(given.answers.algorithm).evaluate(given),
         **called,
-        **told,
+        **by_fact_members,
     )
 
 
-def _all(parts: Any) -> tuple[str, ...]:
+def _unique_parts(parts: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(parts)))
 
 
-def _suite(variants: Mapping[str, Mechanism[Any]]) -> Suite[Any]:
+def _join_suites(variants: Mapping[str, Mechanism[Any]]) -> Suite[Any]:
     """Adversaries by name: each looks at a release as the variant that made it has it."""
     named: dict[str, dict[str, Adversary[Any]]] = {}
     for algorithm, one in variants.items():
         for adversary in one.adversaries.adversaries:
             named.setdefault(adversary.name, {})[algorithm] = adversary
 
-    def of_release(by: Mapping[str, Adversary[Any]]) -> Callable[[Learnt[Any]], list[Finding]]:
-        def attack(learnt: Learnt[Any]) -> list[Finding]:
-            own = by.get(learnt.view.manifest.algorithm)
-            return [] if own is None else own.attack(learnt)
+    def attack_by_variant(by: Mapping[str, Adversary[Any]]) -> Callable[[AttackContext[Any]], list[Finding]]:
+        def attack_release(learnt: AttackContext[Any]) -> list[Finding]:
+            chosen = by.get(learnt.view.manifest.algorithm)
+            return [] if chosen is None else chosen.attack(learnt)
 
-        return attack
+        return attack_release
 
-    found = tuple(replace(next(iter(by.values())), attack=of_release(by)) for by in named.values())
-    return replace(next(iter(variants.values())).adversaries, adversaries=found)
+    joint_adversaries = tuple(replace(next(iter(by.values())), attack=attack_by_variant(by)) for by in named.values())
+    return replace(next(iter(variants.values())).adversaries, adversaries=joint_adversaries)

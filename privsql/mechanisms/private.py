@@ -16,13 +16,13 @@ from privsql import dp_random
 from privsql.answers import answer
 from privsql.attacks.scene import Finding
 from privsql.engine.roles import BITS
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
-from privsql.model.manifest import Check, Promised, Words
-from privsql.model.records import changed
+from privsql.model.manifest import Check, ReleasePromises, VerifiedBound
+from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,33 +77,33 @@ class Segments:
     step: int
 
     @property
-    def singles(self) -> bool:
+    def has_only_singles(self) -> bool:
         """Whether each is for one record."""
         return bool((self.hi - self.lo == 1).all())
 
 
 @dataclass(frozen=True)
-class Parts:
+class RecordParts:
     """Records (k,) of every part; ``of``: (part, and a column ``by`` of the records), None where that is the part."""
 
     records: Ints
     by: str = "code"
     of: pa.Table | None = None
 
-    def table(self) -> pa.Table:
+    def as_table(self) -> pa.Table:
         """(part, ``by``, width): the width of a stretch."""
         stretches = np.maximum(1, self.records // UNIT)
         bits = np.ceil(np.log2(stretches)).astype(np.int64)
         widths = np.left_shift(np.int64(1), BITS - bits)
-        own = self.of or pa.table({"part": np.arange(len(widths)), self.by: np.arange(len(widths))})
-        return own.append_column("width", pa.array(widths[own["part"].to_numpy()]))
+        parts_table = self.of or pa.table({"part": np.arange(len(widths)), self.by: np.arange(len(widths))})
+        return parts_table.append_column("width", pa.array(widths[parts_table["part"].to_numpy()]))
 
 
-class Dealing:
+class RankAssignment:
     """The records of ``source``, ranked; what segments say of their ranks."""
 
     def __init__(
-        self, db: Relations, source: Records, key: Key, parts: Parts, columns: Sequence[str] | None = None
+        self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
     ) -> None:
         """``key``: bound to the records, which lie in relation ``hashed``; ``columns``: what is wanted of them.
 
@@ -112,75 +112,82 @@ class Dealing:
         """
         self._db, self._source = db, source
         wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.has_ids else [])]
-        db.put("secret", key.word(PURPOSE))
-        db.make("twice", fill("portable/twice", {"hashed": temp("hashed")}))
-        order = [column("code", "r"), *source.roles.qi("r")]
-        holes: Holes = {"hashed": temp("hashed"), "twice": temp("twice"), "order": order}
+        db.register_arrow("secret", key.word(PURPOSE))
+        db.create_table("twice", fill("portable/twice", {"hashed": temp_table("hashed")}))
+        order = [column("code", "r"), *source.roles.qi_columns("r")]
+        holes: Holes = {"hashed": temp_table("hashed"), "twice": temp_table("twice"), "order": order}
         copies = fill("portable/copies", holes)
-        db.put("parts", parts.table())
+        db.register_arrow("parts", parts.as_table())
         holes = {
             "copies": copies.subquery(),
-            "parts": temp("parts"),
-            "secret": temp("secret"),
+            "parts": temp_table("parts"),
+            "secret": temp_table("secret"),
             "columns": [column(name, "r") for name in wanted],
-            "hash": self.hash("place"),
+            "hash": self.make_hash("place"),
             "same_part": column(parts.by, "r").eq(column(parts.by, "s")),
         }
-        db.make("drawn", fill("portable/drawn", holes), title="Ordering the records")
+        db.create_table("drawn", fill("portable/drawn", holes), title="Ordering the records")
         db.drop("hashed", "twice", "parts")
-        self._units = db.arrow(fill("portable/units", {"drawn": temp("drawn")}))
-        found = np.bincount(self._units["part"].to_numpy(), self._units["records"].to_numpy(), len(parts.records))
-        if len(found) != len(parts.records) or (found != parts.records).any():
-            raise changed()
+        self._units = db.arrow(fill("portable/units", {"drawn": temp_table("drawn")}))
+        counted = np.bincount(self._units["part"].to_numpy(), self._units["records"].to_numpy(), len(parts.records))
+        if len(counted) != len(parts.records) or (counted != parts.records).any():
+            raise source_changed_error()
 
-    def hash(self, tag: str) -> exp.Expr:
+    def make_hash(self, tag: str) -> exp.Expr:
         """60 bits for record r, independent of those under other tags; first copies have a tag of their own."""
         first = exp.Case().when(column("copy", "r").eq(exp.Literal.number(0)), exp.Literal.string(tag))
         texts = [exp.cast(column(name, "r"), "VARCHAR") for name in ("h", "copy")]
         return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
 
-    def dealt(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """``columns`` (of r, or a ``hash``) of every record whose rank is in a segment, and its ``number``."""
-        self._db.put("pieces", cut(segments, self._units))
+    def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
+        """``columns`` (of r, or a ``make_hash``) of every record whose rank is in a segment, and its ``number``."""
+        self._db.register_arrow("pieces", cut_segments(segments, self._units))
         rank, lo, hi = column("rank", "r"), column("lo", "p"), column("hi", "p")
-        within = rank.eq(lo) if segments.singles else exp.and_(exp.GTE(this=rank, expression=lo), rank.copy() < hi)
-        holes: Holes = {"drawn": temp("drawn"), "pieces": temp("pieces"), "columns": columns, "meets": within}
-        holes["secret"] = temp("secret")
+        within = (
+            rank.eq(lo) if segments.has_only_singles else exp.and_(exp.GTE(this=rank, expression=lo), rank.copy() < hi)
+        )
+        holes: Holes = {
+            "drawn": temp_table("drawn"),
+            "pieces": temp_table("pieces"),
+            "columns": columns,
+            "meets": within,
+        }
+        holes["secret"] = temp_table("secret")
         return fill("portable/dealt", holes)
 
-    def numbers(self, dealt: exp.Query) -> NDArray[np.int64]:
+    def read_numbers(self, assigned: exp.Query) -> NDArray[np.int64]:
         """The number of every record in canonical order (n,), -1 where it is left out; of records with names."""
-        found = self._db.arrow(dealt)
+        numbered = self._db.arrow(assigned)
         every = np.full(self._source.records, -1, dtype=np.int64)
-        every[found["pos"].to_numpy()] = found["number"].to_numpy()
+        every[numbered["pos"].to_numpy()] = numbered["number"].to_numpy()
         return every
 
-    def done(self) -> None:
+    def drop_relations(self) -> None:
         """Forget the relations."""
         self._db.drop("secret", "drawn", "pieces")
 
 
-def cut(segments: Segments, units: pa.Table) -> pa.Table:
+def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
     """(part, bin, lo, hi, number, step): the segments cut at the borders of units (part, bin, records).
 
     Ranks count from the first of a part in ``segments``, from the first of a unit in what is returned.
     """
-    own: Mapping[str, Ints] = {name: units[name].to_numpy() for name in units.column_names}
-    ends = np.cumsum(own["records"])
-    begins = ends - own["records"]
-    of_parts = begins[np.searchsorted(own["part"], segments.part)]  # a line of all records, part by part
+    unit_columns: Mapping[str, Ints] = {name: units[name].to_numpy() for name in units.column_names}
+    ends = np.cumsum(unit_columns["records"])
+    begins = ends - unit_columns["records"]
+    of_parts = begins[np.searchsorted(unit_columns["part"], segments.part)]  # a line of all records, part by part
     lo, hi = segments.lo + of_parts, segments.hi + of_parts
     borders = np.union1d(lo, begins)
     segment = np.searchsorted(lo, borders, side="right") - 1
-    kept = (segment >= 0) & (borders < hi[segment])
-    borders, segment = borders[kept], segment[kept]
+    inside = (segment >= 0) & (borders < hi[segment])
+    borders, segment = borders[inside], segment[inside]
     unit = np.searchsorted(begins, borders, side="right") - 1
     until = np.minimum(hi[segment], ends[unit])
     number = segments.number[segment] + segments.step * (borders - lo[segment])
     return pa.table(
         {
-            "part": own["part"][unit],
-            "bin": own["bin"][unit],
+            "part": unit_columns["part"][unit],
+            "bin": unit_columns["bin"][unit],
             "lo": borders - begins[unit],
             "hi": until - begins[unit],
             "number": number,
@@ -216,37 +223,43 @@ NOT = (
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
-def made_with(noise: CountNoise) -> dict[str, Any]:
+def noise_facts(noise: CountNoise) -> dict[str, Any]:
     """The facts on where the noise is from."""
-    return {"noise": noise.origin, "opendp": dp_random.made_with()}
+    return {"noise": noise.origin, "opendp": dp_random.opendp_version()}
 
 
-def promise(asked: Any) -> str:
+def format_epsilon(params: Any) -> str:
     """Differential privacy, for one record added or removed."""
-    return f"epsilon = {text(asked.epsilon)}"
+    return f"epsilon = {fraction_text(params.epsilon)}"
 
 
-def words(asked: Any) -> Words:
+def explain_epsilon(params: Any) -> ReleasePromises:
     """Differential privacy, in sentences."""
-    factor = e_to(float(asked.epsilon))
+    factor = e_to(float(params.epsilon))
     most = factor / (1 + factor)
-    return Words((NOISE, BOUND.format(epsilon=text(asked.epsilon), factor=factor, most=most)), NOT)
+    return ReleasePromises((NOISE, BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)), NOT)
 
 
-def figure(facts: dict[str, Any]) -> tuple[str, str]:
+def describe_noise(facts: dict[str, Any]) -> tuple[str, str]:
     """Where the noise is from, as a person wants to see it."""
     return "noise", f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
 
 
-def bounds(epsilon: Fraction) -> list[Promised]:
+def list_epsilon_bound(epsilon: Fraction) -> list[VerifiedBound]:
     """The budget, all of which is spent."""
-    return [Promised("one record, added or removed: epsilon", text(epsilon), text(epsilon), belief=False)]
+    return [
+        VerifiedBound(
+            "one record, added or removed: epsilon", fraction_text(epsilon), fraction_text(epsilon), belief=False
+        )
+    ]
 
 
-def write(db: Relations, name: str, data: pa.Table, query: exp.Query | None = None, *, title: str = "") -> None:
+def write_release_table(
+    db: Relations, name: str, data: pa.Table, query: exp.Query | None = None, *, title: str = ""
+) -> None:
     """Make a table of the release, of ``data`` as it lies or by a query over relation ``given``."""
-    db.put("given", data)
-    db.make(name, query or all_rows(temp("given")), into="release", title=title)
+    db.register_arrow("given", data)
+    db.create_table(name, query or all_rows(temp_table("given")), into="release", title=title)
     db.drop("given")
 
 
@@ -261,22 +274,22 @@ def _unknown_opendp(manifest: Manifest) -> list[str]:
     return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
 
 
-def wrong_facts(manifest: Manifest, own: Mapping[str, Any]) -> list[str]:
-    """Facts that are not what the tables tell (``own``), or name another origin of the noise than the manifest."""
-    found = {**own, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
-    pairs = ((name, manifest.facts[name], value) for name, value in found.items())
+def wrong_facts(manifest: Manifest, recomputed: Mapping[str, Any]) -> list[str]:
+    """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
+    expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
+    pairs = ((name, manifest.facts[name], value) for name, value in expected.items())
     return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
 
 
-def differ_from_spec(stated: Parameters, asked: Parameters) -> list[str]:
+def differ_from_spec(stated: Parameters, wanted: Parameters) -> list[str]:
     """Parameters that are not those of the specification; that it may be empty is said when it is published."""
     return manifest.differ_from_spec(
-        stated, asked.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)})
+        stated, wanted.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)})
     )
 
 
 @contextmanager
-def whole() -> Iterator[None]:
+def refuse_damaged() -> Iterator[None]:
     """``UsageError`` for tables that can't be those of such a release."""
     try:
         yield
@@ -284,7 +297,7 @@ def whole() -> Iterator[None]:
         raise UsageError(f"{DAMAGED}: {error}") from error
 
 
-class Answers(answer.Answers):
+class PrivateAnswers(answer.Answers):
     """An open private release: no bound of its answers is certain, and there are no buckets and no perturbation."""
 
     certain = frozenset()
@@ -296,20 +309,20 @@ class Answers(answer.Answers):
         super().__init__(db, manifest)
         self._database = database
 
-    def read(self, sql: str, lookups: Lookups) -> Statement:
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Take the analyst's SQL apart; ``UsageError`` for all but numbers of records."""
-        found = super().read(sql, lookups)
-        for one in found.asked:
+        statement = super().parse_sql(sql, lookups)
+        for one in statement.calls:
             if one.measure.kind != "count":
                 raise UsageError(f"{one.written}: the release tells numbers of records alone; ask for COUNT(*)")
-        return found
+        return statement
 
     @property
     def channel(self) -> None:
         """There is none."""
 
 
-def membership(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:
+def make_membership_finding(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:
     """What the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
 
     ``beliefs``: that the record is in the table, given even odds before, about every ``unit``.

@@ -21,21 +21,21 @@ PACKAGES = {
 DEFAULT = next(iter(PACKAGES))  # where a specification names none
 
 
-def of(kind: str) -> Mechanism[Any]:
+def get_mechanism(kind: str) -> Mechanism[Any]:
     """The mechanism; ``UsageError`` for a kind that this version of privsql does not know."""
-    found: Mechanism[Any] = _module(kind, "mechanism").MECHANISM
-    if found.kind != kind or found.parameters is not parameters(kind):
-        raise TypeError(f"{PACKAGES[kind]} is registered as {kind!r} and calls itself {found.kind!r}")
-    return found
+    mechanism: Mechanism[Any] = _load_module(kind, "mechanism").MECHANISM
+    if mechanism.kind != kind or mechanism.parameters is not get_parameters(kind):
+        raise TypeError(f"{PACKAGES[kind]} is registered as {kind!r} and calls itself {mechanism.kind!r}")
+    return mechanism
 
 
-def parameters(kind: str) -> type[Parameters]:
+def get_parameters(kind: str) -> type[Parameters]:
     """What a publisher asks of the mechanism, without the mechanism itself."""
-    found: type[Parameters] = _module(kind, "parameters").PARAMETERS
-    return found
+    parameters_type: type[Parameters] = _load_module(kind, "parameters").PARAMETERS
+    return parameters_type
 
 
-def _module(kind: str, name: str) -> Any:
+def _load_module(kind: str, name: str) -> Any:
     if kind not in PACKAGES:
         raise UsageError(f"mechanism {kind!r} is not one of {', '.join(PACKAGES)}")
     return import_module(f"{PACKAGES[kind]}.{name}")

@@ -16,10 +16,10 @@ from sqlglot import exp
 
 from privsql.engine.roles import Field as Column
 from privsql.engine.roles import Roles
-from privsql.engine.sqlfiles import Holes, column, fill, named
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import Origin
-from privsql.model.parameters import Bins, NullPolicy, Version, fits
+from privsql.model.parameters import Bins, NullPolicy, Version, fits_type
 from privsql.model.records import Persons
 
 if TYPE_CHECKING:
@@ -73,23 +73,23 @@ def are_equal(low: Number | None, high: Number | None) -> bool:
     return math.isclose(low, high, rel_tol=ROUNDED)
 
 
-def exactly(group: tuple[Any, ...], value: Number | None) -> Estimate:
+def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:
     """An estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
 
 
-def counted(one: Estimate) -> Estimate:
+def as_whole_count(one: Estimate) -> Estimate:
     """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
     if one.estimate is None or not one.is_fixed:
         return one
     value = float(one.estimate)
-    return exactly(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
+    return exact_estimate(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
 
 
-def number(value: Any) -> Number:
+def as_number(value: Any) -> Number:
     """A number of the engine's as it is: whole ones as such, however large, and decimals with all their digits.
 
-    >>> number(2**80 + 1), number(Decimal("12.50")), number(True)
+    >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
     (1208925819614629174706177, Decimal('12.50'), 1.0)
     """
     return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else float(value)
@@ -101,14 +101,14 @@ def decimal_scale(kind: str) -> int | None:
     >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
     (2, None, None)
     """
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
-    return int(found[2]) if found and int(found[1]) <= DIGITS else None
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return int(match[2]) if match and int(match[1]) <= DIGITS else None
 
 
-def rounded(value: Number, scale: int) -> Decimal:
+def as_decimal(value: Number, scale: int) -> Decimal:
     """A number as the decimal with so many digits behind the point that is next to it.
 
-    >>> rounded(12.5, 2), rounded(0.1 + 0.2, 2)
+    >>> as_decimal(12.5, 2), as_decimal(0.1 + 0.2, 2)
     (Decimal('12.50'), Decimal('0.30'))
     """
     return Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale))
@@ -177,54 +177,54 @@ class Manifest(BaseModel):
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
 
-    def described(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def as_description(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a mechanism describes to a person: the algorithm, the facts and ``more`` of them."""
         return {"algorithm": self.algorithm, **self.facts, **(more or {})}
 
     @staticmethod
-    def of_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
+    def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
         """The manifest from its table; ``EngineError`` if it is not one."""
         try:
             entries = [(key, json.loads(value, **_NUMBERS)) for key, value in rows]
             if len(dict(entries)) < len(entries):
                 raise ValueError("an entry stands twice")
-            found = Manifest.model_validate(dict(entries))
-            found.model_dump_json()  # whatever it says is text of Unicode
-            columns = (*found.quasi_identifiers, *found.sensitive)
+            manifest = Manifest.model_validate(dict(entries))
+            manifest.model_dump_json()  # whatever it says is text of Unicode
+            columns = (*manifest.quasi_identifiers, *manifest.sensitive)
             if not all(column.is_published for column in columns):
                 raise ValueError("a column has no type that is published")
-            if not found.orders.keys() <= {column.name for column in columns if column.type == "VARCHAR"}:
+            if not manifest.orders.keys() <= {column.name for column in columns if column.type == "VARCHAR"}:
                 raise ValueError("an order is of no column that is text")
-            kinds = {column.name: column.type for column in found.quasi_identifiers}
-            if any(not fits(one, kinds.get(name, "")) for name, one in found.bins.items()):
+            kinds = {column.name: column.type for column in manifest.quasi_identifiers}
+            if any(not fits_type(one, kinds.get(name, "")) for name, one in manifest.bins.items()):
                 raise ValueError("bins are of no column that can have them")
             if (
-                not found.groups.keys()
-                <= {name for name, kind in kinds.items() if kind == "VARCHAR"} - found.bins.keys()
+                not manifest.groups.keys()
+                <= {name for name, kind in kinds.items() if kind == "VARCHAR"} - manifest.bins.keys()
             ):
                 raise ValueError("groups are of no column that is text")
-            if any(len(set(labels)) < len(labels) for labels in found.orders.values()):
+            if any(len(set(labels)) < len(labels) for labels in manifest.orders.values()):
                 raise ValueError("an order names a label twice")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise EngineError("its manifest is damaged or of another version of privsql") from error
-        return found
+        return manifest
 
 
-def _whole(digits: str) -> int:
-    found = int(digits)
-    if abs(found) >= WHOLE:
+def _parse_whole(digits: str) -> int:
+    value = int(digits)
+    if abs(value) >= WHOLE:
         raise ValueError("a number is absurd")
-    return found
+    return value
 
 
-def _finite(digits: str) -> float:
-    found = float(digits)
-    if not math.isfinite(found):
+def _parse_finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
         raise ValueError("a number is absurd")
-    return found
+    return value
 
 
-_NUMBERS: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite, "parse_constant": _finite}
+_NUMBERS: dict[str, Any] = {"parse_int": _parse_whole, "parse_float": _parse_finite, "parse_constant": _parse_finite}
 
 
 # Checks ---------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """The outcome of a check; ``violations`` is counted up to ``MOST_OFFENDING_ROWS``."""
 
     name: str
@@ -265,13 +265,13 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """name, ok, violations, a few offending rows if there are any, and what was compared where that is said."""
-        shown: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
-        shown |= {"compared": self.compared} if self.compared else {}
-        return {"name": self.name, "ok": self.ok, "violations": self.violations, **shown}
+        details: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
+        details |= {"compared": self.compared} if self.compared else {}
+        return {"name": self.name, "ok": self.ok, "violations": self.violations, **details}
 
 
 @dataclass(frozen=True)
-class Promised:
+class VerifiedBound:
     """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
 
     ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
@@ -290,12 +290,12 @@ class Promised:
         return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
 
 
-def run(db: Relations | None, checks: Iterable[Check]) -> list[Result]:
+def run_checks(db: Relations | None, checks: Iterable[Check]) -> list[CheckResult]:
     """Run checks in order. A check whose query can't run on what was found has failed."""
-    return [_run(db, check) for check in checks]
+    return [_run_check(db, check) for check in checks]
 
 
-def _run(db: Relations | None, check: Check) -> Result:
+def _run_check(db: Relations | None, check: Check) -> CheckResult:
     if db is None or not isinstance(check.query, exp.Expr):
         try:
             wrong = check.query() if callable(check.query) else ["no database"]
@@ -304,20 +304,20 @@ def _run(db: Relations | None, check: Check) -> Result:
         except BROKEN as error:
             wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
         else:
-            return replace(_result(check, wrong), compared=check.compared() if check.compared else "")
-        return _result(check, wrong)
+            return replace(_make_result(check, wrong), compared=check.compared() if check.compared else "")
+        return _make_result(check, wrong)
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:
         rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST_OFFENDING_ROWS))
     except (UsageError, EngineError) as error:
-        return _result(check, [f"can't be evaluated: {error}"])
-    shown = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
-    return replace(_result(check, shown), violations=len(rows))
+        return _make_result(check, [f"can't be evaluated: {error}"])
+    offending = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
+    return replace(_make_result(check, offending), violations=len(rows))
 
 
-def _result(check: Check, wrong: Sequence[str]) -> Result:
-    shown = [line if len(line) <= WIDTH else f"{line[:WIDTH]}.." for line in wrong[:SHOWN]]
-    return Result(check.name, len(wrong), tuple(shown))
+def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
+    lines = [line if len(line) <= WIDTH else f"{line[:WIDTH]}.." for line in wrong[:SHOWN]]
+    return CheckResult(check.name, len(wrong), tuple(lines))
 
 
 def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
@@ -325,9 +325,9 @@ def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mech
     return []
 
 
-def differ_from_spec(stated: BaseModel, asked: BaseModel) -> list[str]:
+def differ_from_spec(stated: BaseModel, params: BaseModel) -> list[str]:
     """Parameters of a release that are not those of the specification."""
-    pairs = {name: (getattr(stated, name), getattr(asked, name)) for name in type(stated).model_fields}
+    pairs = {name: (getattr(stated, name), getattr(params, name)) for name in type(stated).model_fields}
     return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
 
 
@@ -343,15 +343,15 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
     numbers = range(len(columns))
     keys = [(column(f"c_{k}"), column(f"p_{k}")) for k in numbers]
     differing = []
-    for own, before in keys:
-        smaller = exp.or_(before.is_(exp.null()), exp.LT(this=own, expression=before))
-        behind = exp.and_(exp.not_(own.is_(exp.null())), smaller)
-        differing.append(exp.If(this=exp.NullSafeNEQ(this=own, expression=before), true=behind))
+    for current, before in keys:
+        smaller = exp.or_(before.is_(exp.null()), exp.LT(this=current, expression=before))
+        behind = exp.and_(exp.not_(current.is_(exp.null())), smaller)
+        differing.append(exp.If(this=exp.NullSafeNEQ(this=current, expression=before), true=behind))
     lagged = [exp.Window(this=exp.Lag(this=column(name))) for name in columns]
     holes: Holes = {
         "table": relation,
-        "columns": [named(column(name), f"c_{k}") for k, name in zip(numbers, columns, strict=True)],
-        "previous": [named(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
+        "columns": [alias_as(column(name), f"c_{k}") for k, name in zip(numbers, columns, strict=True)],
+        "previous": [alias_as(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
         "stored": [],
         "keys": [one for pair in keys for one in pair],
         "behind": exp.Case(ifs=differing, default=exp.Boolean(this=strict)),
@@ -359,25 +359,25 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
     return fill("verify/rows_in_order", holes)
 
 
-def tally(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
+def count_combinations(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
     """How often each combination of columns occurs, each row standing for ``weight``."""
     one = exp.Literal.number(1)
     return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
 
 
-def exceed(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+def exceeding_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
     """Combinations that the second tally holds more often than the first."""
     return fill("verify/multiset_exceeds", {"columns": columns, "first": first, "second": second})
 
 
-def differ(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
+def differing_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
     """Combinations that two tallies do not hold equally often."""
     return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
 
 
 def values_true(st: exp.Table | exp.Subquery, values: exp.Table, roles: Roles) -> exp.Query:
     """Listed values whose rank or records are not those of ST."""
-    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa()})
+    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa_columns()})
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ SEVERAL = "Against people who combine several releases about the same persons."
 
 
 @dataclass(frozen=True)
-class Words:
+class ReleasePromises:
     """What a release promises, and what it does not: whole sentences."""
 
     promised: tuple[str, ...]
@@ -426,12 +426,12 @@ class Structure:
 MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
 
 
-def structure(
-    title: str, said: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
+def make_structure(
+    title: str, sentence: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
 ) -> Structure:
     """A part with as many rows as a reader can use."""
     return Structure(
-        title, said, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
+        title, sentence, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
     )
 
 
@@ -449,10 +449,10 @@ def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
     low, high = different[0], different[-1]
     base = max(low, 1)
     ends = sorted({low, high + 1, *(round(base * (high / base) ** (k / parts)) for k in range(1, parts))})
-    found = []
+    ranges = []
     for first, last in pairwise(ends):
         inside = sum(first <= one < last for one in numbers)
         name = f"{first:,} to {last - 1:,}" if last - 1 > first else f"{first:,}"
         if inside:
-            found.append((name, inside))
-    return found
+            ranges.append((name, inside))
+    return ranges

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.exact import fraction, text
+from privsql.exact import as_fraction, fraction_text
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -50,18 +50,18 @@ class Bins(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, given: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         """A number is a width, a text a unit."""
-        if isinstance(given, str) and given in MONTHS:
-            return {"unit": given}
-        if isinstance(given, bool | dict | Bins):
-            return given
-        if isinstance(given, str) and not _is_decimal(given):
-            raise ValueError(f"{given!r} is no width; give a decimal, edges, or one of {', '.join(MONTHS)}")
-        return {"width": given}
+        if isinstance(value, str) and value in MONTHS:
+            return {"unit": value}
+        if isinstance(value, bool | dict | Bins):
+            return value
+        if isinstance(value, str) and not _is_decimal(value):
+            raise ValueError(f"{value!r} is no width; give a decimal, edges, or one of {', '.join(MONTHS)}")
+        return {"width": value}
 
     @model_validator(mode="after")
-    def _one(self) -> Bins:
+    def _require_one_kind(self) -> Bins:
         if sum((self.width is not None, bool(self.edges), self.unit is not None)) != 1:
             raise ValueError("give a width, edges, or one of month, quarter, year")
         if self.origin and self.width is None:
@@ -77,11 +77,11 @@ class Bins(BaseModel):
         return None if value is None else format(value, "f")
 
     @property
-    def numbers(self) -> tuple[Decimal, ...]:
+    def stated_numbers(self) -> tuple[Decimal, ...]:
         """All that it states: the column's type has to hold these."""
         return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
 
-    def begins(self, value: Fraction | Decimal | date | datetime) -> bool:
+    def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
         """Whether a bin begins at a value."""
         if not isinstance(value, Fraction | Decimal):
             midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
@@ -106,16 +106,16 @@ def _is_decimal(text: str) -> bool:
         return False
 
 
-def spread(kind: str) -> tuple[Fraction, Fraction, int]:
+def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
     """The least and the greatest number of a type, and its digits behind the point; ``ValueError`` for other types.
 
-    >>> spread("TINYINT"), spread("DECIMAL(4,2)")[1]
+    >>> number_range("TINYINT"), number_range("DECIMAL(4,2)")[1]
     ((Fraction(-128, 1), Fraction(127, 1), 0), Fraction(9999, 100))
     """
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
-    if found is not None and int(found[1]) <= DIGITS:
-        most = Fraction(10 ** int(found[1]) - 1, 10 ** int(found[2]))
-        return -most, most, int(found[2])
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    if match is not None and int(match[1]) <= DIGITS:
+        most = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
+        return -most, most, int(match[2])
     bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}.get(kind.removeprefix("U"))
     if bits is None:
         raise ValueError(f"{kind} holds no exact numbers")
@@ -124,15 +124,15 @@ def spread(kind: str) -> tuple[Fraction, Fraction, int]:
     return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1), 0
 
 
-def fits(bins: Bins, kind: str) -> bool:
+def fits_type(bins: Bins, kind: str) -> bool:
     """Whether a column of a type can have these bins: all that they state are values of it."""
     if bins.unit is not None:
         return kind in ("DATE", "TIMESTAMP")
     try:
-        least, most, scale = spread(kind)
+        least, most, scale = number_range(kind)
     except ValueError:
         return False
-    numbers = [Fraction(one) for one in bins.numbers]
+    numbers = [Fraction(one) for one in bins.stated_numbers]
     return all(least <= one <= most and (one * 10**scale).denominator == 1 for one in numbers)
 
 
@@ -172,37 +172,37 @@ LARGEST_EPSILON = 100  # beyond it nothing is protected, and noise of scale 0 wo
 SMALLEST_EPSILON = Fraction(1, 10**6)
 
 
-def _share(value: object) -> Fraction:
-    number = fraction(value)
+def _as_share(value: object) -> Fraction:
+    number = as_fraction(value)
     if not 0 < number <= 1:
         raise ValueError(f"{value} lies outside (0, 1]")
     return number
 
 
-Share = Annotated[Fraction, BeforeValidator(_share), PlainSerializer(text), WithJsonSchema(NUMBER)]
+Share = Annotated[Fraction, BeforeValidator(_as_share), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
 """An exact number in (0, 1]: a threshold, a probability."""
 
 
-def _epsilon(value: object) -> Fraction:
-    number = fraction(value)
+def _as_epsilon(value: object) -> Fraction:
+    number = as_fraction(value)
     if not SMALLEST_EPSILON <= number <= LARGEST_EPSILON:
-        raise ValueError(f"epsilon {value} lies outside [{text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]")
+        raise ValueError(f"epsilon {value} lies outside [{fraction_text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]")
     return number
 
 
-def _positive(value: object) -> Fraction:
-    number = fraction(value)
+def _as_positive(value: object) -> Fraction:
+    number = as_fraction(value)
     if number <= 0:
         raise ValueError(f"{value} must be above 0")
     return number
 
 
 NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
-Exact = Annotated[Fraction, BeforeValidator(fraction), PlainSerializer(text), WithJsonSchema(NUMBERS)]
+Exact = Annotated[Fraction, BeforeValidator(as_fraction), PlainSerializer(fraction_text), WithJsonSchema(NUMBERS)]
 """Any exact number."""
-Epsilon = Annotated[Fraction, BeforeValidator(_epsilon), PlainSerializer(text), WithJsonSchema(POSITIVE)]
+Epsilon = Annotated[Fraction, BeforeValidator(_as_epsilon), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
 """What a differentially private release spends."""
-Positive = Annotated[Fraction, BeforeValidator(_positive), PlainSerializer(text), WithJsonSchema(POSITIVE)]
+Positive = Annotated[Fraction, BeforeValidator(_as_positive), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
 """An exact number above 0."""
 
 
@@ -224,22 +224,22 @@ class Universe(BaseModel):
     data: bool = False
 
     @property
-    def sources(self) -> int:
+    def source_count(self) -> int:
         """How many sources are given; one is needed."""
         return (self.items is not None) + (self.query is not None) + self.data
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return {"items": tuple(str(item) for item in given)}
-        if given == "data":
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return {"items": tuple(str(item) for item in value)}
+        if value == "data":
             return {"data": True}
-        return given
+        return value
 
     @model_validator(mode="after")
     def _one_source(self) -> Universe:
-        if self.sources != 1:
+        if self.source_count != 1:
             raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
         if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
             raise ValueError("the list of items is empty" if not self.items else "an item stands twice in the list")

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
-from privsql.engine.roles import canonical
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp
+from privsql.engine.roles import canonical_value
+from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp_table
 from privsql.errors import EngineError, GuaranteeError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MOST = 2**30  # bytes
 
 
-def zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+def bounded_zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
     size = prod(max(length, 0) for length in shape) * np.dtype(dtype).itemsize
     if size > MOST:
@@ -42,7 +42,7 @@ def zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     return np.zeros(shape, dtype)
 
 
-def copies(weights: Reals) -> Ints:
+def round_copies(weights: Reals) -> Ints:
     """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
 
     Negative weights, which noise makes, count as 0.
@@ -55,7 +55,7 @@ def copies(weights: Reals) -> Ints:
 # A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it.
 
 
-def changed() -> GuaranteeError:
+def source_changed_error() -> GuaranteeError:
     """The source holds other records than those that were counted."""
     return GuaranteeError("the source changed while it was read; nothing written")
 
@@ -72,7 +72,7 @@ class History:
     fetch: Callable[[int], NDArray[np.int64]] | None = None
     groups: NDArray[np.integer[Any]] | None = None
 
-    def earlier(self, last: int, records: int) -> NDArray[np.int64]:
+    def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
         """Group of each of so many ``records`` in the ``last`` releases (last, n), -1 where it was not in one."""
         if self.fetch is None or not last:
             return np.zeros((0, records), dtype=np.int64)
@@ -155,16 +155,16 @@ class Records(Protocol):
         """Whether every record has an id of its own, by which a ledger follows it."""
 
     @property
-    def keep(self) -> exp.Expr:
+    def keep_predicate(self) -> exp.Expr:
         """The predicate over relation ``source`` of what can be published."""
 
-    def traces(self, *, values: bool) -> exp.Query:
+    def subject_traces(self, *, values: bool) -> exp.Query:
         """What the records are known by in other releases: those of ``sql/ledger/traces.sql``.
 
-        In the order of ``sort`` where they have ids. ``values``: with the text of the sensitive column.
+        In the order of ``sort_records`` where they have ids. ``values``: with the text of the sensitive column.
         """
 
-    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
+    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:
         """The same by other columns of the source, names left out; None where it has no such."""
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
@@ -174,26 +174,26 @@ class Records(Protocol):
     def order(self) -> Order:
         """How the records take their places."""
 
-    def bound(self, key: Key) -> Key:
+    def bind_key(self, key: Key) -> Key:
         """The key for these records alone, so that a kept one can't correlate what it makes of two tables.
 
         Where their order is ``portable``, it makes relation ``hashed`` too: their columns q0.., ``code`` and a keyed
         hash ``h`` of all that a record holds; where records have names, their number ``pos``, too.
         """
 
-    def sort(self) -> None:
+    def sort_records(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""
 
-    def coded(self, *, ordered: bool) -> exp.Query:
+    def coded_records(self, *, ordered: bool) -> exp.Query:
         """Quasi-identifiers (q0..) and rank of the sensitive value (``code``) of every record that can be published.
 
         ``ordered``: value by value, each in canonical order; else in any. Tables only.
         """
 
-    def done(self) -> None:
+    def drop_relations(self) -> None:
         """Forget these relations."""
 
-    def named(self, name: str) -> None:
+    def expose_as(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
 
 
@@ -218,7 +218,7 @@ class Profile:
         """Whether every record has a value of its own."""
         return self.filled > 1 and self.different == self.filled
 
-    def lifts(self, sensitive: Profile) -> float:
+    def lift_over(self, sensitive: Profile) -> float:
         """The part of the errors of who guesses the commonest sensitive value that knowing this column takes away."""
         base = sensitive.most / max(1, sensitive.records)
         return (self.clear - base) / (1 - base) if base < 1 else 0.0
@@ -235,26 +235,26 @@ class Profile:
 # A universe as a relation: its items in order, each with a code.
 
 
-def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
+def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
     """Make relation ``universe``(code, item of type ``kind``); returns the text of its items.
 
     ``occurring``: query for the column ``item`` of those that occur. Raises ``UsageError`` for an empty universe, or an
     item that stands in it twice.
     """
-    cast = _typed(column("item"), kind)
-    if asked.items is not None:
-        db.put("given", pa.table({"code": range(len(asked.items)), "item": list(asked.items)}))
-        db.make("universe", fill("core/listed", {"given": temp("given"), "item": cast}))
+    cast = _cast_item(column("item"), kind)
+    if universe.items is not None:
+        db.register_arrow("given", pa.table({"code": range(len(universe.items)), "item": list(universe.items)}))
+        db.create_table("universe", fill("core/listed", {"given": temp_table("given"), "item": cast}))
     else:
-        if asked.query is not None:
-            db.own("given", asked.query)
-            first = column(db.fields(temp("given"))[0].name)
-            cast = _typed(first, kind)
+        if universe.query is not None:
+            db.create_from_sql("given", universe.query)
+            first = column(db.list_fields(temp_table("given"))[0].name)
+            cast = _cast_item(first, kind)
         else:
-            db.make("given", occurring)
-        db.make("universe", fill("core/ranked", {"given": temp("given"), "item": cast}))
+            db.create_table("given", occurring)
+        db.create_table("universe", fill("core/ranked", {"given": temp_table("given"), "item": cast}))
     db.drop("given")
-    holes: Holes = {"domain": temp("universe"), "labels": [exp.cast(column("item"), "VARCHAR")]}
+    holes: Holes = {"domain": temp_table("universe"), "labels": [exp.cast(column("item"), "VARCHAR")]}
     labels = tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
     if not labels:
         raise UsageError("the universe has no items")
@@ -263,5 +263,5 @@ def listed(db: Relations, asked: Universe, kind: str, occurring: exp.Query) -> t
     return labels
 
 
-def _typed(item: exp.Expr, kind: str) -> exp.Expr:
-    return canonical(exp.cast(item, exp.DataType.build(kind, dialect=DIALECT)), kind)
+def _cast_item(item: exp.Expr, kind: str) -> exp.Expr:
+    return canonical_value(exp.cast(item, exp.DataType.build(kind, dialect=DIALECT)), kind)

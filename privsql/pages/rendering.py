@@ -16,15 +16,15 @@ from xml.etree import ElementTree as ET
 from privsql import plot
 from privsql._version import __version__
 from privsql.extras import PAGES
-from privsql.markup import SPACE, Html, cleaned, distinct, line, table
-from privsql.markup import page as markup_page
-from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, chart, palette
+from privsql.markup import SPACE, Html, clean_text, distinct_labels, html_line, html_table
+from privsql.markup import html_page as markup_page
+from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, make_chart, make_palette
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding
-    from privsql.model.manifest import Manifest, Promised, Result, Structure, Words
+    from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
 
 # Rendering ------------------------------------------------------------------------------------------------------------
 # Pages of HTML out of the templates of this package: everything that is filled in is escaped, cleaned and cut.
@@ -35,17 +35,17 @@ LONGEST = 600  # characters of one value, wherever it stands
 SHORT = 60  # of a name or a value within a sentence or a cell
 
 
-def page(template: str, **facts: Any) -> str:
+def render_page(template: str, **facts: Any) -> str:
     """A template of ``pages/templates`` filled with facts, complete or a part of a page.
 
     ``EngineError`` without Jinja2; a fact that the template names and that is not given is jinja2's ``UndefinedError``.
     """
-    PAGES.need()
-    return str(_environment().get_template(template).render(facts))
+    PAGES.require_installed()
+    return str(_make_environment().get_template(template).render(facts))
 
 
 @lru_cache(maxsize=1)
-def style() -> str:
+def read_stylesheet() -> str:
     """The one stylesheet, as it stands within a page."""
     return (files("privsql.pages") / "templates" / "style.css").read_text(encoding="utf-8")
 
@@ -53,69 +53,75 @@ def style() -> str:
 @lru_cache(maxsize=1)
 def style_source() -> str:
     """What a content security policy calls the stylesheet: ``'sha256-..'`` of its text between the tags."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()}'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(read_stylesheet().encode()).digest()).decode()}'"
 
 
-def policy() -> str:
+def page_policy() -> str:
     """The content security policy of a page that stands alone: its own style and pictures, and nothing else."""
     return f"default-src 'none'; style-src {style_source()}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def short(value: object, width: int = SHORT) -> Html:
+def shorten_text(value: object, width: int = SHORT) -> Html:
     """A name or a value of somebody's data: cut, and of a direction of its own."""
-    text = cleaned(str(value), width)
+    text = clean_text(str(value), width)
     return Html(f"<bdi>{text}</bdi>")
 
 
-def code(text: object) -> Html:
+def as_code(text: object) -> Html:
     """Lines that a reader copies: whole, their ends and tabs kept. What else can't be printed is replaced."""
-    return Html("".join(one if one in "\n\t" else cleaned(one, 1) for one in str(text)))
+    return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
-def exact(text: object) -> Html:
+def escape_exactly(text: object) -> Html:
     """A text as a field or an address holds it: escaped, and nothing else is done to it."""
     return Html(escape(str(text)))
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Any:
+def _make_environment() -> Any:
     import jinja2  # noqa: PLC0415 (an extra)
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("privsql.pages", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_final,
+        finalize=_finalize_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shapes = {"short": short, "code": code, "exact": exact, "figure": figure, "share": share}
-    made.filters |= {**shapes, "capitalized": _capitalized, "relations": relations}
-    made.globals |= {"style": lambda: Html(style()), "policy": policy, "version": __version__}
-    return made
+    shapes = {
+        "short": shorten_text,
+        "code": as_code,
+        "exact": escape_exactly,
+        "figure": format_figure,
+        "share": format_share,
+    }
+    environment.filters |= {**shapes, "capitalized": _capitalize_first, "relations": typeset_relations}
+    environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
+    return environment
 
 
-def _final(value: object) -> object:
+def _finalize_value(value: object) -> object:
     """What is written of a value: HTML as it is, any other text cleaned and cut."""
     if value is None or hasattr(value, "__html__"):
         return value
-    return cleaned(str(value), LONGEST)
+    return clean_text(str(value), LONGEST)
 
 
-def _capitalized(text: str) -> str:
+def _capitalize_first(text: str) -> str:
     """With a capital first letter, and the others as they are."""
     return text[:1].upper() + text[1:]
 
 
-def relations(text: str) -> str:
+def typeset_relations(text: str) -> str:
     """With signs that people write for what programs do."""
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
-def figure(value: float | None, digits: int = 3) -> str:
+def format_figure(value: float | None, digits: int = 3) -> str:
     """A number for people: whole ones in full, others to so many digits that matter; a dash for none.
 
-    >>> figure(12345), figure(0.0123456), figure(1234.56), figure(None)
+    >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
     ('12,345', '0.0123', '1,235', '–')
     """
     if value is None:
@@ -127,17 +133,17 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """A share or a probability in percent.
 
-    >>> [share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
+    >>> [format_share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
     ['12.5 %', '100 %', '0.012 %', '–']
     """
     if value is None:
         return "\u2013"
     percent = 100 * float(value)
-    shown = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
-    return f"{shown}{SPACE}%"
+    digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
+    return f"{digits}{SPACE}%"
 
 
 # Charts as SVG --------------------------------------------------------------------------------------------------------
@@ -148,7 +154,7 @@ def share(value: float | None) -> str:
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 SHAPES = {"g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
-KEPT = {
+SAFE_ATTRIBUTES = {
     "d", "x", "y", "x2", "y2", "cx", "cy", "r", "width", "height", "transform", "opacity", "stroke-width",
     "stroke-dasharray", "stroke-opacity", "fill-opacity", "stroke-linecap", "stroke-miterlimit", "text-anchor",
     "font-weight",
@@ -161,36 +167,36 @@ LARGER = 1.25  # than it is drawn, where there is room
 NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
 
 
-def draw_svg(chart: Any, key: str, title: str, said: str) -> Html:
+def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
     """A chart with a name and what it shows in words; ``key`` tells its parts from those of others on the page.
 
     ``ValueError`` for a colour that is none of ``plot.INKS``.
     """
-    made = io.StringIO()
-    plot.styled(chart, SIZE).properties(background="transparent").save(made, format="svg")
-    root = ET.fromstring(made.getvalue())  # noqa: S314 (written by vl-convert)
-    inside = "".join(part for one in root for part in _parts(one, key))
-    names = f'<title id="{key}-t">{escape(title)}</title><desc id="{key}-d">{escape(said)}</desc>'
+    buffer = io.StringIO()
+    plot.style_chart(chart, SIZE).properties(background="transparent").save(buffer, format="svg")
+    root = ET.fromstring(buffer.getvalue())  # noqa: S314 (written by vl-convert)
+    inside = "".join(part for one in root for part in _svg_parts(one, key))
+    names = f'<title id="{key}-t">{escape(title)}</title><desc id="{key}-d">{escape(description)}</desc>'
     box, width = escape(root.attrib["viewBox"]), round(float(root.attrib["width"]) * LARGER)
     labelled = f'role="img" aria-labelledby="{key}-t" aria-describedby="{key}-d"'
     return Html(f'<svg viewBox="{box}" width="{width}" {labelled}>{names}{inside}</svg>')
 
 
-def _parts(one: ET.Element, key: str) -> Iterator[str]:
+def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
     """An element and what is in it, as text."""
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:
         return
-    inside = escape(one.text or "", quote=False) + "".join(part for child in one for part in _parts(child, key))
+    inside = escape(one.text or "", quote=False) + "".join(part for child in one for part in _svg_parts(child, key))
     if not inside and name in ("g", "text", "defs"):
         return
-    attributes = " ".join(_attributes(one, key))
+    attributes = " ".join(_svg_attributes(one, key))
     yield f"<{name}{' ' * bool(attributes)}{attributes}>{inside}</{name}>"
 
 
-def _attributes(one: ET.Element, key: str) -> Iterator[str]:
-    inks = {name: _ink(one.get(name)) for name in COLOURED}
+def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
+    inks = {name: _ink_name(one.get(name)) for name in COLOURED}
     classes = " ".join(f"{name}-{ink}" for name, ink in inks.items() if ink)
     if classes:
         yield f'class="{classes}"'
@@ -198,16 +204,16 @@ def _attributes(one: ET.Element, key: str) -> Iterator[str]:
         if name in COLOURED and not inks[name]:
             yield f'{name}="{escape(value)}"'
         elif name == "clip-path":
-            yield f'clip-path="url(#{key}-{_digits(value)})"'
+            yield f'clip-path="url(#{key}-{_join_digits(value)})"'
         elif name == "id":
-            yield f'id="{key}-{_digits(value)}"'
+            yield f'id="{key}-{_join_digits(value)}"'
         elif name == "font-size":
             yield f'font-size="{float(value.removesuffix("px")) * NARROWER:.1f}"'
-        elif name in KEPT and not (name == "opacity" and value == "1"):
-            yield f'{name}="{escape(_rounded(value))}"'
+        elif name in SAFE_ATTRIBUTES and not (name == "opacity" and value == "1"):
+            yield f'{name}="{escape(_round_numbers(value))}"'
 
 
-def _ink(value: str | None) -> str | None:
+def _ink_name(value: str | None) -> str | None:
     """The name of an ink; None for none."""
     if value is None or value in PLAIN:
         return None
@@ -216,14 +222,14 @@ def _ink(value: str | None) -> str | None:
     return NAMES[value.lower()]
 
 
-def _digits(value: str) -> str:
+def _join_digits(value: str) -> str:
     return "".join(re.findall(r"\d+", value))
 
 
-def _rounded(value: str) -> str:
+def _round_numbers(value: str) -> str:
     """Numbers with at most two decimals: a hundredth of a pixel is not seen.
 
-    >>> _rounded("translate(7.1666667,-12.0)")
+    >>> _round_numbers("translate(7.1666667,-12.0)")
     'translate(7.17,-12)'
     """
     return re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
@@ -234,7 +240,7 @@ def _rounded(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Ways:
+class UsageSnippets:
     """How the release is asked: lines to copy, each of which runs where a ``form`` (file, folder, schema) called
     ``file`` lies.
 
@@ -253,7 +259,7 @@ class Ways:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class ExpectedAccuracy:
     """Answers of one size, as the release alone tells: how many, and of typical ones the expected error of privsql's
     estimate and half the length of its interval, and half the distance of the bounds of the literature's formula.
     """
@@ -272,7 +278,7 @@ class Foreseen:
 
 
 @dataclass(frozen=True)
-class Compared:
+class TruthComparison:
     """Answers beside the true ones: ``scores`` by estimator, as ``evaluate`` sums them up, and some of them singly.
 
     ``pairs``: (true, estimate, low, high) of privsql's own estimates.
@@ -290,7 +296,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class VerifiedFacts:
     """What is known of a release whose checks hold.
 
     ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
@@ -298,30 +304,32 @@ class Learnt:
     """
 
     promise: str
-    words: Words
-    bounds: tuple[Promised, ...]
+    words: ReleasePromises
+    bounds: tuple[VerifiedBound, ...]
     structure: tuple[Structure, ...]
     findings: tuple[Finding, ...]
     verdict: str
     advice: tuple[str, ...]
     lines: tuple[tuple[str, object], ...]
-    foreseen: tuple[Foreseen, ...]
+    foreseen: tuple[ExpectedAccuracy, ...]
     certain: bool
-    ways: Ways
-    compared: Compared | None = None
+    ways: UsageSnippets
+    compared: TruthComparison | None = None
 
-    def _parts(self) -> list[Html]:
+    def _notebook_parts(self) -> list[Html]:
         """What a notebook shows of it: bounds, adversaries, answers by size."""
         bounds = [(one.value, one.bound, one.found) for one in self.bounds]
-        findings = [(one.adversary, one.kept, _percent(one.mean), _percent(one.highest)) for one in self.findings]
+        findings = [
+            (one.adversary, one.outcome, _as_percent(one.mean), _as_percent(one.highest)) for one in self.findings
+        ]
         sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
         tables = (
             (("bound of", "bound", "reached"), bounds),
             (("adversary", "promise", "sure on average", "at most"), findings),
             (("size of the answer", "answers", "expected error", "half of the interval"), sizes),
         )
-        said = [line(f"promised: {self.promise}"), line(self.verdict)]
-        return said + [table(head, rows, len(rows)) for head, rows in tables if rows]
+        headlines = [html_line(f"promised: {self.promise}"), html_line(self.verdict)]
+        return headlines + [html_table(head, rows, len(rows)) for head, rows in tables if rows]
 
     def as_json(self) -> dict[str, Any]:
         """By name."""
@@ -348,11 +356,11 @@ class Report:
     """
 
     manifest: Manifest
-    checks: tuple[Result, ...]
+    checks: tuple[CheckResult, ...]
     notes: tuple[str, ...]
     digests: Mapping[str, str]
     internal: bool
-    learnt: Learnt | None
+    learnt: VerifiedFacts | None
 
     @property
     def verified(self) -> bool:
@@ -375,9 +383,9 @@ class Report:
         kind = "INTERNAL, shows true counts" if self.internal else "report"
         outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
         rows = [(one.name, "; ".join(one.offending)) for one in failed]
-        parts = [table(("check that does not hold", ""), rows, len(rows))] if rows else []
-        parts += self.learnt._parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
-        notes = [line(f"note: {one}") for one in self.notes]
+        parts = [html_table(("check that does not hold", ""), rows, len(rows))] if rows else []
+        parts += self.learnt._notebook_parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
+        notes = [html_line(f"note: {one}") for one in self.notes]
         return markup_page(f"{kind}: {self.manifest.name}, {outcome}", *parts, *notes)
 
     def as_json(self) -> dict[str, Any]:
@@ -398,7 +406,7 @@ class Report:
         }
 
 
-def _percent(share: float | None) -> str | None:
+def _as_percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
@@ -412,48 +420,48 @@ OURS, THEIRS = "privsql's estimate", "literature's formula"
 ESTIMATORS = {OURS: BLUE, THEIRS: ORANGE}
 
 
-def bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Any:
+def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Any:
     """What may be believed and what can be: (value, bound, highest, share) each; by share where values are many."""
     import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
 
-    labels = distinct([value for value, *_ in rows], LABEL)
-    given = [
+    labels = distinct_labels([value for value, *_ in rows], LABEL)
+    data = [
         {"value": label, "bound": bound, "highest": highest, "share": share}
         for label, (_, bound, highest, share) in zip(labels, rows, strict=True)
     ]
-    if len(given) > FEW and all(one["share"] for one in given):
-        base = chart(given).properties(width=WIDTH, height=200)
+    if len(data) > FEW and all(one["share"] for one in data):
+        base = make_chart(data).properties(width=WIDTH, height=200)
         x = alt.X("share:Q", title="share of the records that have the value").axis(format=".1~%", tickCount=5)
         y = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
         ticks = base.mark_tick(color=ORANGE, thickness=2, size=14, orient="horizontal")
         dots = base.mark_circle(color=BLUE, opacity=1, size=30)
         return ticks.encode(x, alt.Y("bound:Q", **y).scale(zero=True)) + dots.encode(x, alt.Y("highest:Q", **y))
-    names = [one["value"] for one in given]
-    base = chart(given).properties(width=WIDTH, height={"step": ROW})
+    names = [one["value"] for one in data]
+    base = make_chart(data).properties(width=WIDTH, height={"step": ROW})
     y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0)
     axis = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
     bars = base.mark_bar(color=BLUE).encode(alt.X("highest:Q", **axis).scale(zero=True), y)
     return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)
 
 
-def structure(part: Structure) -> Any:
+def chart_structure(part: Structure) -> Any:
     """The drawn column of a part as bars."""
     import altair as alt  # noqa: PLC0415
 
     at = part.drawn or 0
-    labels = distinct([str(row[0]) for row in part.rows], LABEL)
-    given = [{"name": name, "number": float(row[at])} for name, row in zip(labels, part.rows, strict=True)]
-    base = chart(given).properties(width=WIDTH, height={"step": ROW})
+    labels = distinct_labels([str(row[0]) for row in part.rows], LABEL)
+    data = [{"name": name, "number": float(row[at])} for name, row in zip(labels, part.rows, strict=True)]
+    base = make_chart(data).properties(width=WIDTH, height={"step": ROW})
     y = alt.Y("name:N", sort=None, title=part.head[0]).axis(labelLimit=0)
     number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5, tickMinStep=1)
     return base.mark_bar(color=BLUE).encode(number, y)
 
 
-def adversaries(findings: Sequence[Finding]) -> Any:
+def chart_adversaries(findings: Sequence[Finding]) -> Any:
     """How sure each adversary is of its best guess; the highest, and how many are right, if that is known."""
     import altair as alt  # noqa: PLC0415
 
-    given = [
+    data = [
         {
             "adversary": label,
             "promise": "promised to resist" if one.promised else "not promised",
@@ -461,56 +469,56 @@ def adversaries(findings: Sequence[Finding]) -> Any:
             "highest": one.highest or 0,
             "right": one.right,
         }
-        for label, one in zip(distinct([one.adversary for one in findings], 30), findings, strict=True)
+        for label, one in zip(distinct_labels([one.adversary for one in findings], 30), findings, strict=True)
     ]
-    base = chart(given).properties(width=220, height={"step": ROW})
-    y = alt.Y("adversary:N", sort=[one["adversary"] for one in given], title=None).axis(labelLimit=0)
+    base = make_chart(data).properties(width=220, height={"step": ROW})
+    y = alt.Y("adversary:N", sort=[one["adversary"] for one in data], title=None).axis(labelLimit=0)
     axis = {"title": "probability of the best guess", "axis": alt.Axis(format="%", tickCount=5)}
     whole = alt.Scale(domain=[0, 1])
-    colour = alt.Color("promise:N", title=None).scale(**palette(PROMISES)).legend(orient="top", labelLimit=0)
-    made = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
-    made += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
-    if any(one["right"] is not None for one in given):
+    colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="top", labelLimit=0)
+    layers = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
+    layers += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
+    if any(one["right"] is not None for one in data):
         points = base.mark_point(color=BLACK, fill=INKS["ground"], opacity=1, size=40)
-        made += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
+        layers += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
     guessing = next((one.baseline for one in findings if one.baseline), None)
     if guessing is not None:
-        rule = chart([{"guessing": guessing}]).mark_rule(color=BLACK, strokeDash=[3, 3])
-        made += rule.encode(alt.X("guessing:Q", **axis))
-    return made
+        rule = make_chart([{"guessing": guessing}]).mark_rule(color=BLACK, strokeDash=[3, 3])
+        layers += rule.encode(alt.X("guessing:Q", **axis))
+    return layers
 
 
-def errors(rows: Sequence[tuple[str, str, float]], title: str) -> Any:
+def chart_errors(rows: Sequence[tuple[str, str, float]], title: str) -> Any:
     """Error by size of the answer: (size, estimator, relative error) each."""
     import altair as alt  # noqa: PLC0415
 
-    given = [{"size": size, "estimator": name, "error": error} for size, name, error in rows if error > 0]
-    base = chart(given).properties(width=WIDTH + 60, height=200)
+    data = [{"size": size, "estimator": name, "error": error} for size, name, error in rows if error > 0]
+    base = make_chart(data).properties(width=WIDTH + 60, height=200)
     order = list(dict.fromkeys(size for size, _, _ in rows))
     x = alt.X("size:N", sort=order, title="size of the answer, records").axis(labelAngle=0, labelLimit=0)
     y = alt.Y("error:Q", title=title).scale(type="log", nice=True).axis(format=".3~%", tickCount=5)
-    names = {name: ESTIMATORS[name] for name in ESTIMATORS if any(one["estimator"] == name for one in given)}
-    colour = alt.Color("estimator:N", title=None).scale(**palette(names)).legend(orient="top", labelLimit=0)
+    names = {name: ESTIMATORS[name] for name in ESTIMATORS if any(one["estimator"] == name for one in data)}
+    colour = alt.Color("estimator:N", title=None).scale(**make_palette(names)).legend(orient="top", labelLimit=0)
     return base.mark_line(point=alt.OverlayMarkDef(size=50, opacity=1), strokeWidth=2).encode(x, y, colour)
 
 
-def intervals(compared: Compared) -> Any:
+def chart_intervals(compared: TruthComparison) -> Any:
     """True answers, estimates with their intervals, and the line on which they would be equal."""
     import altair as alt  # noqa: PLC0415
 
-    given = [
+    data = [
         {"true": true, "estimate": max(0.0, estimate), "low": low, "high": high}
         for true, estimate, low, high in compared.pairs
     ]
     wide = {"type": "symlog", "constant": 10}
-    base = chart(given).properties(width=WIDTH + 40, height=260)
+    base = make_chart(data).properties(width=WIDTH + 40, height=260)
     ends = [end for one in compared.pairs for end in one if end is not None]
     most = max(ends, default=1.0) or 1.0
     ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))] if most >= 10 else [0, most]
     scale = alt.Scale(**wide, domain=[0, most])
     x = alt.X("true:Q", title="true answer", scale=scale).axis(values=ticks, format=",.0f")
     side = {"title": "estimate, with its interval", "scale": scale, "axis": alt.Axis(values=ticks, format=",.0f")}
-    line = chart([{"true": end, "estimate": end} for end in (0.0, most)])
+    line = make_chart([{"true": end, "estimate": end} for end in (0.0, most)])
     line = line.mark_line(color=GREY, strokeDash=[4, 3]).encode(x, alt.Y("estimate:Q", **side))
     known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
     rules = known.mark_rule(color=BLUE, clip=True).encode(x, alt.Y("low:Q", **side), alt.Y2("high:Q"))

@@ -18,17 +18,17 @@ from privsql.engine.open import log_of
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.mechanisms.registry import of
-from privsql.model.manifest import MANIFEST, Check, Manifest, Result, run
-from privsql.releases.draft import MAIN, schema_of, sweep
-from privsql.source.places import parted
+from privsql.mechanisms.registry import get_mechanism
+from privsql.model.manifest import MANIFEST, Check, CheckResult, Manifest, run_checks
+from privsql.releases.draft import MAIN, find_schema, sweep_drafts
+from privsql.source.places import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from privsql.engine.database import Container, Relations
-    from privsql.engine.parquet import Layout
+    from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns
 
@@ -46,27 +46,27 @@ def stored_orders(
     db: Relations, manifest: Manifest, orders: Mapping[str, Sequence[str]], database: str
 ) -> dict[str, list[str]]:
     """By column the labels that the release's tables show, in the order of the source's type."""
-    if not of(manifest.mechanism).states_counts:
+    if not get_mechanism(manifest.mechanism).states_counts:
         return {}
-    found = {}
+    published = {}
     for name, labels in orders.items():
-        alike = [other for other, own in orders.items() if own == labels]
-        shown = _orders_text(db, manifest, alike, database)
-        listed = [label for label in labels if label in shown]
-        if listed and len(listed) <= MOST_LABELS:
-            found[name] = listed
-    return found
+        alike = [other for other, theirs in orders.items() if theirs == labels]
+        visible = _orders_text(db, manifest, alike, database)
+        named = [label for label in labels if label in visible]
+        if named and len(named) <= MOST_LABELS:
+            published[name] = named
+    return published
 
 
 def wrong_orders(db: Relations, manifest: Manifest, database: str) -> list[str]:
     """Labels that an order names and the release does not show, or that it should name."""
-    found = []
+    wrong = []
     for name, labels in manifest.orders.items():
-        alike = [other for other, own in manifest.orders.items() if own == labels]
-        shown = _orders_text(db, manifest, alike, database)
-        found += [f"orders: {name}: {label!r} is not in the release" for label in labels if label not in shown]
-        found += [f"orders: {name}: {label!r} is missing" for label in sorted(shown - set(labels))]
-    return found
+        alike = [other for other, theirs in manifest.orders.items() if theirs == labels]
+        visible = _orders_text(db, manifest, alike, database)
+        wrong += [f"orders: {name}: {label!r} is not in the release" for label in labels if label not in visible]
+        wrong += [f"orders: {name}: {label!r} is missing" for label in sorted(visible - set(labels))]
+    return wrong
 
 
 def differ_from_source(manifest: Manifest, orders: Mapping[str, Sequence[str]]) -> list[str]:
@@ -80,12 +80,12 @@ def differ_from_source(manifest: Manifest, orders: Mapping[str, Sequence[str]]) 
 
 def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], database: str) -> set[str]:
     """The labels that stand in some columns of the release's tables."""
-    found: set[str] = set()
-    for name, listed in of(manifest.mechanism).tables(manifest).items():
-        for own in [one for one, _ in listed if one in columns]:
-            rows = db.rows(fill("verify/different", {"table": table(name, database), "column": column(own)}))
-            found |= {row[0] for row in rows}
-    return found
+    texts: set[str] = set()
+    for name, listed in get_mechanism(manifest.mechanism).tables(manifest).items():
+        for shared in [one for one, _ in listed if one in columns]:
+            rows = db.rows(fill("verify/different", {"table": table(name, database), "column": column(shared)}))
+            texts |= {row[0] for row in rows}
+    return texts
 
 
 # Reserved columns -----------------------------------------------------------------------------------------------------
@@ -98,16 +98,16 @@ def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], data
 Table = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
 
 
-def own_columns(manifest: Manifest) -> dict[str, Table]:
+def list_reserved_columns(manifest: Manifest) -> dict[str, Table]:
     """Privsql's own columns of every table."""
-    apart, mechanism = _apart(manifest), of(manifest.mechanism)
-    others = {field.name for field in (*apart.quasi_identifiers, *apart.sensitive)}
-    inside = mechanism.tables(apart)
+    placeholder, mechanism = _with_placeholder_names(manifest), get_mechanism(manifest.mechanism)
+    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
+    inside = mechanism.tables(placeholder)
     return {
         table: [
-            (own, called, kind)
-            for (own, _), (called, kind) in zip(inside[table], columns, strict=True)
-            if own not in others
+            (internal, called, kind)
+            for (internal, _), (called, kind) in zip(inside[table], columns, strict=True)
+            if internal not in others
         ]
         for table, columns in mechanism.tables(manifest).items()
     }
@@ -115,18 +115,26 @@ def own_columns(manifest: Manifest) -> dict[str, Table]:
 
 def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:
     """By table or view, the own columns that are called otherwise: name inside -> name there."""
-    found = {
-        table: {own: called for own, called, _ in columns if own != called}
-        for table, columns in own_columns(manifest).items()
+    renamed = {
+        table: {internal: called for internal, called, _ in columns if internal != called}
+        for table, columns in list_reserved_columns(manifest).items()
     }
-    view = of(manifest.mechanism).view
-    names = zip(view(_apart(manifest)).named_selects, view(manifest).named_selects, strict=True)
-    others = {field.name for field in (*_apart(manifest).quasi_identifiers, *_apart(manifest).sensitive)}
-    found[manifest.name] = {own: called for own, called in names if own not in others and own != called}
-    return {table: names for table, names in found.items() if names}
+    view = get_mechanism(manifest.mechanism).view
+    names = zip(view(_with_placeholder_names(manifest)).named_selects, view(manifest).named_selects, strict=True)
+    others = {
+        field.name
+        for field in (
+            *_with_placeholder_names(manifest).quasi_identifiers,
+            *_with_placeholder_names(manifest).sensitive,
+        )
+    }
+    renamed[manifest.name] = {
+        internal: called for internal, called in names if internal not in others and internal != called
+    }
+    return {table: names for table, names in renamed.items() if names}
 
 
-def _apart(manifest: Manifest) -> Manifest:
+def _with_placeholder_names(manifest: Manifest) -> Manifest:
     """The same with columns of the publisher's under names that are nobody's."""
     numbers = iter(range(len(manifest.quasi_identifiers) + len(manifest.sensitive)))
     roles = ("quasi_identifiers", "sensitive")
@@ -144,11 +152,11 @@ def _apart(manifest: Manifest) -> Manifest:
 
 ENDING = ".parquet"
 MOST_ENTRIES = 10_000  # entries of a folder that are looked at
-BESIDE = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
+WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRelease:
     """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: what else is there."""
 
     path: Path
@@ -159,31 +167,31 @@ class Stored:
     schema: str | None = None  # of the file, if the release is no more of it
 
     @property
-    def database(self) -> Path | None:
+    def database_file(self) -> Path | None:
         """The file to attach as the release; None for what views show: a folder, or a schema."""
         return None if self.is_folder or self.schema is not None else self.place
 
     @property
-    def holder(self) -> Path | None:
+    def holder_file(self) -> Path | None:
         """The file of which it is a schema, which is attached besides; None for any other."""
         return None if self.schema is None else self.place
 
     @property
-    def readable(self) -> list[Path]:
+    def readable_files(self) -> list[Path]:
         """The files of a folder."""
         return [file for parts in self.files.values() for file in parts]
 
 
-def holders(found: Iterable[Stored]) -> dict[str, Path | None]:
+def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
     """The files of which releases are schemas, each once, by the names under which they are attached."""
-    files = dict.fromkeys(one.holder for one in found if one.holder is not None)
+    files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
 
 
-def stored(path: Path) -> Stored:
+def locate_release(path: Path) -> StoredRelease:
     """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
-    sweep(path)
-    file, schema = parted(path)
+    sweep_drafts(path)
+    file, schema = split_address(path)
     try:
         place = file.resolve()
         mode = place.stat().st_mode
@@ -195,48 +203,48 @@ def stored(path: Path) -> Stored:
     if stat.S_ISDIR(mode):
         if schema is not None:
             raise EngineError(f"{file}: is a folder, which has no schemas")
-        return _folder(path, place)
+        return _scan_folder(path, place)
     if not stat.S_ISREG(mode):
         raise EngineError(f"{file}: is neither a file nor a folder")
-    for ending in BESIDE:
+    for ending in WAL_ENDINGS:
         log = f"{log_of(place)}{ending}"
         if os.path.lexists(log):
             raise GuaranteeError(
                 f"{path}: {log} lies beside it and may change what it holds; close the release where it is open"
             )
-    return Stored(path, place, is_folder=False, files={}, schema=schema)
+    return StoredRelease(path, place, is_folder=False, files={}, schema=schema)
 
 
-def _folder(path: Path, place: Path) -> Stored:
+def _scan_folder(path: Path, place: Path) -> StoredRelease:
     files: dict[str, tuple[Path, ...]] = {}
     strange: list[str] = []
-    for entry in _entries(path, place):
+    for entry in _list_entries(path, place):
         name = entry.name.removesuffix(ENDING)
         if name == entry.name or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
             strange.append(entry.name)
         elif entry.is_dir():
-            parts = _entries(path, place / entry.name)
+            parts = _list_entries(path, place / entry.name)
             strange += [f"{entry.name}/{part.name}" for part in parts if not _is_part(part)]
             files[name] = tuple(place / entry.name / part.name for part in parts if _is_part(part))
         else:
             files[name] = (place / entry.name,)
-    return Stored(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
+    return StoredRelease(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
 
 
 def _is_part(entry: os.DirEntry[str]) -> bool:
     return entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING)
 
 
-def _entries(path: Path, place: Path) -> list[os.DirEntry[str]]:
+def _list_entries(path: Path, place: Path) -> list[os.DirEntry[str]]:
     """What a folder of release ``path`` holds, by name; ``EngineError`` if that is too much, or can't be read."""
     try:
         with os.scandir(place) as entries:
-            found = list(islice(entries, MOST_ENTRIES + 1))
+            listing = list(islice(entries, MOST_ENTRIES + 1))
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
-    if len(found) > MOST_ENTRIES:
+    if len(listing) > MOST_ENTRIES:
         raise EngineError(f"{path}: holds more than {MOST_ENTRIES:,} files")
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(listing, key=lambda entry: entry.name)
 
 
 # Leftovers ------------------------------------------------------------------------------------------------------------
@@ -251,39 +259,41 @@ WIDEST = 16  # bytes of a value that is no text
 UNUSED = "statistics and dictionaries of its files name only values of its tables"
 
 
-def look(db: Container, found: Stored, database: str) -> list[Result]:
+def check_layout(db: Container, release: StoredRelease, database: str) -> list[CheckResult]:
     """Check the layout of a release's files; nothing is decoded."""
-    return run(db, [Check(LEFTOVERS, lambda: _beside(db, found, database))])
+    return run_checks(db, [Check(LEFTOVERS, lambda: _find_leftovers(db, release, database))])
 
 
-def _beside(db: Container, found: Stored, database: str) -> list[str]:
-    if not found.is_folder:
-        return db.leftovers(database)
+def _find_leftovers(db: Container, release: StoredRelease, database: str) -> list[str]:
+    if not release.is_folder:
+        return db.find_leftovers(database)
     return [
-        f"{file.relative_to(found.place).as_posix()}: {line}"
-        for file in found.readable
+        f"{file.relative_to(release.place).as_posix()}: {line}"
+        for file in release.readable_files
         for line in parquet.read_layout(file).wrong
     ]
 
 
-def look_closer(db: Container, found: Stored, stated: Columns, database: str) -> list[Result]:
+def check_statistics(db: Container, release: StoredRelease, stated: Columns, database: str) -> list[CheckResult]:
     """Compare the statistics and dictionaries of Parquet files with the values of their columns."""
-    if not found.is_folder:
+    if not release.is_folder:
         return []
-    return run(db, [Check(UNUSED, lambda: [
-        line for name, files in found.files.items() for file in files
-        for line in _unused(db, parquet.read_layout(file), name, stated.get(name, []), database)
+    return run_checks(db, [Check(UNUSED, lambda: [
+        line for name, files in release.files.items() for file in files
+        for line in _find_unused_statistics(db, parquet.read_layout(file), name, stated.get(name, []), database)
     ])])  # fmt: skip
 
 
-def _unused(db: Container, layout: Layout, name: str, columns: Sequence[tuple[str, str]], database: str) -> list[str]:
+def _find_unused_statistics(
+    db: Container, layout: ParquetLayout, name: str, columns: Sequence[tuple[str, str]], database: str
+) -> list[str]:
     """Return what a file states of columns that no row of the table has; the parts of lists are not looked at."""
     rows, wrong = table(name, database), []
     for each_column, kind in columns:
         read: Holes = {"table": rows, "column": sqlfiles.column(each_column)}
         named = layout.texts.get(each_column, set())
         if kind == "VARCHAR":
-            strange = named - _found(db, read, each_column, named)
+            strange = named - _find_present_texts(db, read, each_column, named)
         else:
             strange = {one for one in named if len(one) > WIDEST}
         if strange:
@@ -296,7 +306,7 @@ def _unused(db: Container, layout: Layout, name: str, columns: Sequence[tuple[st
     return wrong
 
 
-def _found(db: Container, read: Holes, column: str, texts: set[bytes]) -> set[bytes]:
+def _find_present_texts(db: Container, read: Holes, column: str, texts: set[bytes]) -> set[bytes]:
     """Return those of some texts that a column holds."""
     if not texts:
         return set()
@@ -317,7 +327,7 @@ STATED = "stated"  # the database in memory that shows how the engine writes dow
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
-def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, list[Result]]:
+def admit_release(db: Container, release: StoredRelease, database: str) -> tuple[Manifest, list[CheckResult]]:
     """The manifest of a release, and whether the release holds what that states and no other table, view or metadata.
 
     A file is attached as ``database`` already; for a folder, or a schema of a file that is attached under any name,
@@ -326,78 +336,80 @@ def admitted(db: Container, found: Stored, database: str) -> tuple[Manifest, lis
     is no manifest, ``EngineError`` for one that is not valid.
     """
     try:
-        place = _place(db, found, database)
-        manifest = _manifest(db, found, place)
+        place = _locate_tables(db, release, database)
+        manifest = _read_manifest(db, release, place)
     except PrivsqlError as error:
-        raise type(error)(f"{found.path} is not a release of privsql: {error}") from error
-    if found.schema is not None:
-        return manifest, _of_a_schema(db, manifest, place, database)
-    if not found.is_folder:
-        return manifest, contents(db, manifest, database) + look(db, found, database)
-    stated = stated_tables(manifest)
-    more = [*found.strange, *(f"{name}{ENDING}" for name in found.files if name not in stated)]
-    wrong = _read_in(db, found, manifest, database)
+        raise type(error)(f"{release.path} is not a release of privsql: {error}") from error
+    if release.schema is not None:
+        return manifest, _check_schema(db, manifest, place, database)
+    if not release.is_folder:
+        return manifest, check_contents(db, manifest, database) + check_layout(db, release, database)
+    stated = list_stated_tables(manifest)
+    more = [*release.strange, *(f"{name}{ENDING}" for name in release.files if name not in stated)]
+    wrong = _attach_folder(db, release, manifest, database)
     return manifest, [
-        *_holding(db, manifest, database, lambda: wrong),
-        *run(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
-        *look(db, found, database),
+        *_run_contents_checks(db, manifest, database, lambda: wrong),
+        *run_checks(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
+        *check_layout(db, release, database),
     ]
 
 
-def contents(db: Container, manifest: Manifest, database: str) -> list[Result]:
+def check_contents(db: Container, manifest: Manifest, database: str) -> list[CheckResult]:
     """The checks that all others stand on, up to the first that does not hold."""
-    return _holding(db, manifest, database, lambda: _contents(db, manifest, (database, MAIN)))
+    return _run_contents_checks(db, manifest, database, lambda: _compare_contents(db, manifest, (database, MAIN)))
 
 
-def _of_a_schema(db: Container, manifest: Manifest, place: tuple[str, str], database: str) -> list[Result]:
+def _check_schema(db: Container, manifest: Manifest, place: tuple[str, str], database: str) -> list[CheckResult]:
     """The same of a schema: what else its database holds is not looked at."""
-    wrong = _contents(db, manifest, place)
+    wrong = _compare_contents(db, manifest, place)
     if not wrong:
-        for name in stated_tables(manifest):
-            db.view(name, all_rows(table(name, *place)), into=database)
-        db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
-    return _holding(db, manifest, database, lambda: wrong)
+        for name in list_stated_tables(manifest):
+            db.create_view(name, all_rows(table(name, *place)), into=database)
+        db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=database)
+    return _run_contents_checks(db, manifest, database, lambda: wrong)
 
 
-def _place(db: Container, found: Stored, database: str) -> tuple[str, str]:
+def _locate_tables(db: Container, release: StoredRelease, database: str) -> tuple[str, str]:
     """The database and the schema in which its tables lie; ``UsageError`` if there is no such schema."""
-    if found.schema is None:
+    if release.schema is None:
         return database, MAIN
-    holder = db.attached(found.place) or database
-    schema = schema_of(db, holder, found.schema)
+    holder = db.attached_name(release.place) or database
+    schema = find_schema(db, holder, release.schema)
     if schema is None:
-        raise UsageError(f"there is no schema {found.schema!r}")
+        raise UsageError(f"there is no schema {release.schema!r}")
     return holder, schema
 
 
-def _holding(db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]) -> list[Result]:
-    holds = run(db, [Check(HOLDS, wrong)])
+def _run_contents_checks(
+    db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]
+) -> list[CheckResult]:
+    holds = run_checks(db, [Check(HOLDS, wrong)])
     if not holds[0].ok:
         return holds
-    more = [Check(WITHIN, lambda: _beyond(db, manifest, database))]
+    more = [Check(WITHIN, lambda: _find_numbers_beyond(db, manifest, database))]
     if manifest.orders:
         more.append(Check(ORDERS, lambda: wrong_orders(db, manifest, database)))
-    return holds + run(db, more)
+    return holds + run_checks(db, more)
 
 
-def _manifest(db: Container, found: Stored, place: tuple[str, str]) -> Manifest:
+def _read_manifest(db: Container, release: StoredRelease, place: tuple[str, str]) -> Manifest:
     """The manifest, read from a plain table of its two columns that is not too large."""
     database, schema = place
-    if found.is_folder:
-        wrong = _shown(db, found, MANIFEST, MANIFEST_COLUMNS, database)
+    if release.is_folder:
+        wrong = _attach_table(db, release, MANIFEST, MANIFEST_COLUMNS, database)
     else:
-        stated = definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
-        kept = {(kind, name): text for kind, inside, name, text in db.listed(database) if inside == schema}
-        wrong = [] if stated.items() <= kept.items() else ["its manifest is missing, or no plain table"]
+        stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
+        present = {(kind, name): text for kind, inside, name, text in db.list_relations(database) if inside == schema}
+        wrong = [] if stated.items() <= present.items() else ["its manifest is missing, or no plain table"]
     if wrong:
         raise UsageError(wrong[0])
     stored = table(MANIFEST, *place)
     entries, length = db.rows(fill("duckdb/extent", {"table": stored}))[0]
     if entries > ENTRIES or length > BYTES:
         raise EngineError("its manifest is too large")
-    manifest = Manifest.of_rows(db.rows(all_rows(stored)))
+    manifest = Manifest.from_rows(db.rows(all_rows(stored)))
     try:
-        mechanism = of(manifest.mechanism)
+        mechanism = get_mechanism(manifest.mechanism)
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error
@@ -409,23 +421,23 @@ def _manifest(db: Container, found: Stored, place: tuple[str, str]) -> Manifest:
     return manifest
 
 
-def stated_tables(manifest: Manifest) -> Columns:
+def list_stated_tables(manifest: Manifest) -> Columns:
     """Return the tables that a manifest states, its own with them: names and types of their columns."""
-    return of(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
+    return get_mechanism(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
 
 
-def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
+def _find_numbers_beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
     """Numbers of groups, values, nodes and the like that lie beyond what the release holds.
 
     They are ranks, so none exceeds the rows of the longest table: what is as long as they are large then is no longer
     than the release.
     """
     rows, ends = 1, []
-    for name, columns in {**own_columns(manifest), MANIFEST: []}.items():
+    for name, columns in {**list_reserved_columns(manifest), MANIFEST: []}.items():
         numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
-        asked = [made(this=sqlfiles.column(one)) for one in numbered for made in (exp.Min, exp.Max)]
-        found, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": asked}))[0]
-        rows = max(rows, int(found))
+        extremes = [function(this=sqlfiles.column(one)) for one in numbered for function in (exp.Min, exp.Max)]
+        count, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": extremes}))[0]
+        rows = max(rows, int(count))
         ends += [
             (name, one, number)
             for one, number in zip([c for c in numbered for _ in range(2)], numbers, strict=True)
@@ -435,54 +447,56 @@ def _beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
     return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
 
 
-def _contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list[str]:
+def _compare_contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list[str]:
     """Tables, columns, types and the view: nothing missing, nothing more, no other definition.
 
     ``place``: a database and a schema of it; of main the whole database.
     """
     database, schema = place
-    expected = stated_tables(manifest)
-    kinds = definitions(db, expected, manifest, schema=schema)
-    found = {(kind, name): text for kind, name, text in db.objects(database, schema if schema != MAIN else None)}
-    wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(found.keys() - kinds.keys())]
-    wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - found.keys())]
-    wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if found.get((k, name), t) != t]
+    expected = list_stated_tables(manifest)
+    kinds = list_definitions(db, expected, manifest, schema=schema)
+    present = {(kind, name): text for kind, name, text in db.list_objects(database, schema if schema != MAIN else None)}
+    wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
+    wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
+    wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if present.get((k, name), t) != t]
     for name, columns in expected.items():
-        if ("table", name) in found:
-            wrong += _columns(name, columns, db.fields(table(name, *place)))
+        if ("table", name) in present:
+            wrong += _compare_columns(name, columns, db.list_fields(table(name, *place)))
     return wrong
 
 
-def _read_in(db: Container, found: Stored, manifest: Manifest, database: str) -> list[str]:
+def _attach_folder(db: Container, release: StoredRelease, manifest: Manifest, database: str) -> list[str]:
     """Show the stated tables of a folder and make its view; or what of them is missing or otherwise."""
-    stated = {name: columns for name, columns in stated_tables(manifest).items() if name != MANIFEST}
-    wrong = [line for name, columns in stated.items() for line in _shown(db, found, name, columns, database)]
+    stated = {name: columns for name, columns in list_stated_tables(manifest).items() if name != MANIFEST}
+    wrong = [line for name, columns in stated.items() for line in _attach_table(db, release, name, columns, database)]
     if not wrong:
-        db.view(manifest.name, of(manifest.mechanism).view(manifest), into=database)
+        db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=database)
     return wrong
 
 
-def _shown(db: Container, found: Stored, name: str, columns: list[tuple[str, str]], database: str) -> list[str]:
+def _attach_table(
+    db: Container, release: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
+) -> list[str]:
     """Make a view of one table of a folder if its columns are the stated ones; what is wrong with them if not.
 
     The manifest is read at once: what is damaged is no release.
     """
-    files = found.files.get(name)
+    files = release.files.get(name)
     if not files:
         return [f"table {name!r} is missing"]
     try:
-        rows = db.scanned(files, "parquet")
-        wrong = _columns(name, columns, db.fields(rows))
+        rows = db.scan_files(files, "parquet")
+        wrong = _compare_columns(name, columns, db.list_fields(rows))
         if not wrong and name == MANIFEST:
-            db.make(name, rows, into=database)
+            db.create_table(name, rows, into=database)
         elif not wrong:
-            db.view(name, rows, into=database)
+            db.create_view(name, rows, into=database)
     except PrivsqlError as error:
         raise EngineError(f"{name}{ENDING}: can't be read: {error}") from error
     return wrong
 
 
-def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> list[str]:
+def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> list[str]:
     stated = [Field(*column) for column in columns]
     extra = [f"column {f.name!r} ({f.type}) of {name} is not among the stated ones" for f in fields if f not in stated]
     missing = [f"column {f.name!r} ({f.type}) of {name} is missing" for f in stated if f not in fields]
@@ -490,18 +504,18 @@ def _columns(name: str, columns: list[tuple[str, str]], fields: list[Field]) -> 
     return extra + missing + order
 
 
-def definitions(
+def list_definitions(
     db: Container, tables: Columns, manifest: Manifest | None = None, *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
     """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
-    db.create(STATED)
+    db.create_database(STATED)
     try:
         if schema != MAIN:
-            db.schema(schema, into=STATED)
+            db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
-            db.define(name, [Field(*column) for column in columns], into=STATED, schema=schema)
+            db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
         if manifest is not None:
-            db.view(manifest.name, of(manifest.mechanism).view(manifest), into=STATED, schema=schema)
-        return {(kind, name): text for kind, _, name, text in db.listed(STATED)}
+            db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=STATED, schema=schema)
+        return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)}
     finally:
         db.detach(STATED)

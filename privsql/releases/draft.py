@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from privsql.engine import files
-from privsql.engine.files import Folder, fold, private
-from privsql.engine.open import locked
+from privsql.engine.files import Folder, fold_name, private
+from privsql.engine.open import open_locked
 from privsql.engine.sqlfiles import fill, table
 from privsql.errors import EngineError, UsageError
-from privsql.source.places import parted
+from privsql.source.places import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,67 +36,67 @@ class Draft:
     def __init__(self, target: Path, *, replace: bool = True) -> None:
         """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
         self.target, self._replace = target, replace
-        sweep(target)
+        sweep_drafts(target)
         try:
-            self._room = Folder(_prefix(target), target.parent)
+            self._room = Folder(_draft_prefix(target), target.parent)
         except OSError as error:
             raise EngineError(f"{target.parent}: can't be written: {error.strerror}") from error
         self.folder = self._room.path
 
     @property
-    def database(self) -> Path:
+    def database_file(self) -> Path:
         """The database file that becomes the release."""
         return self.folder / "release.duckdb"
 
     @property
-    def parquet(self) -> Path:
+    def parquet_folder(self) -> Path:
         """The folder that becomes the release, made on first use."""
         path = self.folder / "release"
         path.mkdir(exist_ok=True)
         return path
 
     @property
-    def spill(self) -> Path:
+    def spill_folder(self) -> Path:
         """Where the engine may spill."""
         return self.folder / "spill"
 
-    def commit(self, made: Path) -> None:
-        """Flush ``made`` to disk and move it to the target; a failure leaves what was there.
+    def commit(self, content: Path) -> None:
+        """Flush ``content`` to disk and move it to the target; a failure leaves what was there.
 
         From now on others may read it, as far as the umask lets them. Raises ``UsageError`` if a target that may not be
         replaced has come meanwhile, ``EngineError`` on trouble.
         """
         try:
-            for path in [*made.rglob("*"), made]:
-                path.chmod(private.spare(0o755 if path.is_dir() else 0o644))
-                _flush(path)
-            self._move(made)
-            _flush(self.target.parent)
+            for path in [*content.rglob("*"), content]:
+                path.chmod(private.spare_rights(0o755 if path.is_dir() else 0o644))
+                _flush_path(path)
+            self._move_into_place(content)
+            _flush_path(self.target.parent)
         except FileExistsError as error:
             raise UsageError(f"{self.target} exists; give --replace to publish over it") from error
         except OSError as error:
             raise EngineError(f"{self.target}: can't be written: {error.strerror}") from error
 
-    def _move(self, made: Path) -> None:
+    def _move_into_place(self, content: Path) -> None:
         if not self._replace:
-            if made.is_dir():
+            if content.is_dir():
                 self.target.mkdir()  # fails if there is anything; an empty folder is then replaced
-                made.replace(self.target)
+                content.replace(self.target)
             else:
-                os.link(made, self.target)
+                os.link(content, self.target)
             return
         log = self.target.with_name(f"{self.target.name}.wal")  # of what is replaced; a new release has none
         moved = [(path, self.folder / name) for path, name in ((self.target, OLD), (log, "log")) if path.exists()]
-        if not (made.is_dir() or self.target.is_dir()):
+        if not (content.is_dir() or self.target.is_dir()):
             moved = [(path, aside) for path, aside in moved if path == log]  # a file is replaced in one step
-        if self.target.exists() and made.is_dir() and _exchanged(made, self.target):
+        if self.target.exists() and content.is_dir() and _swap_paths(content, self.target):
             return  # what was there is in the draft's folder now, and goes with it
         done = []
         try:
             for path, aside in moved:
                 path.replace(aside)
                 done.append((path, aside))
-            made.replace(self.target)
+            content.replace(self.target)
         except OSError:
             for path, aside in done:
                 aside.replace(path)
@@ -109,7 +109,7 @@ class Draft:
         self._room.remove()
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _swap_paths(one: Path, other: Path) -> bool:
     """Let two paths change places in one step; False where the system (not Linux) or the file system can't."""
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
@@ -119,31 +119,31 @@ def _exchanged(one: Path, other: Path) -> bool:
     return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
-def _prefix(target: Path) -> str:
+def _draft_prefix(target: Path) -> str:
     return f".{target.name.replace(':', '_')}.draft-"  # of a schema, too, where a name may not hold colons
 
 
-def sweep(target: Path) -> None:
+def sweep_drafts(target: Path) -> None:
     """Remove drafts whose process is gone. A release that one had put aside comes back."""
 
     def restore(folder: Path) -> None:
         if (folder / OLD).exists() and not target.exists():
             (folder / OLD).replace(target)
 
-    files.sweep_folders(_prefix(target), target.parent, restore)
+    files.sweep_folders(_draft_prefix(target), target.parent, restore)
 
 
 @contextmanager
-def aside(target: Path) -> Iterator[Path]:
+def private_folder(target: Path) -> Iterator[Path]:
     """A private folder beside a release, for a moment."""
-    made = Folder(_prefix(target), target.parent)
+    folder = Folder(_draft_prefix(target), target.parent)
     try:
-        yield made.path
+        yield folder.path
     finally:
-        made.remove()
+        folder.remove()
 
 
-def _flush(path: Path) -> None:
+def _flush_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -158,40 +158,42 @@ MAIN = "main"  # the schema of a file that is a release
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
 
 
-def exists(path: Path) -> bool:
+def is_occupied(path: Path) -> bool:
     """Whether anything lies there; ``EngineError`` for a file that is no database."""
-    file, schema = parted(path)
+    file, schema = split_address(path)
     if schema is None or not file.exists():
         return path.exists()
-    with locked({HOLDER: file.resolve()}, home=HOLDER) as db:
-        known = schema_of(db, HOLDER, schema)
-        return known is not None and bool(db.objects(HOLDER, known))
+    with open_locked({HOLDER: file.resolve()}, home=HOLDER) as db:
+        known = find_schema(db, HOLDER, schema)
+        return known is not None and bool(db.list_objects(HOLDER, known))
 
 
-def schema_of(db: Container, database: str, name: str) -> str | None:
+def find_schema(db: Container, database: str, name: str) -> str | None:
     """The schema of an attached database that the engine takes ``name`` for; None if there is none."""
-    return next((one for one in [MAIN, *db.schemas(database)] if fold(one) == fold(name)), None)
+    return next((one for one in [MAIN, *db.list_schemas(database)] if fold_name(one) == fold_name(name)), None)
 
 
-def digest(made: Path) -> str:
+def digest_release(release: Path) -> str:
     """SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
-    file, schema = parted(made)
+    file, schema = split_address(release)
     if schema is not None:
-        with locked({HOLDER: file.resolve()}, home=HOLDER) as db:
-            return folded(db, HOLDER, schema_of(db, HOLDER, schema) or schema)
-    found = hashlib.sha256()
-    for path in sorted(one for one in made.rglob("*.parquet") if one.is_file()) if made.is_dir() else [made]:
+        with open_locked({HOLDER: file.resolve()}, home=HOLDER) as db:
+            return digest_schema(db, HOLDER, find_schema(db, HOLDER, schema) or schema)
+    hasher = hashlib.sha256()
+    for path in sorted(one for one in release.rglob("*.parquet") if one.is_file()) if release.is_dir() else [release]:
         with path.open("rb") as content:
-            found.update(hashlib.file_digest(content, "sha256").digest())
-    return found.hexdigest()
+            hasher.update(hashlib.file_digest(content, "sha256").digest())
+    return hasher.hexdigest()
 
 
-def folded(db: Container, database: str, schema: str) -> str:
+def digest_schema(db: Container, database: str, schema: str) -> str:
     """SHA-256 of the tables of a schema, by their names, rows in the order in which they are stored."""
-    found = hashlib.sha256()
-    for name in sorted(name for kind, place, name, _ in db.listed(database) if (kind, place) == ("table", schema)):
-        found.update(hashlib.sha256(name.encode()).digest())
+    hasher = hashlib.sha256()
+    for name in sorted(
+        name for kind, place, name, _ in db.list_relations(database) if (kind, place) == ("table", schema)
+    ):
+        hasher.update(hashlib.sha256(name.encode()).digest())
         for (part,) in db.rows(fill("duckdb/folded", {"table": table(name, database, schema)})):
-            found.update(bytes.fromhex(part))
-        found.update(b"\0")
-    return found.hexdigest()
+            hasher.update(bytes.fromhex(part))
+        hasher.update(b"\0")
+    return hasher.hexdigest()

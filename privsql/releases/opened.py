@@ -12,21 +12,21 @@ from sqlglot import exp
 
 from privsql import markup
 from privsql.answers.answer import Answer, find_unknown
-from privsql.answers.evaluate_select import Asking
-from privsql.answers.present import Presented
+from privsql.answers.evaluate_select import SelectEvaluation
+from privsql.answers.present import AnswerBuilder
 from privsql.answers.question import LOOKUPS
-from privsql.calls import as_path, as_paths, between
+from privsql.calls import as_confidence, as_path, as_paths
 from privsql.engine import sqlfiles
-from privsql.engine.files import PACKED, fold, kind_of, private
-from privsql.engine.open import locked, released, scratch
-from privsql.engine.sqlfiles import all_rows, fill, table, temp
+from privsql.engine.files import PACKED, fold_name, kind_of, private
+from privsql.engine.open import open_locked, open_release_tables, open_scratch
+from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
-from privsql.mechanisms.registry import of
+from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, MANIFEST
-from privsql.releases.contents import ENDING, admitted, holders, stored
-from privsql.releases.draft import MAIN, Draft, exists, folded, schema_of
-from privsql.releases.statements import examine, lines
-from privsql.source.places import parted
+from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
+from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
+from privsql.releases.statements import describe_manifest, examine_release
+from privsql.source.places import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from privsql.answers.present import Limits
+    from privsql.answers.present import QuestionLimits
     from privsql.answers.question import Lookup
     from privsql.calls import PathLike
-    from privsql.engine.database import Locked, Relations, Workshop
+    from privsql.engine.database import EngineSession, LockedSession, Relations
     from privsql.engine.progress import Options
-    from privsql.model.manifest import Manifest, Result, Structure
-    from privsql.releases.contents import Stored
+    from privsql.model.manifest import CheckResult, Manifest, Structure
+    from privsql.releases.contents import StoredRelease
 
 # Lookups --------------------------------------------------------------------------------------------------------------
 # An analyst's own tables beside a release: found by the names that SQL gives them, read when a query names them.
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 # privsql's own into a database of their own, and a view of it is bounded in rows and seconds and can read no file.
 
 ROWS = 10_000_000  # of a lookup
-OWN = {"memory", "temp", "system", "release", LOOKUPS}  # databases of the session
+SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # databases of the session
 
 
 @dataclass(frozen=True)
-class Known:
+class AttachedTable:
     """A table of an attached file: by what it can be called, from the file down, and what reads it."""
 
     path: Path
@@ -62,70 +62,74 @@ class Known:
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
         """Whether it is meant: by its own name where it is in schema main, with its schema, its file, or both."""
-        file, schema, own = map(fold, self.names)
-        called = {(file, schema, own), (schema, own)}
+        file, schema, table_name = map(fold_name, self.names)
+        called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
-            called |= {(file, own), (own,)}
-        return tuple(map(fold, names)) in called
+            called |= {(file, table_name), (table_name,)}
+        return tuple(map(fold_name, names)) in called
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Its name in messages."""
-        return ".".join(self.names[1:] if fold(self.names[1]) != "main" else self.names[2:])
+        return ".".join(self.names[1:] if fold_name(self.names[1]) != "main" else self.names[2:])
 
 
-class Lookups:
+class AttachedLookups:
     """The tables of attached files; nothing of them is read before ``find``."""
 
-    def __init__(self, db: Locked, paths: Sequence[Path]) -> None:
+    def __init__(self, db: LockedSession, paths: Sequence[Path]) -> None:
         self._db = db
-        self._known = [known for number, path in enumerate(paths) for known in self._of(path, f"attached{number}")]
+        self._known = [
+            known for number, path in enumerate(paths) for known in self._list_attached(path, f"attached{number}")
+        ]
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
 
-    def _of(self, path: Path, database: str) -> list[Known]:
+    def _list_attached(self, path: Path, database: str) -> list[AttachedTable]:
         kind = kind_of(path.name) if path.suffix else None
         if kind is not None:
             called = (Path(path.stem) if path.suffix.lower() in PACKED else path).stem
-            return [Known(path, (called, "main", called), self._db.scanned([path.resolve()], kind))]
+            return [AttachedTable(path, (called, "main", called), self._db.scan_files([path.resolve()], kind))]
         self._db.attach(path.resolve(), database, read_only=True)
-        listed = [(schema, name) for _, schema, name, _ in self._db.listed(database)]
-        return [Known(path, (path.stem, *names), all_rows(table(names[1], database, names[0]))) for names in listed]
+        listed = [(schema, name) for _, schema, name, _ in self._db.list_relations(database)]
+        return [
+            AttachedTable(path, (path.stem, *names), all_rows(table(names[1], database, names[0]))) for names in listed
+        ]
 
-    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """The table in database ``lookups`` that a query names, and its columns.
 
         ``UsageError`` if there is none or more than one or it has too many rows; ``EngineError`` if it can't be read.
         """
-        shown = ".".join(names)
-        found = [one for one in self._known if one.answers_to(names)]
-        if not found:
-            known = ", ".join(one.shown for one in self._known) or "none is attached"
-            raise UsageError(f"JOIN: there is no lookup table {shown!r} ({known}); attach it with --attach")
-        if len(found) > 1:
-            files = ", ".join(str(one.path) for one in found)
-            raise UsageError(f"JOIN: {shown!r} is in {files}; write the file's name before it")
-        if len(names) == 3 and fold(names[0]) in OWN:
-            raise UsageError(f"JOIN: {names[0]!r} can't be a file's name here; rename {found[0].path}")
-        one = found[0]
+        written = ".".join(names)
+        matches = [one for one in self._known if one.answers_to(names)]
+        if not matches:
+            known = ", ".join(one.label for one in self._known) or "none is attached"
+            raise UsageError(f"JOIN: there is no lookup table {written!r} ({known}); attach it with --attach")
+        if len(matches) > 1:
+            files = ", ".join(str(one.path) for one in matches)
+            raise UsageError(f"JOIN: {written!r} is in {files}; write the file's name before it")
+        if len(names) == 3 and fold_name(names[0]) in SESSION_DATABASES:
+            raise UsageError(f"JOIN: {names[0]!r} can't be a file's name here; rename {matches[0].path}")
+        one = matches[0]
         if one.names not in self._copied:
-            self._copied[one.names] = self._copy(one, f"l{len(self._copied)}")
+            self._copied[one.names] = self._copy_table(one, f"l{len(self._copied)}")
         return self._copied[one.names]
 
-    def _copy(self, one: Known, name: str) -> tuple[str, tuple[str, ...]]:
+    def _copy_table(self, one: AttachedTable, name: str) -> tuple[str, tuple[str, ...]]:
         bounded = one.rows.copy().limit(ROWS + 1)
         try:
-            with self._db.limited():
-                self._db.make(name, bounded, into=LOOKUPS)
+            with self._db.limit_time():
+                self._db.create_table(name, bounded, into=LOOKUPS)
         except PrivsqlError as error:
             instead = "; store what it yields in a table" if isinstance(error, LateError) else ""
-            raise EngineError(f"{one.path}: {one.shown} can't be read: {error}{instead}") from error
-        made = table(name, LOOKUPS)
-        if self._db.rows(fill("core/size", {"table": made}))[0][0] > ROWS:
-            raise UsageError(f"{one.path}: {one.shown} has more than {ROWS:,} rows, too many for a lookup table")
-        return name, tuple(field.name for field in self._db.fields(made))
+            raise EngineError(f"{one.path}: {one.label} can't be read: {error}{instead}") from error
+        copied = table(name, LOOKUPS)
+        if self._db.rows(fill("core/size", {"table": copied}))[0][0] > ROWS:
+            raise UsageError(f"{one.path}: {one.label} has more than {ROWS:,} rows, too many for a lookup table")
+        return name, tuple(field.name for field in self._db.list_fields(copied))
 
 
-def plain(paths: Sequence[Path]) -> list[Path]:
+def resolve_files(paths: Sequence[Path]) -> list[Path]:
     """The files that an analyst names; ``EngineError`` for what is no plain file."""
     for path in paths:
         if not path.is_file():
@@ -143,40 +147,42 @@ RELEASE = "release"  # the database as which a release is attached
 
 
 @dataclass(frozen=True)
-class Seen:
+class OpenedRelease:
     """A release that is attached. ``held``: whether it holds what it states; if not, nothing of it may be used."""
 
     manifest: Manifest
-    held: list[Result]
+    checks: list[CheckResult]
 
-    def refuse(self, path: Path) -> None:
+    def require_intact(self, path: Path) -> None:
         """``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
-        for result in self.held:
+        for result in self.checks:
             if not result.ok:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
 
 @contextmanager
-def seen(path: Path, attach: Sequence[Path] = (), options: Options | None = None) -> Iterator[tuple[Locked, Seen]]:
+def attach_release(
+    path: Path, attach: Sequence[Path] = (), options: Options | None = None
+) -> Iterator[tuple[LockedSession, OpenedRelease]]:
     """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
-    found, files = stored(path), plain(attach)
-    databases = {RELEASE: found.database, LOOKUPS: None, **holders([found])}
-    with locked(databases, [*found.readable, *files], home=RELEASE, options=options) as db:
-        yield db, Seen(*admitted(db, found, RELEASE))
+    located, files = locate_release(path), resolve_files(attach)
+    databases = {RELEASE: located.database_file, LOOKUPS: None, **name_holders([located])}
+    with open_locked(databases, [*located.readable_files, *files], home=RELEASE, options=options) as db:
+        yield db, OpenedRelease(*admit_release(db, located, RELEASE))
 
 
 @contextmanager
-def opened(
+def open_release(
     path: Path, attach: Sequence[Path] = (), options: Options | None = None
-) -> Iterator[tuple[Locked, Manifest]]:
+) -> Iterator[tuple[LockedSession, Manifest]]:
     """A release that holds what it states and no other table, view or metadata; ``GuaranteeError`` for any other."""
-    with seen(path, attach, options) as (db, release):
-        release.refuse(path)
+    with attach_release(path, attach, options) as (db, release):
+        release.require_intact(path)
         yield db, release.manifest
 
 
 @contextmanager
-def explained(*paths: Path) -> Iterator[None]:
+def explain_failures(*paths: Path) -> Iterator[None]:
     """Let arithmetic that fails on a damaged release say so: ``GuaranteeError`` with the check that does not hold.
 
     An error on releases whose checks hold stays what it is.
@@ -185,25 +191,27 @@ def explained(*paths: Path) -> Iterator[None]:
         yield
     except BROKEN as error:
         for path in paths:
-            with seen(path) as (db, release):
-                release.refuse(path)
-                failed = next((one for one in examine(db, release.manifest, RELEASE) if not one.ok), None)
+            with attach_release(path) as (db, release):
+                release.require_intact(path)
+                failed = next((one for one in examine_release(db, release.manifest, RELEASE) if not one.ok), None)
             if failed is not None:
                 raise GuaranteeError(f"{path}: {failed.name}: {failed.offending[0]}; verify it") from error
         raise
 
 
 @contextmanager
-def together(paths: Sequence[Path], readable: Sequence[Path] = ()) -> Iterator[tuple[Locked, list[Manifest]]]:
+def open_releases(
+    paths: Sequence[Path], readable: Sequence[Path] = ()
+) -> Iterator[tuple[LockedSession, list[Manifest]]]:
     """Several releases, the i-th attached as database ``r<i>``; ``GuaranteeError`` as for one."""
-    found = [stored(path) for path in paths]
-    databases = {f"r{i}": one.database for i, one in enumerate(found)}
-    files = [file for one in found for file in one.readable]
-    with locked(databases | holders(found), [*files, *readable], home="r0") as db:
+    located = [locate_release(path) for path in paths]
+    databases = {f"r{i}": one.database_file for i, one in enumerate(located)}
+    files = [file for one in located for file in one.readable_files]
+    with open_locked(databases | name_holders(located), [*files, *readable], home="r0") as db:
         manifests = []
-        for one, name in zip(found, databases, strict=True):
-            release = Seen(*admitted(db, one, name))
-            release.refuse(one.path)
+        for one, name in zip(located, databases, strict=True):
+            release = OpenedRelease(*admit_release(db, one, name))
+            release.require_intact(one.path)
             manifests.append(release.manifest)
         yield db, manifests
 
@@ -225,97 +233,105 @@ class Release:
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
-            self._db, self.manifest = stack.enter_context(opened(self.path, files, options))
-            self._lookups = Lookups(self._db, files)
-            self._counts = self._counting(stack, options)
-            mechanism = of(self.manifest.mechanism)
+            self._db, self.manifest = stack.enter_context(open_release(self.path, files, options))
+            self._lookups = AttachedLookups(self._db, files)
+            self._counts = self._open_counter(stack, options)
+            mechanism = get_mechanism(self.manifest.mechanism)
             self._db.stand_in([self.manifest.name], mechanism.view(self.manifest))
-            with explained(self.path):
+            with explain_failures(self.path):
                 self.answers = mechanism.answers(self._counts, self.manifest)
             self._open = stack.pop_all()
 
-    def _counting(self, stack: ExitStack, options: Options | None) -> Relations:
+    def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:
         """What counts the rows of the release."""
         if options is None or options.session is None:
             return self._db
-        found = stored(self.path)
-        if not found.is_folder:
+        located = locate_release(self.path)
+        if not located.is_folder:
             raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
-        return stack.enter_context(released(options.session, found.files))
+        return stack.enter_context(open_release_tables(options.session, located.files))
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
     def query(
-        self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed", limits: Limits | None = None
+        self,
+        sql: str,
+        *,
+        confidence: float = 0.95,
+        estimator: str = "reconstructed",
+        limits: QuestionLimits | None = None,
     ) -> Answer:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
 
         ``EngineError`` for what takes longer than ``limits`` allow, and ``UsageError`` for more rows.
         """
-        sure = between(confidence)
-        with self._asked(), self._within(limits):
-            return self._answer(sql, sure, estimator, limits)
+        sure = as_confidence(confidence)
+        with self._take_turn(), self._limit_time(limits):
+            return self._answer_query(sql, sure, estimator, limits)
 
-    def shown(self, name: str, most: int = 1_000) -> list[str | None]:
+    def list_values(self, name: str, most: int = 1_000) -> list[str | None]:
         """Texts of the values that a column has in the release, in the order of its type; of NULL None."""
-        with self._asked():
-            return self.answers.shown(name, most)
+        with self._take_turn():
+            return self.answers.list_values(name, most)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _take_turn(self) -> Iterator[None]:
         """The turn of one question; ``UsageError`` once the release is closed."""
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
-            with explained(self.path):
+            with explain_failures(self.path):
                 yield
 
-    def _within(self, limits: Limits | None) -> AbstractContextManager[None]:
-        return nullcontext() if limits is None else self._db.limited(limits.seconds, limits.stop)
+    def _limit_time(self, limits: QuestionLimits | None) -> AbstractContextManager[None]:
+        return nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
 
-    def _answer(self, sql: str, confidence: float, estimator: str, limits: Limits | None) -> Answer:
-        asked = self.answers.read(sql, self._lookups)
-        for lookup in asked.scope.lookups:
+    def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
+        statement = self.answers.parse_sql(sql, self._lookups)
+        for lookup in statement.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
-        fields = self._db.binds(sql)  # the parser understands some things that the engine does not
-        if asked.scope.lookups and self._counts is not self._db:
+        fields = self._db.describe_select(sql)  # the parser understands some things that the engine does not
+        if statement.scope.lookups and self._counts is not self._db:
             raise UsageError("JOIN: Spark counts the rows of a release alone; open it without a session")
-        asking = Asking(self._counts, self.answers, self.manifest, asked, estimator, confidence)
+        asking = SelectEvaluation(self._counts, self.answers, self.manifest, statement, estimator, confidence)
         if limits is not None:
-            limits.refuse(asking)
-        explained = tuple(self.answers.statement(question, estimator) for question in asking.asked)
-        self._keys_are_unique(asked.scope.lookups)
-        shown = Presented(asking, fields)
-        columns, figures = shown.columns()
+            limits.refuse_large(asking)
+        explained = tuple(self.answers.make_statement(question, estimator) for question in asking.grouped_questions)
+        self._require_unique_keys(statement.scope.lookups)
+        presented = AnswerBuilder(asking, fields)
+        columns, figures = presented.name_columns()
         return Answer(
             columns,
-            shown.rows(),
+            presented.build_rows(),
             figures,
             confidence,
             estimator,
             explained,
             self.manifest.suppressed,
-            shown.may_be_empty(),
-            find_unknown(asked, self.answers, self.manifest.roles),
+            presented.may_be_empty(),
+            find_unknown(statement, self.answers, self.manifest.roles),
         )
 
     def structure(self) -> list[Structure]:
         """What the release is made of, such as its buckets or its noisy tree."""
-        with self._asked():
-            return of(self.manifest.mechanism).structure(self._db, self.manifest)
+        with self._take_turn():
+            return get_mechanism(self.manifest.mechanism).structure(self._db, self.manifest)
 
-    def _keys_are_unique(self, lookups: Sequence[Lookup]) -> None:
+    def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
         """A lookup with two rows that equal one value of the release would count records twice."""
         for lookup in lookups:
-            ours = list(dict.fromkeys(own for _, own in lookup.keys))
-            met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(own, "r")) for theirs, own in lookup.keys)
+            ours = list(dict.fromkeys(column_name for _, column_name in lookup.keys))
+            met = (
+                sqlfiles.column(theirs, "l").eq(sqlfiles.column(column_name, "r"))
+                for theirs, column_name in lookup.keys
+            )
             holes: sqlfiles.Holes = {
                 "records": table(self.answers.records),
                 "table": table(lookup.table, LOOKUPS, "main"),
-                "own": [sqlfiles.column(own) for own in ours],
-                "columns": [sqlfiles.column(own, "r") for own in ours],
+                "own": [sqlfiles.column(column_name) for column_name in ours],
+                "columns": [sqlfiles.column(column_name, "r") for column_name in ours],
                 "met": exp.and_(*met),
             }
             twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
@@ -327,8 +343,8 @@ class Release:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what the release says of itself."""
-        asked = markup.line(f"release.sql answers counts over {self.manifest.name}")
-        return markup.page(f"Release {self.path}", markup.pairs(lines(self.manifest)), asked)
+        footnote = markup.html_line(f"release.sql answers counts over {self.manifest.name}")
+        return markup.html_page(f"Release {self.path}", markup.html_pairs(describe_manifest(self.manifest)), footnote)
 
     def __fspath__(self) -> str:
         """Its path: an open release may stand for it, where a verb takes one."""
@@ -356,68 +372,68 @@ def query(
     attach: Sequence[PathLike] | PathLike = (),
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
-    with Release(release, attach) as found:
-        return found.query(sql, confidence=confidence, estimator=estimator)
+    with Release(release, attach) as opened_release:
+        return opened_release.query(sql, confidence=confidence, estimator=estimator)
 
 
 def inspect(release: PathLike) -> Manifest:
     """What a release says of itself."""
-    with opened(as_path(release, "release")) as (_, manifest):
+    with open_release(as_path(release, "release")) as (_, manifest):
         return manifest
 
 
 # Copies ---------------------------------------------------------------------------------------------------------------
 # Copies of a release that are written from its tables, its view and its manifest alone.
 
-MADE, COPY = "made", "copy"  # the databases as which a release and its copy are attached
+ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy are attached
 
 
 def list_relations(manifest: Manifest) -> list[tuple[str, str]]:
     """Return (kind, name) of what a release holds."""
-    tables = [("table", name) for name in (*of(manifest.mechanism).tables(manifest), MANIFEST)]
+    tables = [("table", name) for name in (*get_mechanism(manifest.mechanism).tables(manifest), MANIFEST)]
     return [*tables, ("view", manifest.name)]
 
 
 def copy_tables(
-    db: Workshop, manifest: Manifest, place: tuple[str, str], former: Sequence[tuple[str, str]] = ()
+    db: EngineSession, manifest: Manifest, place: tuple[str, str], former: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Copy a release that is attached as ``MADE`` into ``place``, (database, schema), where ``former`` goes before.
+    """Copy a release that is attached as ``ORIGINAL`` into ``place``, (database, schema), where ``former`` goes before.
 
     It happens as a whole or not at all. ``UsageError`` if there is anything else, ``GuaranteeError`` if the copy has
     another digest.
     """
     names = [name for kind, name in list_relations(manifest) if kind == "table"]
-    view = (manifest.name, of(manifest.mechanism).view(manifest))
-    with db.housed(MADE, place, names, view, former):
-        if folded(db, *place) != folded(db, MADE, MAIN):
+    view = (manifest.name, get_mechanism(manifest.mechanism).view(manifest))
+    with db.replace_tables(ORIGINAL, place, names, view, former):
+        if digest_schema(db, *place) != digest_schema(db, ORIGINAL, MAIN):
             raise GuaranteeError("what was copied is not what was checked; nothing written")
 
 
-def write_afresh(made: Path, manifest: Manifest) -> Path:
+def rewrite_without_leftovers(file: Path, manifest: Manifest) -> Path:
     """Return the file of a release without leftovers: itself, or a new one beside it where it has any."""
-    with scratch() as db:
-        db.attach(made, MADE, read_only=True)
-        if not db.leftovers(MADE):
-            return made
-    copy = made.with_name(f"afresh-{made.name}")
-    _write_file(made, manifest, copy)
+    with open_scratch() as db:
+        db.attach(file, ORIGINAL, read_only=True)
+        if not db.find_leftovers(ORIGINAL):
+            return file
+    copy = file.with_name(f"afresh-{file.name}")
+    _write_file(file, manifest, copy)
     return copy
 
 
 def _write_file(file: Path, manifest: Manifest, to: Path) -> None:
-    with scratch() as db:
-        db.attach(file, MADE, read_only=True, strange=True)
+    with open_scratch() as db:
+        db.attach(file, ORIGINAL, read_only=True, strange=True)
         db.attach(to, COPY, read_only=False)
         copy_tables(db, manifest, (COPY, MAIN))
         db.detach(COPY)
 
 
-def _write_folder(found: Stored, to: Path) -> None:
-    with scratch() as db:
-        db.distrust()
-        for name, files in found.files.items():
-            db.view(name, db.scanned(files, "parquet"))
-            db.export(temp(name), to / f"{name}{ENDING}")
+def _write_folder(release: StoredRelease, to: Path) -> None:
+    with open_scratch() as db:
+        db.distrust_statistics()
+        for name, files in release.files.items():
+            db.create_view(name, db.scan_files(files, "parquet"))
+            db.export_parquet(temp_table(name), to / f"{name}{ENDING}")
 
 
 def write_copy(release: Path, manifest: Manifest, to: Path) -> None:
@@ -427,24 +443,24 @@ def write_copy(release: Path, manifest: Manifest, to: Path) -> None:
     does not pass every check: nothing is written then.
     """
     refuse_target(release, to)
-    found = stored(release)
+    located = locate_release(release)
     with Draft(to, replace=False) as draft:
-        made = draft.parquet if found.is_folder else draft.database
-        if found.is_folder:
-            _write_folder(found, made)
+        draft_path = draft.parquet_folder if located.is_folder else draft.database_file
+        if located.is_folder:
+            _write_folder(located, draft_path)
         else:
-            _write_file(found.place, manifest, made)
-        with seen(made) as (db, copy):
-            copy.refuse(made)
-            failed = next((one for one in examine(db, copy.manifest, RELEASE) if not one.ok), None)
+            _write_file(located.place, manifest, draft_path)
+        with attach_release(draft_path) as (db, copy):
+            copy.require_intact(draft_path)
+            failed = next((one for one in examine_release(db, copy.manifest, RELEASE) if not one.ok), None)
         if failed is not None or copy.manifest != manifest:
             raise GuaranteeError(f"{release}: the copy is not what was checked; nothing written")
-        draft.commit(made)
+        draft.commit(draft_path)
 
 
 def refuse_target(release: Path, to: Path) -> None:
     """``UsageError`` unless a copy of a release may be written to a path."""
-    if stored(release).schema is not None:
+    if locate_release(release).schema is not None:
         raise UsageError(f"{release} is a schema of a database, of which no copy is made; publish to a file instead")
     if to.exists() or to.is_symlink():
         raise UsageError(f"{to} exists; nothing is copied over it")
@@ -461,43 +477,43 @@ def refuse_target(release: Path, to: Path) -> None:
 HOUSE = "house"
 
 
-class Housed(Draft):
+class SchemaDraft(Draft):
     """A draft of a release that goes into a schema, of a database that is settled."""
 
-    def commit(self, made: Path) -> None:
-        """Copy the release in database file ``made`` into its schema; a failure leaves what was there.
+    def commit(self, content: Path) -> None:
+        """Copy the release in database file ``content`` into its schema; a failure leaves what was there.
 
         Raises ``UsageError`` if something else lies there by now, ``EngineError`` on trouble, ``GuaranteeError`` if
         what was copied is not what was checked.
         """
-        file, asked = parted(self.target)
-        schema = asked or MAIN
-        manifest = inspect(made)
-        former = list_relations(inspect(self.target)) if self._replace and exists(self.target) else []
+        file, schema_name = split_address(self.target)
+        schema = schema_name or MAIN
+        manifest = inspect(content)
+        former = list_relations(inspect(self.target)) if self._replace and is_occupied(self.target) else []
         new = not file.exists()
-        with scratch() as db:
-            db.attach(made, MADE, read_only=True)
+        with open_scratch() as db:
+            db.attach(content, ORIGINAL, read_only=True)
             db.attach(file, HOUSE, read_only=False)
-            place = (HOUSE, schema_of(db, HOUSE, schema) or schema)
+            place = (HOUSE, find_schema(db, HOUSE, schema) or schema)
             try:
                 copy_tables(db, manifest, place, former)
             except UsageError as error:
                 raise UsageError(f"{self.target}: {error}; nothing written") from error
             db.detach(HOUSE)
         if new:
-            file.chmod(private.spare(0o644))
+            file.chmod(private.spare_rights(0o644))
 
 
-def settle(target: Path) -> None:
+def replay_target_wal(target: Path) -> None:
     """Let a killed process's last transaction, if it was whole, be part of the publisher's database.
 
     ``EngineError`` for one that is open elsewhere, or no database.
     """
-    file, schema = parted(target)
+    file, schema = split_address(target)
     if schema is None or not file.exists():
         return
     try:
-        with scratch() as db:
+        with open_scratch() as db:
             db.attach(file, HOUSE, read_only=False)
             db.detach(HOUSE)
     except UsageError as error:

@@ -13,67 +13,67 @@ from privsql._version import __version__
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import SAMPLE, quick_learning_risk
 from privsql.engine import sqlfiles
-from privsql.engine.sqlfiles import Holes, column, fill, is_null, same, some, table, temp
+from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.registry import of
-from privsql.model.manifest import BROKEN, Check, Manifest, Result, run
+from privsql.mechanisms.registry import get_mechanism
+from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, run_checks
 from privsql.releases import contents
-from privsql.releases.contents import own_columns
-from privsql.source.table import coarser, in_bins
+from privsql.releases.contents import list_reserved_columns
+from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from privsql.attacks.scene import Ints
-    from privsql.attacks.suite import Risk
+    from privsql.attacks.suite import LearningRisk
     from privsql.engine.database import Container, Relations
     from privsql.engine.roles import Field
-    from privsql.model.manifest import Promised
+    from privsql.model.manifest import VerifiedBound
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
 # Lines ----------------------------------------------------------------------------------------------------------------
 # What a person is told of a release that is not open: its manifest, line by line.
 
-APART = (
+SCHEMA_NOTE = (
     "a schema of a database; what else that holds is no part of the release, nothing is promised of it, and its "
     "file is not searched for leftovers"
 )
 
 
-def lines(manifest: Manifest) -> list[tuple[str, object]]:
+def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     """Names, and what they stand for."""
-    asked = manifest.parameters.items()
+    params = manifest.parameters.items()
     rows: list[tuple[str, object]] = [
         ("name", manifest.name),
         ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
-        ("asked for", ", ".join(f"{key} = {value}" for key, value in asked if key not in ("kind", "algorithm"))),
+        ("asked for", ", ".join(f"{key} = {value}" for key, value in params if key not in ("kind", "algorithm"))),
     ]
     if manifest.quasi_identifiers:
-        rows.append(("quasi-identifiers", _fields(manifest.quasi_identifiers)))
+        rows.append(("quasi-identifiers", _join_fields(manifest.quasi_identifiers)))
     rows += [("in bins", f"{name}: {bins}; a value is the first of its bin") for name, bins in manifest.bins.items()]
     rows += [("in groups", f"{name}: {', '.join(groups)}") for name, groups in manifest.groups.items()]
     others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
-    rows.append((others, _fields(manifest.sensitive)))
-    own = ", ".join(
+    rows.append((others, _join_fields(manifest.sensitive)))
+    reserved = ", ".join(
         f"{table}.{called} is its {name}"
         for table, names in manifest.own_columns.items()
         for name, called in names.items()
     )
-    rows += [("own columns", f"{own}: the other name is the publisher's")] if own else []
+    rows += [("own columns", f"{reserved}: the other name is the publisher's")] if reserved else []
     rows += [("persons", manifest.persons)] if manifest.persons is not None else []
-    rows += [("place", APART)] if manifest.place is not None else []
+    rows += [("place", SCHEMA_NOTE)] if manifest.place is not None else []
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += of(manifest.mechanism).figures(manifest.described())
+    rows += get_mechanism(manifest.mechanism).figures(manifest.as_description())
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
-    return [*rows, *(("together", said) for said in manifest.composition)]
+    return [*rows, *(("together", statement) for statement in manifest.composition)]
 
 
-def _fields(fields: Iterable[Field]) -> str:
+def _join_fields(fields: Iterable[Field]) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in fields)
 
 
@@ -90,115 +90,117 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 
 @dataclass(frozen=True)
-class Told:
+class MeasuredFacts:
     """What the tables of a release tell: ``facts`` as in a manifest, what learning leads to, and the bounds."""
 
     facts: dict[str, Any]
     learning_risk: dict[str, float] | None
-    bounds: list[Promised]
+    bounds: list[VerifiedBound]
 
     def as_json(self) -> dict[str, Any]:
-        """The facts, ``learning_risk`` and ``bounds``."""
+        """The facts, ``estimate_learning_risk`` and ``bounds``."""
         bounds = [bound.as_json() for bound in self.bounds]
         return self.facts | {"learning_risk": self.learning_risk, "bounds": bounds}
 
-    def differs(self, manifest: Manifest) -> list[str]:
+    def list_differences(self, manifest: Manifest) -> list[str]:
         """What is stated otherwise; by another version of privsql, what it states at all of the facts."""
-        stated, ours = manifest.facts, made_here(manifest)
+        stated, ours = manifest.facts, is_same_version(manifest)
         wrong = [
             f"{key}: stated {stated.get(key)}"
-            for key, found in self.facts.items()
-            if not _same(stated.get(key), found) and (ours or stated.get(key) is not None)
+            for key, measured in self.facts.items()
+            if not _is_same(stated.get(key), measured) and (ours or stated.get(key) is not None)
         ]
-        if ours and not _near(manifest.learning_risk, self.learning_risk):
+        if ours and not _is_near(manifest.learning_risk, self.learning_risk):
             wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
         return wrong
 
 
-def made_here(manifest: Manifest) -> bool:
+def is_same_version(manifest: Manifest) -> bool:
     """Whether this very version of privsql made the release, so that it must say what this version says."""
     return manifest.privsql == __version__
 
 
-def learning_risk(db: Relations, manifest: Manifest, database: str) -> Risk | None:
+def estimate_learning_risk(db: Relations, manifest: Manifest, database: str) -> LearningRisk | None:
     """The quick estimate of what learning from a release leads to; the same for the same release."""
-    mechanism = of(manifest.mechanism)
-    seen = ReleaseView(db, manifest, seed_key(1).stream("risk"), database, sample=SAMPLE)
-    return quick_learning_risk(seen, mechanism.adversaries.quick, mechanism.advice)
+    mechanism = get_mechanism(manifest.mechanism)
+    view = ReleaseView(db, manifest, seed_key(1).random_generator("risk"), database, sample=SAMPLE)
+    return quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
 
 
-def told(db: Relations, manifest: Manifest, database: str) -> Told:
+def measure_facts(db: Relations, manifest: Manifest, database: str) -> MeasuredFacts:
     """What the tables tell, of a release whose checks hold."""
-    mechanism, risk = of(manifest.mechanism), learning_risk(db, manifest, database)
+    mechanism, risk = get_mechanism(manifest.mechanism), estimate_learning_risk(db, manifest, database)
     bounds = mechanism.bounds(db, manifest)
-    return Told(mechanism.measured(db, manifest), risk.as_facts() if risk else None, bounds)
+    return MeasuredFacts(mechanism.measured(db, manifest), risk.as_facts() if risk else None, bounds)
 
 
 def statement_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
     """What a manifest must say whatever the mechanism, against itself and the tables."""
-    coarse = [Check(WHOLE, partial(_within_bins, db, manifest, database))] if manifest.bins or manifest.groups else []
+    coarse = (
+        [Check(WHOLE, partial(_find_outside_bins, db, manifest, database))] if manifest.bins or manifest.groups else []
+    )
     return [
         *coarse,
-        Check("SQL files are as stated", partial(_digests, manifest)),
-        Check("the manifest says all that it should, and of every column", partial(_incomplete, manifest)),
-        Check("NULL stands only where the stated policies let it", partial(_nulls, db, manifest, database)),
+        Check("SQL files are as stated", partial(_compare_digests, manifest)),
+        Check("the manifest says all that it should, and of every column", partial(_find_omissions, manifest)),
+        Check("NULL stands only where the stated policies let it", partial(_find_nulls, db, manifest, database)),
     ]
 
 
 def statement_source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
     """What a manifest says against the source and its specification, whatever the mechanism."""
     return [
-        Check("suppressed records are as stated", partial(_suppressed, manifest, source)),
-        Check("policies for NULL are those of the specification", partial(_policies, manifest, spec)),
-        Check("bins and groups are those of the specification", partial(_coarser, manifest, spec)),
-        Check("persons are as stated", lambda: _persons(manifest, source)),
+        Check("suppressed records are as stated", partial(_compare_suppressed, manifest, source)),
+        Check("policies for NULL are those of the specification", partial(_compare_policies, manifest, spec)),
+        Check("bins and groups are those of the specification", partial(_compare_bins, manifest, spec)),
+        Check("persons are as stated", lambda: _compare_persons(manifest, source)),
         Check(
             "labels are in the order of the source", lambda: contents.differ_from_source(manifest, source.roles.orders)
         ),
     ]
 
 
-def _digests(manifest: Manifest) -> list[str]:
+def _compare_digests(manifest: Manifest) -> list[str]:
     """The SQL that made the release, if this is the version of privsql that did."""
-    if not made_here(manifest):
+    if not is_same_version(manifest):
         return []
-    present = sqlfiles.digests(of(manifest.mechanism).sql)
+    present = sqlfiles.sql_digests(get_mechanism(manifest.mechanism).sql)
     wrong = [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
     return wrong + [f"sql/{name}.sql is unknown" for name in sorted(manifest.sql.keys() - present.keys())]
 
 
-def _incomplete(manifest: Manifest) -> list[str]:
+def _find_omissions(manifest: Manifest) -> list[str]:
     """Entries that are missing, columns without a policy, and parameters that are not written out as they are meant."""
-    needed = set(Manifest.model_fields) - SOMETIMES - (set() if made_here(manifest) else LATER)
+    needed = set(Manifest.model_fields) - SOMETIMES - (set() if is_same_version(manifest) else LATER)
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
-    asked = of(manifest.mechanism).read(manifest).model_dump(mode="json", exclude_none=True)
-    if manifest.algorithm != asked["algorithm"]:
-        wrong.append(f"algorithm {manifest.algorithm}, asked for {asked['algorithm']}")
-    if made_here(manifest) and asked != manifest.parameters:
-        names = sorted(asked.keys() | manifest.parameters.keys())
-        wrong += [f"parameters: {name}" for name in names if asked.get(name) != manifest.parameters.get(name)]
+    params = get_mechanism(manifest.mechanism).read(manifest).model_dump(mode="json", exclude_none=True)
+    if manifest.algorithm != params["algorithm"]:
+        wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
+    if is_same_version(manifest) and params != manifest.parameters:
+        names = sorted(params.keys() | manifest.parameters.keys())
+        wrong += [f"parameters: {name}" for name in names if params.get(name) != manifest.parameters.get(name)]
     return wrong
 
 
-def _nulls(db: Relations, manifest: Manifest, database: str) -> list[str]:
+def _find_nulls(db: Relations, manifest: Manifest, database: str) -> list[str]:
     """Tables with a NULL in a column in which none is published."""
     without, wrong = {name for name, policy in manifest.nulls.items() if policy != "value"}, []
-    for name, columns in of(manifest.mechanism).tables(manifest).items():
-        own = {called for _, called, _ in own_columns(manifest)[name]}
-        empty: list[exp.Expr] = [column(one).is_(exp.null()) for one, _ in columns if one in without - own]
-        if empty and db.rows(fill("verify/holds_nulls", {"table": table(name, database), "empty": some(empty)})):
+    for name, columns in get_mechanism(manifest.mechanism).tables(manifest).items():
+        reserved = {called for _, called, _ in list_reserved_columns(manifest)[name]}
+        empty: list[exp.Expr] = [column(one).is_(exp.null()) for one, _ in columns if one in without - reserved]
+        if empty and db.rows(fill("verify/holds_nulls", {"table": table(name, database), "empty": any_of(empty)})):
             wrong.append(f"{name} holds a NULL")
     return wrong
 
 
-def _within_bins(db: Relations, manifest: Manifest, database: str) -> list[str]:
+def _find_outside_bins(db: Relations, manifest: Manifest, database: str) -> list[str]:
     """Columns of the tables that hold a value at which no bin begins, or one that is none of the groups."""
     fields, wrong = {field.name: field for field in manifest.quasi_identifiers}, []
-    for name, columns in of(manifest.mechanism).tables(manifest).items():
-        own = {called for _, called, _ in own_columns(manifest)[name]}
-        for one in (one for one, _ in columns if one not in own and one in {*manifest.bins, *manifest.groups}):
+    for name, columns in get_mechanism(manifest.mechanism).tables(manifest).items():
+        reserved = {called for _, called, _ in list_reserved_columns(manifest)[name]}
+        for one in (one for one, _ in columns if one not in reserved and one in {*manifest.bins, *manifest.groups}):
             value, bins = column(one), manifest.bins.get(one)
             groups = [exp.Literal.string(group) for group in manifest.groups.get(one, ())]
             met = value.isin(*groups) if bins is None else value.eq(in_bins(fields[one], value, bins).value)
@@ -208,52 +210,52 @@ def _within_bins(db: Relations, manifest: Manifest, database: str) -> list[str]:
     return wrong
 
 
-def _suppressed(manifest: Manifest, source: Records) -> list[str]:
+def _compare_suppressed(manifest: Manifest, source: Records) -> list[str]:
     stated = (manifest.records, manifest.published, manifest.suppressed)
     left_out = manifest.facts.get("left_out", 0)
-    found = (source.source_records, source.records - left_out, source.suppressed + left_out)
+    counted = (source.source_records, source.records - left_out, source.suppressed + left_out)
     names = ("records", "published", "suppressed")
     return [
         f"{name}: stated {s}, the source has {f}"
-        for name, s, f in zip(names, stated, found, strict=True)
+        for name, s, f in zip(names, stated, counted, strict=True)
         if s != f and s is not None
     ]
 
 
-def _policies(manifest: Manifest, spec: Spec) -> list[str]:
-    asked = {name: spec.columns.policy(name) for name in manifest.nulls}
-    return [f"{name}: stated {policy}" for name, policy in manifest.nulls.items() if policy != asked[name]]
+def _compare_policies(manifest: Manifest, spec: Spec) -> list[str]:
+    specified = {name: spec.columns.null_policy(name) for name in manifest.nulls}
+    return [f"{name}: stated {policy}" for name, policy in manifest.nulls.items() if policy != specified[name]]
 
 
-def _coarser(manifest: Manifest, spec: Spec) -> list[str]:
-    asked = coarser(manifest.quasi_identifiers, spec.columns)
+def _compare_bins(manifest: Manifest, spec: Spec) -> list[str]:
+    specified = describe_coarsening(manifest.quasi_identifiers, spec.columns)
     stated = {"bins": manifest.bins, "groups": manifest.groups}
-    return [f"{key} are stated otherwise" for key, found in stated.items() if found != asked[key]]
+    return [f"{key} are stated otherwise" for key, entries in stated.items() if entries != specified[key]]
 
 
-def _persons(manifest: Manifest, source: Records) -> list[str]:
-    stated, found = (
+def _compare_persons(manifest: Manifest, source: Records) -> list[str]:
+    stated, counted = (
         one.model_copy(update={"choice": None}) if one is not None else None
         for one in (manifest.persons, source.persons)
     )
-    same = stated == found  # who has another key has checked something else
+    same = stated == counted  # who has another key has checked something else
     return [] if same else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"]
 
 
-def _same(stated: object, found: object) -> bool:
+def _is_same(stated: object, other: object) -> bool:
     """Whether two facts are the same, floats but for ``NEAR``."""
-    if isinstance(stated, dict) and isinstance(found, dict):
-        return stated.keys() == found.keys() and all(_same(stated[key], found[key]) for key in found)
-    if isinstance(stated, float) and isinstance(found, float):
-        return abs(stated - found) <= NEAR
-    return stated == found
+    if isinstance(stated, dict) and isinstance(other, dict):
+        return stated.keys() == other.keys() and all(_is_same(stated[key], other[key]) for key in other)
+    if isinstance(stated, float) and isinstance(other, float):
+        return abs(stated - other) <= NEAR
+    return stated == other
 
 
-def _near(stated: dict[str, float] | None, found: dict[str, float] | None) -> bool:
+def _is_near(stated: dict[str, float] | None, other: dict[str, float] | None) -> bool:
     """Whether two estimates are the same but for ``NEAR``."""
-    if stated is None or found is None:
-        return stated is found
-    return stated.keys() == found.keys() and all(abs(stated[key] - found[key]) <= NEAR for key in found)
+    if stated is None or other is None:
+        return stated is other
+    return stated.keys() == other.keys() and all(abs(stated[key] - other[key]) <= NEAR for key in other)
 
 
 # Matching -------------------------------------------------------------------------------------------------------------
@@ -266,10 +268,10 @@ def _near(stated: dict[str, float] | None, found: dict[str, float] | None) -> bo
 LISTED = "st"  # the table of sensitive values, by mechanisms that publish these as they are
 
 
-def same_choice(manifest: Manifest, source: Records) -> bool:
+def has_same_choice(manifest: Manifest, source: Records) -> bool:
     """Return whether the records of persons were chosen by the key of the release, if any were chosen."""
-    stated, found = manifest.persons, source.persons
-    return stated is None or found is None or stated.choice == found.choice
+    stated, counted = manifest.persons, source.persons
+    return stated is None or counted is None or stated.choice == counted.choice
 
 
 def matching_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
@@ -277,39 +279,45 @@ def matching_checks(db: Relations, manifest: Manifest, database: str) -> list[Ch
     roles = manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
-    tables = of(manifest.mechanism).tables(manifest)
+    tables = get_mechanism(manifest.mechanism).tables(manifest)
     wanted = {field.name for field in roles.quasi_identifiers}
     name = next(name for name, columns in tables.items() if wanted <= {column for column, _ in columns})
     rows = exp.select(*roles.qi_in()).from_(table(name, database))
     one = exp.Literal.number(1)
-    found = [_check(db, "quasi-identifiers", rows, roles.qi_keys, one)]
+    checks = [_make_matching_check(db, "quasi-identifiers", rows, roles.qi_keys, one)]
     if LISTED in tables:
-        listed = exp.select(*roles.sa_in(), *roles.by_sa.read("count")).from_(table(LISTED, database))
+        listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("count")).from_(table(LISTED, database))
         total = int(db.rows(exp.select(exp.Sum(this=column("count"))).from_(listed.subquery("listed")))[0][0])
         if total == int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows.subquery("published")))[0][0]):
-            found.append(_check(db, "sensitive values", listed, roles.sa_keys, column("count")))
-    return found
+            checks.append(_make_matching_check(db, "sensitive values", listed, roles.sa_keys, column("count")))
+    return checks
 
 
-def _check(db: Relations, what: str, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> Check:
+def _make_matching_check(db: Relations, what: str, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> Check:
     name = f"every person can have one of the published {what}"
-    return Check(name, partial(_unmatched, db, published, keys, count))
+    return Check(name, partial(_find_unmatched, db, published, keys, count))
 
 
-def _unmatched(db: Relations, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> list[str]:
+def _find_unmatched(db: Relations, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> list[str]:
     columns = [column(key) for key in keys]
     counted: Holes = {"published": published.subquery("published"), "columns": columns, "count": count}
-    db.make("matched_rows", fill("verify/rows", counted))
-    holes: Holes = {"people": temp("people"), "rows": temp("matched_rows"), "same_row": same("p", "r", keys)}
+    db.create_table("matched_rows", fill("verify/rows", counted))
+    holes: Holes = {
+        "people": temp_table("people"),
+        "rows": temp_table("matched_rows"),
+        "same_row": same_columns("p", "r", keys),
+    }
     pairs = db.arrow(fill("verify/options", holes))
-    listed = db.arrow(exp.select("row", "records").from_(temp("matched_rows")).order_by("row"))
+    listed = db.arrow(exp.select("row", "records").from_(temp_table("matched_rows")).order_by("row"))
     db.drop("matched_rows")
     rows = pairs["row"].fill_null(-1).to_numpy().astype(np.int64)
-    missing = unfilled(pairs["person"].to_numpy().astype(np.int64), rows, listed["records"].to_numpy().astype(np.int64))
+    missing = count_unfilled(
+        pairs["person"].to_numpy().astype(np.int64), rows, listed["records"].to_numpy().astype(np.int64)
+    )
     return [f"{missing:,} published records that no person's can be, one of each"] if missing else []
 
 
-def unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
+def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
     """Return how many of the published records can't be filled by different persons.
 
     ``persons``, ``rows``: which row each person could fill, -1 for none; ``records``: of each row. Persons who could
@@ -339,11 +347,11 @@ def unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
 # Examine --------------------------------------------------------------------------------------------------------------
 # All checks of a release: from the published file, and against the source if that is given.
 
-ASKED = "parameters are those of the specification"  # the one check of a source that needs no record
+PARAMETERS_CHECK = "parameters are those of the specification"  # the one check of a source that needs no record
 READABLE = "its tables can be checked"
 
 
-def examine(
+def examine_release(
     db: Container,
     manifest: Manifest,
     database: str,
@@ -351,25 +359,25 @@ def examine(
     source: Records | None = None,
     spec: Spec | None = None,
     whole: bool = True,
-) -> list[Result]:
+) -> list[CheckResult]:
     """All checks of a release whose tables lie in ``database``, and which holds what it states and no more.
 
     ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
     that publishing implies.
     """
     try:
-        return run(db, _checks(db, manifest, database, source=source, spec=spec, whole=whole))
+        return run_checks(db, _list_checks(db, manifest, database, source=source, spec=spec, whole=whole))
     except UsageError as error:
         wrong = str(error)
     except BROKEN as error:
         wrong = f"{type(error).__name__} on what the release holds"
-    return run(db, [Check(READABLE, lambda: [wrong])])
+    return run_checks(db, [Check(READABLE, lambda: [wrong])])
 
 
-def _checks(
+def _list_checks(
     db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
 ) -> list[Check]:
-    mechanism = of(manifest.mechanism)
+    mechanism = get_mechanism(manifest.mechanism)
     checks = [
         *mechanism.checks(db, manifest, database),
         *statement_checks(db, manifest, database),
@@ -377,9 +385,11 @@ def _checks(
     if whole:
         checks += mechanism.long_checks(manifest)
     if source is not None and spec is not None:
-        own = mechanism.source_checks(db, manifest, source, spec.mechanism)
-        if not same_choice(manifest, source):
-            own = [one for one in own if one.name == ASKED] + matching_checks(db, manifest, database)
-        checks += own
+        against_source = mechanism.source_checks(db, manifest, source, spec.mechanism)
+        if not has_same_choice(manifest, source):
+            against_source = [one for one in against_source if one.name == PARAMETERS_CHECK] + matching_checks(
+                db, manifest, database
+            )
+        checks += against_source
         checks += statement_source_checks(manifest, source, spec)
     return checks

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from privsql.answers.aggregates import is_number
 from privsql.answers.answer import OURS, THEIRS
-from privsql.calls import between
+from privsql.calls import as_confidence
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 
 @dataclass(frozen=True)
-class Column:
+class FormColumn:
     """A column of a release: ``values`` are those that it shows, in order; none where there are too many.
 
     ``whole``: it has bins or groups of values, which are asked for as a whole; ``by_value``: whether an answer can have
@@ -69,7 +69,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Measure:
+class FormMeasure:
     """What is counted or added up: its key in an address, and how a person calls it."""
 
     key: str
@@ -77,82 +77,88 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Form:
+class ReleaseForm:
     """All that can be chosen. ``items``: of a release of item sets, whose one column holds them.
 
     ``certain``: whether the bounds of the literature's formula hold the true count for sure.
     """
 
     name: str
-    columns: tuple[Column, ...]
-    measures: tuple[Measure, ...]
+    columns: tuple[FormColumn, ...]
+    measures: tuple[FormMeasure, ...]
     items: tuple[str, ...] | None = None
     certain: bool = False
 
-    def column(self, number: str) -> Column:
+    def find_column(self, number: str) -> FormColumn:
         """A column by its number as an address has it; ``UsageError`` for none."""
-        found = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
-        if not 0 <= found < len(self.columns):
+        place = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
+        if not 0 <= place < len(self.columns):
             raise UsageError(f"there is no column {number!r} to choose")
-        return self.columns[found]
+        return self.columns[place]
 
 
-def form(release: Release) -> Form:
+def make_form(release: Release) -> ReleaseForm:
     """What an open release lets people choose."""
     manifest, certain = release.manifest, THEIRS in release.answers.certain
     if manifest.roles.hold_sets:
         (field,) = manifest.sensitive
         kind = field.type.removesuffix("[]")
-        own = Column(0, field.name, kind, _kind(kind), ())
-        return Form(manifest.name, (own,), (Measure(COUNT, "How many records"),), release.answers.labels, certain)
+        items_column = FormColumn(0, field.name, kind, _column_kind(kind), ())
+        return ReleaseForm(
+            manifest.name,
+            (items_column,),
+            (FormMeasure(COUNT, "How many records"),),
+            release.answers.item_labels,
+            certain,
+        )
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = (*manifest.quasi_identifiers, *manifest.sensitive)
-    columns = tuple(_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
-    measures = (Measure(COUNT, "How many records"), *_amounts(release, columns))
-    return Form(manifest.name, columns, measures, certain=certain)
+    columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
+    measures = (FormMeasure(COUNT, "How many records"), *_list_amounts(release, columns))
+    return ReleaseForm(manifest.name, columns, measures, certain=certain)
 
 
-def _amounts(release: Release, columns: tuple[Column, ...]) -> list[Measure]:
+def _list_amounts(release: Release, columns: tuple[FormColumn, ...]) -> list[FormMeasure]:
     """What can be added up: quasi-identifiers that are numbers, and what else the release says that it can tell."""
     published = release.manifest.quasi_identifiers
-    own = {field.name for field in published if is_number(field.type) and field.type != "BOOLEAN"}
+    numbers = {field.name for field in published if is_number(field.type) and field.type != "BOOLEAN"}
     coarse = {*release.manifest.bins, *release.manifest.groups}
-    found = []
+    measures = []
     for column in columns:
         for kind, title in AMOUNTS.items():
-            told = column.name in own - coarse or (
+            is_measurable = column.name in numbers - coarse or (
                 column.sensitive and column.kind == "number" and kind in release.answers.measures
             )
-            found += [Measure(f"{kind}.{column.number}", f"{title} of {column.name}")] if told else []
-    return found
+            measures += [FormMeasure(f"{kind}.{column.number}", f"{title} of {column.name}")] if is_measurable else []
+    return measures
 
 
-def _column(release: Release, number: int, field: Field, sensitive: bool) -> Column:
+def _make_column(release: Release, number: int, field: Field, sensitive: bool) -> FormColumn:
     manifest = release.manifest
-    found = release.shown(field.name, SUGGESTED + 2)
-    values = [one for one in found if one is not None]
+    published = release.list_values(field.name, SUGGESTED + 2)
+    values = [one for one in published if one is not None]
     labels = manifest.orders.get(field.name)
     if labels is not None:
         values = sorted(values, key=labels.index)
-    shown = [one for one in values if one.strip() and one.isprintable() and len(one) <= WIDEST]
+    choosable = [one for one in values if one.strip() and one.isprintable() and len(one) <= WIDEST]
     bins = manifest.bins.get(field.name)
     note = f"in {bins}; a value is the first of its bin" if bins else ""
-    return Column(
+    return FormColumn(
         number,
         field.name,
         field.type,
-        _kind(field.type),
-        tuple(shown) if len(values) <= SUGGESTED else (),
+        _column_kind(field.type),
+        tuple(choosable) if len(values) <= SUGGESTED else (),
         sensitive=sensitive,
-        nulls=len(values) < len(found) or len(values) > SUGGESTED,
+        nulls=len(values) < len(published) or len(values) > SUGGESTED,
         note="in groups of values" if field.name in manifest.groups else note,
         whole=bool(note) or field.name in manifest.groups,
         by_value=field.name not in release.answers.in_bins,
-        left_out=len(values) - len(shown),
+        left_out=len(values) - len(choosable),
     )
 
 
-def _kind(kind: str) -> Kind:
+def _column_kind(kind: str) -> Kind:
     if kind == "BOOLEAN":
         return "truth"
     if kind == "VARCHAR":
@@ -175,7 +181,7 @@ Pairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Condition:
+class ColumnCondition:
     """What is said of one column: some values of it, or a range; ``nulls``: one of ``NULLS``, or nothing."""
 
     values: tuple[str, ...] = ()
@@ -185,85 +191,85 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Asked:
+class FormQuestion:
     """A question as it was chosen; ``sql`` takes its place where somebody wrote it. ``items`` by ``SETS``."""
 
     measure: str = COUNT
-    conditions: dict[int, Condition] = field(default_factory=dict)
+    conditions: dict[int, ColumnCondition] = field(default_factory=dict)
     groups: tuple[int, ...] = ()
     items: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    length: Condition = field(default_factory=Condition)
+    length: ColumnCondition = field(default_factory=ColumnCondition)
     confidence: float = CONFIDENCE
     estimator: str = OURS
     sql: str = ""
 
-    def on(self, column: Column) -> Condition:
+    def on(self, column: FormColumn) -> ColumnCondition:
         """What is said of a column."""
-        return self.conditions.get(column.number, Condition())
+        return self.conditions.get(column.number, ColumnCondition())
 
 
-def parameters(query: bytes) -> Pairs:
+def parse_parameters(query: bytes) -> Pairs:
     """The parameters of an address that say something; ``UsageError`` for what is no text, or for too many."""
     try:
-        found = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        fields = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
         raise UsageError("the address can't be read: it is not valid UTF-8, or has too many fields") from error
-    if any("\0" in part for pair in found for part in pair):
+    if any("\0" in part for pair in fields for part in pair):
         raise UsageError("the address holds a NUL")
-    pairs = ((name, value.replace("\r\n", "\n")) for name, value in found)
+    pairs = ((name, value.replace("\r\n", "\n")) for name, value in fields)
     return [(name, value) for name, value in pairs if value.strip()]
 
 
-def address(pairs: Iterable[tuple[str, str]]) -> str:
+def join_parameters(pairs: Iterable[tuple[str, str]]) -> str:
     """Parameters as the end of an address."""
     return urlencode(list(pairs))
 
 
-def read(pairs: Pairs, form: Form) -> Asked:
+def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
     """What parameters ask of a release; ``UsageError`` for one that is unknown, or stands twice and may not."""
     rest: dict[str, list[str]] = {}
     for name, value in pairs:
         rest.setdefault(name, []).append(value)
-    confidence = between(_one(rest, "confidence") or CONFIDENCE)  # type: ignore[arg-type]
-    estimator = _one(rest, "estimator") or OURS
+    confidence = as_confidence(_take_parameter(rest, "confidence") or CONFIDENCE)  # type: ignore[arg-type]
+    estimator = _take_parameter(rest, "estimator") or OURS
     if estimator not in (OURS, THEIRS):
         raise UsageError(f"the estimator is {OURS} or {THEIRS}, not {estimator!r}")
-    sql = _one(rest, "sql")
+    sql = _take_parameter(rest, "sql")
     if sql:
-        _nothing_else(rest)
-        return Asked(sql=sql, confidence=confidence, estimator=estimator)
-    measure = _one(rest, "measure") or COUNT
+        _require_nothing_else(rest)
+        return FormQuestion(sql=sql, confidence=confidence, estimator=estimator)
+    measure = _take_parameter(rest, "measure") or COUNT
     if measure not in [one.key for one in form.measures]:
         raise UsageError(f"there is no {measure!r} to ask for")
-    groups = tuple(form.column(number).number for number in dict.fromkeys(rest.pop("by", [])))
+    groups = tuple(form.find_column(number).number for number in dict.fromkeys(rest.pop("by", [])))
     if len(groups) > MOST_GROUPS:
         raise UsageError(f"an answer can be split by {MOST_GROUPS} columns here; write SQL for more")
     if form.items is not None:
         items = {name: tuple(dict.fromkeys(rest.pop(name, []))) for name in SETS}
-        length = Condition(low=_one(rest, "len.from"), high=_one(rest, "len.to"))
-        _nothing_else(rest)
+        length = ColumnCondition(low=_take_parameter(rest, "len.from"), high=_take_parameter(rest, "len.to"))
+        _require_nothing_else(rest)
         if groups:
             raise UsageError("an answer about item sets can't be split")
-        return Asked(measure, items=items, length=length, confidence=confidence, estimator=estimator)
-    return Asked(measure, _conditions(rest, form), groups, confidence=confidence, estimator=estimator)
+        return FormQuestion(measure, items=items, length=length, confidence=confidence, estimator=estimator)
+    return FormQuestion(measure, _read_conditions(rest, form), groups, confidence=confidence, estimator=estimator)
 
 
-def _conditions(rest: dict[str, list[str]], form: Form) -> dict[int, Condition]:
-    found = {}
+def _read_conditions(rest: dict[str, list[str]], form: ReleaseForm) -> dict[int, ColumnCondition]:
+    conditions = {}
     for name in list(rest):
         met = KEY.fullmatch(name)
         if met is None:
             continue
-        column = form.column(met[1])
+        column = form.find_column(met[1])
         values = tuple(dict.fromkeys(rest.pop(column.key, [])))
-        ends = [_one(rest, f"{column.key}.{part}") for part in ("from", "to", "null")]
+        ends = [_take_parameter(rest, f"{column.key}.{part}") for part in ("from", "to", "null")]
         if values or any(ends[:2]) or ends[2] not in ("", "too"):  # who says nothing means those without a value, too
-            found[column.number] = _checked(Condition(values, *ends), column)
-    _nothing_else(rest)
-    return found
+            conditions[column.number] = _require_consistent(ColumnCondition(values, *ends), column)
+    _require_nothing_else(rest)
+    return conditions
 
 
-def _checked(condition: Condition, column: Column) -> Condition:
+def _require_consistent(condition: ColumnCondition, column: FormColumn) -> ColumnCondition:
     if condition.values and (condition.low or condition.high):
         raise UsageError(f"{column.name}: give values or a range, not both")
     if condition.nulls and condition.nulls not in NULLS:
@@ -273,14 +279,14 @@ def _checked(condition: Condition, column: Column) -> Condition:
     return condition
 
 
-def _one(rest: dict[str, list[str]], name: str) -> str:
+def _take_parameter(rest: dict[str, list[str]], name: str) -> str:
     """A parameter that stands at most once; taken out."""
-    found = rest.pop(name, [""])
-    if len(found) > 1:
+    values = rest.pop(name, [""])
+    if len(values) > 1:
         raise UsageError(f"the address names {name!r} twice")
-    return found[0].strip() if name != "sql" else found[0]
+    return values[0].strip() if name != "sql" else values[0]
 
 
-def _nothing_else(rest: dict[str, list[str]]) -> None:
+def _require_nothing_else(rest: dict[str, list[str]]) -> None:
     if rest:
         raise UsageError(f"the address names {next(iter(rest))!r}, which can't be chosen here")

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from privsql.answers.answer import OURS
-from privsql.answers.present import Limits
+from privsql.answers.present import QuestionLimits
 from privsql.errors import EngineError, LateError, UsageError
 from privsql.pages.rendering import style_source
 from privsql.releases.opened import Release
-from privsql.serving.form import address, form, parameters
+from privsql.serving.form import join_parameters, make_form, parse_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 COOKIE, TOKEN = "privsql_token", "token"
 METHODS = ("GET", "HEAD")
 LONGEST_ADDRESS = 32_768  # bytes of an address
-OWN = {"same-origin", "none"}  # where a browser may say that a request comes from
+OWN_SITES = {"same-origin", "none"}  # where a browser may say that a request comes from
 NOT_HERE = "this page is not called so; use the address that the terminal shows, or start it with --allow-host"
 CROSS = "another page asked for this; open the address by itself"
 UNKNOWN = "open the address that the terminal shows, with its token"
@@ -62,10 +62,10 @@ HEADERS = {
 }
 
 
-def policy() -> str:
+def server_policy() -> str:
     """The content security policy of every page: its own style, its own pictures, forms that lead here. No script."""
-    own = f"default-src 'none'; style-src {style_source()}; img-src 'self'; form-action 'self'"
-    return f"{own}; base-uri 'none'; frame-ancestors 'none'"
+    sources = f"default-src 'none'; style-src {style_source()}; img-src 'self'; form-action 'self'"
+    return f"{sources}; base-uri 'none'; frame-ancestors 'none'"
 
 
 class Guard:
@@ -90,25 +90,29 @@ class Guard:
         async def dressed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", policy())
+                headers.setdefault("Content-Security-Policy", server_policy())
                 for name, value in HEADERS.items():
                     headers[name] = value
             await send(message)
 
         request = Request(scope)
-        await (self._refused(request) or self._known(request) or self._app)(scope, receive, dressed)
+        await (self._request_refusal(request) or self._token_response(request) or self._app)(scope, receive, dressed)
 
-    def _refused(self, request: Request) -> Response | None:
+    def _request_refusal(self, request: Request) -> Response | None:
         """What is wrong with a request, whoever sent it."""
         if request.method not in METHODS:
-            return _line(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
+            return _plain_response(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-            return _line(413, "a question stands in the address; nothing is read of a body", Connection="close")
+            return _plain_response(
+                413, "a question stands in the address; nothing is read of a body", Connection="close"
+            )
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST_ADDRESS:
-            return _line(414, f"the address is longer than {LONGEST_ADDRESS:,} characters; ask with privsql query")
+            return _plain_response(
+                414, f"the address is longer than {LONGEST_ADDRESS:,} characters; ask with privsql query"
+            )
         if not self._is_called(request.headers.getlist("host")):
-            return _line(403, NOT_HERE)
-        return None if _is_own(request) else _line(403, CROSS)
+            return _plain_response(403, NOT_HERE)
+        return None if _is_own(request) else _plain_response(403, CROSS)
 
     def _is_called(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:
@@ -122,43 +126,43 @@ class Guard:
             return False
         return name.rstrip(".") in self._hosts or (self._any_address and _is_address(name))
 
-    def _known(self, request: Request) -> Response | None:
+    def _token_response(self, request: Request) -> Response | None:
         """What is said to somebody without the token, and to somebody who has just shown it; None to all others."""
         if self._token is None:
             return None
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if (kind.lower() == "bearer" and self._is_token(given.strip())) or self._is_token(
+        kind, _, credentials = request.headers.get("authorization", "").partition(" ")
+        if (kind.lower() == "bearer" and self._is_token(credentials.strip())) or self._is_token(
             request.cookies.get(self._cookie, "")
         ):
-            return self._without(request) if self._shown(request) else None
-        if self._is_token(self._shown(request)):
-            answer = self._without(request)
+            return self._redirect_without_token(request) if self._token_in_address(request) else None
+        if self._is_token(self._token_in_address(request)):
+            answer = self._redirect_without_token(request)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
             return answer
-        return _line(401, UNKNOWN, **{"WWW-Authenticate": "Bearer"})
+        return _plain_response(401, UNKNOWN, **{"WWW-Authenticate": "Bearer"})
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), (self._token or "").encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), (self._token or "").encode())
 
     @staticmethod
-    def _shown(request: Request) -> str:
+    def _token_in_address(request: Request) -> str:
         """The token that stands in the address, if one does."""
         try:
-            return next((value for name, value in parameters(request.scope["query_string"]) if name == TOKEN), "")
+            return next((value for name, value in parse_parameters(request.scope["query_string"]) if name == TOKEN), "")
         except UsageError:
             return ""
 
     @staticmethod
-    def _without(request: Request) -> Response:
+    def _redirect_without_token(request: Request) -> Response:
         """The same address without the token: it stays in no bookmark and no history."""
-        pairs = [pair for pair in parameters(request.scope["query_string"]) if pair[0] != TOKEN]
+        pairs = [pair for pair in parse_parameters(request.scope["query_string"]) if pair[0] != TOKEN]
         path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")  # never another machine's
-        return RedirectResponse(path + (f"?{address(pairs)}" if pairs else ""), status_code=303)
+        return RedirectResponse(path + (f"?{join_parameters(pairs)}" if pairs else ""), status_code=303)
 
 
 def _is_own(request: Request) -> bool:
     """Whether it comes from this page, or from no page at all."""
-    if request.headers.get("sec-fetch-site", "none") not in OWN:
+    if request.headers.get("sec-fetch-site", "none") not in OWN_SITES:
         return False
     origin = request.headers.get("origin")
     return origin is None or origin in {f"{kind}://{request.headers['host']}" for kind in ("http", "https")}
@@ -172,7 +176,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _line(status: int, text: str, **headers: str) -> Response:
+def _plain_response(status: int, text: str, **headers: str) -> Response:
     return PlainTextResponse(f"privsql: {text}\n", status_code=status, headers=headers)
 
 
@@ -182,31 +186,31 @@ def _line(status: int, text: str, **headers: str) -> Response:
 LONGEST_NAME = 40  # characters of a name in an address
 
 
-class Served:
+class ReleasePool:
     """A release that is served as ``slug``. Whoever asks takes one of its openings, or makes a further one."""
 
     def __init__(self, path: Path, slug: str, attach: Sequence[Path], options: Options) -> None:
         self.path, self.slug = path, slug
         self._attach, self._options = tuple(attach), options
         self._turn, self._closed = threading.Lock(), False
-        first = self._open()
+        first = self._open_release()
         self._idle = [first]
-        self.manifest, self.form = first.manifest, form(first)
+        self.manifest, self.form = first.manifest, make_form(first)
 
-    def _open(self) -> Release:
+    def _open_release(self) -> Release:
         return Release(self.path, self._attach, self._options)
 
-    def ask(self, sql: str, confidence: float, limits: Limits, estimator: str) -> Answer:
+    def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
         """The answer to a query, as ``privsql query`` gives it."""
-        with self._opening() as release:
+        with self._borrow_release() as release:
             return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
 
     @contextmanager
-    def _opening(self) -> Iterator[Release]:
+    def _borrow_release(self) -> Iterator[Release]:
         with self._turn:
             release = self._idle.pop() if self._idle else None
         if release is None:
-            release = self._open()
+            release = self._open_release()
             if release.manifest != self.manifest:
                 release.close()
                 raise UsageError(f"{self.path.name} is another release than at the beginning; serve it anew")
@@ -229,24 +233,24 @@ class Served:
 
 
 @contextmanager
-def opened(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> Iterator[dict[str, Served]]:
+def open_pools(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> Iterator[dict[str, ReleasePool]]:
     """Several releases by their names in addresses; ``UsageError`` for none."""
     if not paths:
         raise UsageError("name at least one release to serve")
     with ExitStack() as stack:
-        found: dict[str, Served] = {}
+        pools: dict[str, ReleasePool] = {}
         for path in paths:
-            slug = _slug(path, found)
-            found[slug] = Served(path, slug, attach, options)
-            stack.callback(found[slug].close)
-        yield found
+            slug = _make_slug(path, pools)
+            pools[slug] = ReleasePool(path, slug, attach, options)
+            stack.callback(pools[slug].close)
+        yield pools
 
 
-def _slug(path: Path, taken: dict[str, Served]) -> str:
+def _make_slug(path: Path, taken: dict[str, ReleasePool]) -> str:
     """A name of letters and digits after that of the file (and its schema), beside others."""
-    own = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST_NAME] or "release"
-    beside = (own if k == 1 else f"{own}-{k}" for k in range(1, len(taken) + 2))
-    return next(one for one in beside if one not in taken)
+    base = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST_NAME] or "release"
+    numbered = (base if k == 1 else f"{base}-{k}" for k in range(1, len(taken) + 2))
+    return next(one for one in numbered if one not in taken)
 
 
 # The queue of queries -------------------------------------------------------------------------------------------------
@@ -254,7 +258,7 @@ def _slug(path: Path, taken: dict[str, Served]) -> str:
 
 WAITING = 64  # questions that may wait
 GRACE = 2.0  # seconds after which nobody waits for what the engine has no part in
-KEPT, ROWS = 16, 2_000  # answers that are kept, and the rows that one of them may have
+MOST_CACHED, ROWS = 16, 2_000  # answers that are kept, and the rows that one of them may have
 LOOK = 0.5  # seconds between two looks whether somebody is still there
 
 
@@ -262,7 +266,7 @@ class BusyError(EngineError):
     """More is asked than can be answered; it may be asked again."""
 
 
-class Desk:
+class QueryQueue:
     """Answers questions in threads of its own. Used within one event loop."""
 
     def __init__(self, at_once: int, seconds: float, rows: int) -> None:
@@ -274,7 +278,12 @@ class Desk:
         self._kept: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
 
     async def ask(
-        self, served: Served, sql: str, confidence: float, gone: Callable[[], Awaitable[bool]], estimator: str = OURS
+        self,
+        served: ReleasePool,
+        sql: str,
+        confidence: float,
+        gone: Callable[[], Awaitable[bool]],
+        estimator: str = OURS,
     ) -> Answer:
         """The answer of a release to a query.
 
@@ -286,17 +295,19 @@ class Desk:
             self._kept.move_to_end(key)
             return self._kept[key]
         stop = threading.Event()
-        limits = Limits(self._seconds, self._rows, stop)
-        answer = await self.work(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
+        limits = QuestionLimits(self._seconds, self._rows, stop)
+        answer = await self.run_in_thread(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
         if len(answer.rows) <= ROWS:
             self._kept[key] = answer
-        while len(self._kept) > KEPT:
+        while len(self._kept) > MOST_CACHED:
             self._kept.popitem(last=False)
         return answer
 
-    async def work(self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]) -> Found:
+    async def run_in_thread(
+        self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]
+    ) -> Found:
         """What a function gives, in a thread, when it is its turn."""
-        await self._turn()
+        await self._wait_for_place()
         loop = asyncio.get_running_loop()
         self._running.add(stop)
         try:
@@ -304,7 +315,7 @@ class Desk:
         except RuntimeError as error:  # the pool is closed
             self._places.release()
             raise BusyError("the page is being closed") from error
-        doing.add_done_callback(lambda _: self._ended(stop))
+        doing.add_done_callback(lambda _: self._free_place(stop))
         end = loop.time() + self._seconds + GRACE
         try:
             while not doing.done():
@@ -315,9 +326,9 @@ class Desk:
         finally:
             if not doing.done():
                 stop.set()
-                doing.add_done_callback(_forget)
+                doing.add_done_callback(_retrieve_error)
 
-    async def _turn(self) -> None:
+    async def _wait_for_place(self) -> None:
         """Wait for a place."""
         if not self._places.locked():
             await self._places.acquire()
@@ -332,22 +343,22 @@ class Desk:
         finally:
             self._waiting -= 1
 
-    def _ended(self, stop: threading.Event) -> None:
+    def _free_place(self, stop: threading.Event) -> None:
         self._running.discard(stop)
         self._places.release()
 
-    def end(self) -> None:
+    def stop_running(self) -> None:
         """End what is being answered; from a signal's handler, too."""
         for stop in list(self._running):
             stop.set()
 
     def close(self) -> None:
         """Answer no more, and wait for what is being answered."""
-        self.end()
+        self.stop_running()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _forget(doing: asyncio.Future[Any]) -> None:
+def _retrieve_error(doing: asyncio.Future[Any]) -> None:
     """Take note of what nobody waited for, or Python would complain of an error that nobody saw."""
     if not doing.cancelled():
         doing.exception()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.answers.answer import Answer, Figure
-    from privsql.serving.form import Asked, Column, Condition, Form
-    from privsql.serving.guard import Served
+    from privsql.serving.form import ColumnCondition, FormColumn, FormQuestion, ReleaseForm
+    from privsql.serving.guard import ReleasePool
 
 # Answers on a page ----------------------------------------------------------------------------------------------------
 # An answer as a page shows it: a headline, a table with bars, and how to ask the same elsewhere.
@@ -41,7 +41,7 @@ WORDS = {"std_error": "standard error"}
 
 
 @dataclass(frozen=True)
-class Bar:
+class IntervalBar:
     """An interval on a line: its low end, its middle and its high end, from 0 to 100; None for what there is not."""
 
     low: float | None
@@ -51,7 +51,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Shown:
+class AnswerTable:
     """The table of an answer: ``numeric`` are the columns of numbers; ``left_out`` rows stand in downloads alone."""
 
     head: tuple[str, ...]
@@ -60,11 +60,11 @@ class Shown:
     left_out: int
 
 
-def render_answer(answer: Answer) -> Shown:
+def render_answer(answer: Answer) -> AnswerTable:
     """The columns in their order; of a figure the estimate, its ends, a bar for these, and the standard error."""
     rows = answer.rows[:ROWS]
     figures = {one.at: one for one in answer.figures}
-    scales = answer.scales(rows)
+    scales = answer.bar_scales(rows)
     inside = {at + k for at in figures for k in (1, 2, 3)}
     places = [at for at in range(len(answer.columns)) if at not in inside]
     head: list[str] = []
@@ -79,52 +79,52 @@ def render_answer(answer: Answer) -> Shown:
                 [len(head)] if rows and all(markup.is_number(row[at]) for row in rows) and places[0] != at else []
             )
             head.append(answer.columns[at])
-    made = [[cell for at in places for cell in _cells(row, at, figures, scales)] for row in rows]
-    if answer.marks:
+    cells = [[cell for at in places for cell in _answer_cells(row, at, figures, scales)] for row in rows]
+    if answer.empty_marks:
         head.append("may be empty")
-        made = [[*row, mark] for row, mark in zip(made, answer.marks, strict=False)]
-    return Shown(tuple(head), made, tuple(numeric), len(answer.rows) - len(rows))
+        cells = [[*row, mark] for row, mark in zip(cells, answer.empty_marks, strict=False)]
+    return AnswerTable(tuple(head), cells, tuple(numeric), len(answer.rows) - len(rows))
 
 
-def _cells(
+def _answer_cells(
     row: tuple[Any, ...], at: int, figures: dict[int, Figure], scales: dict[int, tuple[float, float]]
 ) -> list[object]:
     if at not in figures:
         value = row[at]
-        return [MISSING if value is None else value if isinstance(value, str) else markup.cell(value)]
-    estimate, error, low, high = figures[at].of(row)
+        return [MISSING if value is None else value if isinstance(value, str) else markup.html_cell(value)]
+    estimate, error, low, high = figures[at].read_row(row)
     ends = scales[at]
-    left, middle, right = (markup.place(one, ends) for one in (low, estimate, high))
-    bar = Bar(left, middle, right, _said(estimate, low, high))
-    return [*(markup.cell(one) for one in (estimate, low, high)), bar, markup.cell(error)]
+    left, middle, right = (markup.percent_along(one, ends) for one in (low, estimate, high))
+    bar = IntervalBar(left, middle, right, _interval_text(estimate, low, high))
+    return [*(markup.html_cell(one) for one in (estimate, low, high)), bar, markup.html_cell(error)]
 
 
-def _said(estimate: object, low: object, high: object) -> str:
+def _interval_text(estimate: object, low: object, high: object) -> str:
     if low is None or high is None:
-        return f"{markup.cell(estimate)}, without an interval"
-    return f"{markup.cell(estimate)}, from {markup.cell(low)} to {markup.cell(high)}"
+        return f"{markup.html_cell(estimate)}, without an interval"
+    return f"{markup.html_cell(estimate)}, from {markup.html_cell(low)} to {markup.html_cell(high)}"
 
 
-def headline(answer: Answer) -> tuple[str, str] | None:
+def make_headline(answer: Answer) -> tuple[str, str] | None:
     """One row's one figure in words, and its interval; None for any other answer."""
     if len(answer.rows) != 1 or len(answer.figures) != 1:
         return None
-    estimate, error, low, high = answer.figures[0].of(answer.rows[0])
+    estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
     if estimate is None:
         return "No answer", "no record meets the question, or nothing can be told of those that do"
-    number = str(markup.cell(_rounded(estimate)))
+    number = str(markup.html_cell(_round_figure(estimate)))
     if error == 0 and low == high:
         return number, "exactly"
     if any(answer.may_be_empty) and low == high:
         return number, "if any record meets the question, which is not certain"
     if low is None or high is None:
         return f"about {number}", "an estimate without an interval"
-    ends = f"between {markup.cell(_rounded(low))} and {markup.cell(_rounded(high))}"
+    ends = f"between {markup.html_cell(_round_figure(low))} and {markup.html_cell(_round_figure(high))}"
     sure = "certainly" if answer.certain else f"{100 * answer.confidence:.10g} % sure:"
     return f"about {number}", f"{sure} {ends}"
 
 
-def _rounded(value: Any) -> Any:
+def _round_figure(value: Any) -> Any:
     """A figure as a person says it: a whole number where it is large."""
     return round(value) if isinstance(value, float) and abs(value) >= 100 else value
 
@@ -132,17 +132,17 @@ def _rounded(value: Any) -> Any:
 # The same elsewhere ---
 
 
-def shell_snippet(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
+def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
     """The command that gives the same answer, for a file that lies in the folder where it runs."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
     how += [] if estimator == OURS else ["--estimator", estimator]
-    asked = [served.path.name, sql]
-    if any(one.startswith("-") for one in asked):  # a comment, say, which would be taken for an option
-        return shlex.join(["privsql", "query", *how, "--", *asked])
-    return shlex.join(["privsql", "query", *asked, *how])
+    arguments = [served.path.name, sql]
+    if any(one.startswith("-") for one in arguments):  # a comment, say, which would be taken for an option
+        return shlex.join(["privsql", "query", *how, "--", *arguments])
+    return shlex.join(["privsql", "query", *arguments, *how])
 
 
-def python_snippet(served: Served, sql: str, confidence: float, estimator: str = OURS) -> str:
+def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
     """The same in Python."""
     how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
     how += "" if estimator == OURS else f", estimator={estimator!r}"
@@ -153,12 +153,12 @@ def as_csv(answer: Answer) -> str:
     """The rows as CSV. A text that a spreadsheet would take for a formula has an apostrophe before it."""
     file = io.StringIO()
     writer = csv.writer(file)
-    writer.writerow(_harmless(answer.columns))
-    writer.writerows(_harmless(row) for row in answer.rows)
+    writer.writerow(_escape_formulas(answer.columns))
+    writer.writerows(_escape_formulas(row) for row in answer.rows)
     return file.getvalue()
 
 
-def _harmless(cells: Sequence[object]) -> list[object]:
+def _escape_formulas(cells: Sequence[object]) -> list[object]:
     return [f"'{one}" if isinstance(one, str) and one.startswith(FORMULA) else one for one in cells]
 
 
@@ -174,53 +174,57 @@ MOMENTS: dict[str, Callable[[str], object]] = {"DATE": date.fromisoformat, "TIME
 TRUTHS = {"true": exp.true, "false": exp.false}
 
 
-def statement(asked: Asked, form: Form) -> exp.Select:
+def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     """The query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
-    groups = [_name(form.columns[number].name) for number in asked.groups]
-    made = exp.select(*groups, _measure(asked.measure, form)).from_(exp.Table(this=_identifier(form.name)))
-    conditions = _of_items(asked, form) if form.items is not None else _of_columns(asked, form)
+    groups = [_quote_column(form.columns[number].name) for number in question.groups]
+    query = exp.select(*groups, _measure_expression(question.measure, form)).from_(
+        exp.Table(this=_quote_identifier(form.name))
+    )
+    conditions = _item_conditions(question, form) if form.items is not None else _column_conditions(question, form)
     if conditions:
-        made = made.where(*conditions)
+        query = query.where(*conditions)
     for group in groups:
-        made = made.group_by(group.copy()).order_by(group.copy())
-    return made
+        query = query.group_by(group.copy()).order_by(group.copy())
+    return query
 
 
-def text(made: exp.Select, *, lines: bool = True) -> str:
+def query_text(query: exp.Select, *, lines: bool = True) -> str:
     """A query as it is shown, or (without ``lines``) on one line, for a shell."""
-    return made.sql(dialect=DIALECT, pretty=lines, comments=False)
+    return query.sql(dialect=DIALECT, pretty=lines, comments=False)
 
 
-def _name(name: str) -> exp.Column:
+def _quote_column(name: str) -> exp.Column:
     """A column, quoted where it has to be."""
-    return exp.column(_identifier(name))
+    return exp.column(_quote_identifier(name))
 
 
-def _identifier(name: str) -> exp.Identifier:
+def _quote_identifier(name: str) -> exp.Identifier:
     """A name, quoted unless it is one word that means nothing else; what the engine reserves is quoted when written."""
     tokens = sqlglot.tokenize(name, dialect=DIALECT) if PLAIN.fullmatch(name) else []
     plain = len(tokens) == 1 and tokens[0].token_type == TokenType.VAR and name.lower() not in CALLS
     return exp.to_identifier(name, quoted=not plain)
 
 
-def _measure(key: str, form: Form) -> exp.Expr:
+def _measure_expression(key: str, form: ReleaseForm) -> exp.Expr:
     if key == COUNT:
         return exp.Count(this=exp.Star())
     kind, _, number = key.partition(".")
-    return AGGREGATES[kind](this=_name(form.column(number).name))
+    return AGGREGATES[kind](this=_quote_column(form.find_column(number).name))
 
 
 # Conditions ---
 
 
-def _of_columns(asked: Asked, form: Form) -> list[exp.Expr]:
-    return [_on(form.columns[number], condition) for number, condition in sorted(asked.conditions.items())]
+def _column_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr]:
+    return [_condition_on(form.columns[number], condition) for number, condition in sorted(question.conditions.items())]
 
 
-def _on(column: Column, condition: Condition) -> exp.Expr:
-    name = _name(column.name)
+def _condition_on(column: FormColumn, condition: ColumnCondition) -> exp.Expr:
+    name = _quote_column(column.name)
     null = exp.Is(this=name.copy(), expression=exp.null())
-    met = _among(name, [_literal(one, column) for one in condition.values]) or _ranged(name, column, condition)
+    met = _equals_any(name, [_value_literal(one, column) for one in condition.values]) or _within_range(
+        name, column, condition
+    )
     if met is None:
         return null if condition.nulls == "only" else exp.not_(null)
     if condition.nulls == "too":
@@ -228,25 +232,25 @@ def _on(column: Column, condition: Condition) -> exp.Expr:
     return exp.and_(met, exp.not_(null)) if condition.nulls == "not" else met
 
 
-def _among(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
+def _equals_any(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
     if not values:
         return None
     return exp.EQ(this=name.copy(), expression=values[0]) if len(values) == 1 else name.copy().isin(*values)
 
 
-def _ranged(name: exp.Expr, column: Column, condition: Condition) -> exp.Expr | None:
+def _within_range(name: exp.Expr, column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
     """From one end to the other, both included; a day, of a column of moments, with all of its hours."""
-    low, high = (_literal(end, column) if end else None for end in (condition.low, condition.high))
+    low, high = (_value_literal(end, column) if end else None for end in (condition.low, condition.high))
     after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
     if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
         raise UsageError(f"{column.name}: nothing lies from {condition.low} to {condition.high}; exchange the two")
     if after is None:
-        return _between(name, low, high)
-    before = exp.LT(this=name.copy(), expression=_literal(after, column))
+        return _between_ends(name, low, high)
+    before = exp.LT(this=name.copy(), expression=_value_literal(after, column))
     return before if low is None else exp.and_(exp.GTE(this=name, expression=low), before)
 
 
-def _is_turned(low: str, high: str, column: Column) -> bool:
+def _is_turned(low: str, high: str, column: FormColumn) -> bool:
     """Whether a range ends before it begins: whoever mistook its ends would be told 0, exactly."""
     value: Callable[[str], Any] = (
         Decimal if column.kind == "number" else MOMENTS.get(column.type, datetime.fromisoformat)
@@ -265,7 +269,7 @@ def _day_after(end: str) -> str | None:
         return None
 
 
-def _between(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp.Expr | None:
+def _between_ends(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp.Expr | None:
     if low is not None and high is not None:
         return exp.EQ(this=name, expression=low) if low == high else exp.Between(this=name, low=low, high=high)
     if low is not None:
@@ -273,32 +277,32 @@ def _between(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp
     return exp.LTE(this=name, expression=high) if high is not None else None
 
 
-def _of_items(asked: Asked, form: Form) -> list[exp.Expr]:
+def _item_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr]:
     (column,) = form.columns
-    name = _name(column.name)
+    name = _quote_column(column.name)
 
     def has(function: str, chosen: tuple[str, ...]) -> exp.Expr:
         if len(chosen) == 1:
-            return exp.Anonymous(this="list_contains", expressions=[name.copy(), _item(chosen[0], form)])
-        listed = exp.Array(expressions=[_item(one, form) for one in chosen])
+            return exp.Anonymous(this="list_contains", expressions=[name.copy(), _item_literal(chosen[0], form)])
+        listed = exp.Array(expressions=[_item_literal(one, form) for one in chosen])
         return exp.Anonymous(this=function, expressions=[name.copy(), listed])
 
-    found = [has("list_has_all", asked.items["all"])] if asked.items.get("all") else []
-    found += [has("list_has_any", asked.items["any"])] if asked.items.get("any") else []
-    found += [exp.not_(has("list_has_any", asked.items["none"]))] if asked.items.get("none") else []
-    ends = (_whole(end) if end else None for end in (asked.length.low, asked.length.high))
-    length = _between(exp.Anonymous(this="len", expressions=[name.copy()]), *ends)
-    return found + ([length] if length is not None else [])
+    conditions = [has("list_has_all", question.items["all"])] if question.items.get("all") else []
+    conditions += [has("list_has_any", question.items["any"])] if question.items.get("any") else []
+    conditions += [exp.not_(has("list_has_any", question.items["none"]))] if question.items.get("none") else []
+    ends = (_length_literal(end) if end else None for end in (question.length.low, question.length.high))
+    length = _between_ends(exp.Anonymous(this="len", expressions=[name.copy()]), *ends)
+    return conditions + ([length] if length is not None else [])
 
 
-def _item(value: str, form: Form) -> exp.Expr:
+def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
     (column,) = form.columns
     if value not in (form.items or ()):
         raise UsageError(f"{column.name}: there is no item {value!r}")
-    return _literal(value, column)
+    return _value_literal(value, column)
 
 
-def _whole(value: str) -> exp.Expr:
+def _length_literal(value: str) -> exp.Expr:
     if not (value.isascii() and value.isdigit() and len(value) < 10):
         raise UsageError(f"the number of items: {value!r} is no whole number")
     return exp.Literal.number(value)
@@ -307,7 +311,7 @@ def _whole(value: str) -> exp.Expr:
 # Values ---
 
 
-def _literal(value: str, column: Column) -> exp.Expr:
+def _value_literal(value: str, column: FormColumn) -> exp.Expr:
     """A value as SQL has it; ``UsageError`` if the column can't have it."""
     if column.type == "VARCHAR":
         return exp.Literal.string(value)
@@ -321,10 +325,10 @@ def _literal(value: str, column: Column) -> exp.Expr:
         return of_type
     if column.kind in ("moment", "other") and _is_moment(value, column):
         return of_type
-    raise UsageError(f"{column.name}: {value!r} is no {_called(column)}")
+    raise UsageError(f"{column.name}: {value!r} is no {_describe_kind(column)}")
 
 
-def _is_moment(value: str, column: Column) -> bool:
+def _is_moment(value: str, column: FormColumn) -> bool:
     if column.kind == "other":
         return True  # the engine knows
     try:
@@ -334,5 +338,5 @@ def _is_moment(value: str, column: Column) -> bool:
     return True
 
 
-def _called(column: Column) -> str:
+def _describe_kind(column: FormColumn) -> str:
     return {"number": "number", "moment": "date or time", "truth": "truth value"}.get(column.kind, column.type)

@@ -16,14 +16,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from privsql import keyed_random
 from privsql.errors import EngineError, UsageError
-from privsql.serving.guard import COOKIE, TOKEN, Desk, Guard
-from privsql.serving.site import site
+from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue
+from privsql.serving.site import make_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
-    from privsql.serving.guard import Served
+    from privsql.serving.guard import ReleasePool
 
 CONNECTIONS = 128  # at once
 HEAD = 1_200_000  # bytes of a request that are read before it is refused unread
@@ -35,7 +35,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Manners:
+class ServingLimits:
     """How questions are answered: ``at_once`` of them, each within ``seconds`` and with at most ``rows``."""
 
     at_once: int
@@ -44,7 +44,7 @@ class Manners:
 
 
 @dataclass(frozen=True)
-class Door:
+class Listener:
     """Where the server listens. ``hosts``: what it may be called besides; ``token``: None where none is needed."""
 
     host: str
@@ -56,103 +56,118 @@ class Door:
     def address(self) -> str:
         """What a browser is given: the token stands in it once."""
         bound, port = self.socket.getsockname()[:2]
-        name = _own_name() if self.everywhere else bound if self.host != "localhost" else self.host
-        shown = f"[{name}]" if ":" in name else name
-        return f"http://{shown}:{port}/" + (f"?{TOKEN}={self.token}" if self.token else "")
+        name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
+        quoted = f"[{name}]" if ":" in name else name
+        return f"http://{quoted}:{port}/" + (f"?{TOKEN}={self.token}" if self.token else "")
 
     @property
-    def everywhere(self) -> bool:
+    def is_everywhere(self) -> bool:
         """Whether it listens on all addresses of the machine."""
         return ip_address(self.socket.getsockname()[0]).is_unspecified
 
     @property
-    def names(self) -> frozenset[str]:
+    def host_names(self) -> frozenset[str]:
         """What it may be called."""
         bound = self.socket.getsockname()[0]
-        own = (self.host, bound, *self.hosts, *((_own_name(), socket.gethostname()) if self.everywhere else ()))
-        local = LOCAL if self.everywhere or ip_address(bound).is_loopback else ()
-        return frozenset(name.lower() for name in (*own, *local))
+        called = (
+            self.host,
+            bound,
+            *self.hosts,
+            *((_machine_name(), socket.gethostname()) if self.is_everywhere else ()),
+        )
+        local = LOCAL if self.is_everywhere or ip_address(bound).is_loopback else ()
+        return frozenset(name.lower() for name in (*called, *local))
 
 
-def door(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Door:
+def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
     """Listen; a token is made where others could come, or ``token`` asks for one.
 
     ``hosts``: names alone, without a port. ``UsageError`` for a host that is none, ``EngineError`` for a port that is
     taken.
     """
-    names = tuple(_named(name) for name in hosts)
+    names = tuple(_parse_host_name(name) for name in hosts)
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--host {host}: no such address of this machine") from error
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         else:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(128)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(128)
     except OSError as error:
-        made.close()
-        raise EngineError(_why(error, host, port)) from error
-    others = not ip_address(made.getsockname()[0]).is_loopback
-    return Door(host, made, keyed_random.token() if token or others else None, names)
+        listening.close()
+        raise EngineError(_describe_failure(error, host, port)) from error
+    others = not ip_address(listening.getsockname()[0]).is_loopback
+    return Listener(host, listening, keyed_random.random_token() if token or others else None, names)
 
 
-def _named(name: str) -> str:
+def _parse_host_name(name: str) -> str:
     """A name as ``Host`` has it; ``UsageError`` for what no ``Host`` can say, and so would let nobody in."""
-    own = name.strip().removesuffix(".").lower()
+    host = name.strip().removesuffix(".").lower()
     try:
-        ip_address(own)
+        ip_address(host)
     except ValueError:
-        if not NAME.fullmatch(own):
+        if not NAME.fullmatch(host):
             raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org") from None
-    return own
+    return host
 
 
-def _why(error: OSError, host: str, port: int) -> str:
+def _describe_failure(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use; give another one, or --port 0 for a free one"
     return f"can't listen at port {port} of {host}: {error.strerror}"
 
 
-def _own_name() -> str:
+def _machine_name() -> str:
     return socket.getfqdn().lower()
 
 
-def app(served: Mapping[str, Served], door: Door, desk: Desk, *, verified: bool) -> Guard:
+def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: QueryQueue, *, verified: bool) -> Guard:
     """The page behind its guard."""
-    page, cookie = site(served, desk, verified=verified), f"{COOKIE}_{door.socket.getsockname()[1]}"
-    return Guard(page, door.names, door.token, any_address=door.everywhere, cookie=cookie)
+    page, cookie = make_site(served, queue, verified=verified), f"{COOKIE}_{listener.socket.getsockname()[1]}"
+    return Guard(page, listener.host_names, listener.token, any_address=listener.is_everywhere, cookie=cookie)
 
 
-def run(
-    served: Mapping[str, Served], door: Door, manners: Manners, ready: Callable[[str], None], *, verified: bool
+def run_server(
+    served: Mapping[str, ReleasePool],
+    listener: Listener,
+    limits: ServingLimits,
+    ready: Callable[[str], None],
+    *,
+    verified: bool,
 ) -> None:
     """Serve until a signal ends it; ``ready`` is called with the address once it can be asked."""
-    asyncio.run(_run(served, door, manners, ready, verified=verified))
+    asyncio.run(_run_until_stopped(served, listener, limits, ready, verified=verified))
 
 
-async def _run(
-    served: Mapping[str, Served], door: Door, manners: Manners, ready: Callable[[str], None], *, verified: bool
+async def _run_until_stopped(
+    served: Mapping[str, ReleasePool],
+    listener: Listener,
+    limits: ServingLimits,
+    ready: Callable[[str], None],
+    *,
+    verified: bool,
 ) -> None:
-    desk = Desk(manners.at_once, manners.seconds, manners.rows)
-    server = Server(app(served, door, desk, verified=verified), desk, lambda: ready(door.address))
+    queue = QueryQueue(limits.at_once, limits.seconds, limits.rows)
+    server = QueryServer(make_app(served, listener, queue, verified=verified), queue, lambda: ready(listener.address))
     try:
-        await server.serve(sockets=[door.socket])
+        await server.serve(sockets=[listener.socket])
     finally:
-        desk.close()
+        queue.close()
 
 
-class Server(uvicorn.Server):  # type: ignore[misc]
+class QueryServer(uvicorn.Server):  # type: ignore[misc]
     """A server that ends cleanly on Ctrl-C, and what is being answered with it. Nothing is logged but its failures."""
 
-    def __init__(self, app: Any, desk: Desk, ready: Callable[[], None]) -> None:
+    def __init__(self, app: Any, queue: QueryQueue, ready: Callable[[], None]) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
             app,
-            http=Patient,
+            http=TimeoutProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -164,7 +179,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]
             h11_max_incomplete_event_size=HEAD,
         )
         super().__init__(config)
-        self._desk, self._ready = desk, ready
+        self._desk, self._ready = queue, ready
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -174,19 +189,19 @@ class Server(uvicorn.Server):  # type: ignore[misc]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal's handler)
         """End; a second signal waits for nobody."""
-        self._desk.end()
+        self._desk.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
-class Patient(H11Protocol):  # type: ignore[misc]
+class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
     """A connection whose patience ends: with a request that never comes whole, and an answer that is never read."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait."""
         super().connection_made(transport)
         self._since = self.loop.time()
-        self._look = self.loop.call_later(PATIENCE, self._looked)
+        self._look = self.loop.call_later(PATIENCE, self._check_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
@@ -198,10 +213,10 @@ class Patient(H11Protocol):  # type: ignore[misc]
         self._since = self.loop.time()
         super().on_response_complete()
 
-    def _looked(self) -> None:
+    def _check_timeout(self) -> None:
         """Close what has waited long enough, or look again later."""
         busy = self.cycle is not None and not self.cycle.response_complete
         if self.loop.time() - self._since >= (STUCK if busy else PATIENCE):
             self.transport.abort()
         else:
-            self._look = self.loop.call_later(PATIENCE / 2, self._looked)
+            self._look = self.loop.call_later(PATIENCE / 2, self._check_timeout)

@@ -19,14 +19,14 @@ from starlette.routing import Route
 from privsql.answers.answer import THEIRS
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.extras import PICTURES
-from privsql.markup import distinct, plain
-from privsql.pages.rendering import page, style
-from privsql.plot import BLUE, INKS, chart
-from privsql.releases.statements import lines
+from privsql.markup import distinct_labels, printable_text
+from privsql.pages.rendering import read_stylesheet, render_page
+from privsql.plot import BLUE, INKS, make_chart
+from privsql.releases.statements import describe_manifest
 from privsql.serving import results
-from privsql.serving.form import Asked, address, parameters, read
+from privsql.serving.form import FormQuestion, join_parameters, parse_parameters, read_question
 from privsql.serving.guard import BusyError
-from privsql.serving.results import statement, text
+from privsql.serving.results import build_statement, query_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from privsql.answers.answer import Answer
-    from privsql.serving.form import Column, Condition, Form, Pairs
-    from privsql.serving.guard import Desk, Served
+    from privsql.serving.form import ColumnCondition, FormColumn, Pairs, ReleaseForm
+    from privsql.serving.guard import QueryQueue, ReleasePool
 
 # Pictures -------------------------------------------------------------------------------------------------------------
 # An answer as a picture: estimates with their intervals, by one or two groups. The extra ``privsql[plot]``.
@@ -46,7 +46,7 @@ SEVERAL = [INKS[name] for name in ("first", "second", "third", "still")]  # grou
 WIDTH, HEIGHT, ROW = 320, 200, 22  # pixels
 LABEL = 24  # characters of a label
 NAME = "The answer as a picture"
-SAID = "Estimates as dots, their intervals as lines; the table has the numbers."
+DESCRIPTION = "Estimates as dots, their intervals as lines; the table has the numbers."
 HEADER = '<svg xmlns="http://www.w3.org/2000/svg"'
 INKED = re.compile(r"^\.fill-.*$", re.MULTILINE)  # lines of the stylesheet
 LETTERS = 'text { font-family: "Liberation Sans", Arial, Helvetica, sans-serif; }'  # by which it is laid out
@@ -54,12 +54,12 @@ Row = tuple[Any, ...]
 Labels = dict[str | None, str]
 
 
-def drawable(answer: Answer) -> bool:
+def is_drawable(answer: Answer) -> bool:
     """Whether a picture can be drawn of an answer, and what draws it is installed."""
-    groups = _groups(answer)
-    if not PICTURES.there or len(groups) not in (1, 2):
+    groups = _group_places(answer)
+    if not PICTURES.is_installed or len(groups) not in (1, 2):
         return False
-    if not 2 <= len(answer.rows) <= (MANY if _along(answer, groups) else FEW):
+    if not 2 <= len(answer.rows) <= (MANY if _is_along_axis(answer, groups) else FEW):
         return False
     return len(groups) == 1 or len({row[groups[1]] for row in answer.rows}) <= len(SEVERAL)
 
@@ -68,46 +68,46 @@ def draw_answer(answer: Answer) -> str:
     """The picture as SVG, a document of its own, that follows the scheme of whoever looks at it."""
     from privsql.pages import rendering  # noqa: PLC0415 (what it is drawn by takes long to import, and is seldom needed)
 
-    made = str(rendering.draw_svg(_chart(answer), "picture", NAME, SAID))
-    return made.replace("<svg", HEADER, 1).replace("><title", f"><style>{_colours()}</style><title", 1)
+    svg = str(rendering.draw_svg(_make_chart(answer), "picture", NAME, DESCRIPTION))
+    return svg.replace("<svg", HEADER, 1).replace("><title", f"><style>{_picture_styles()}</style><title", 1)
 
 
 def content_policy() -> str:
     """The content security policy of a picture: its own style and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(_colours().encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(_picture_styles().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
 
 
-def _colours() -> str:
+def _picture_styles() -> str:
     """What the stylesheet says of pictures: colours, light and dark, the classes that take them, and letters."""
-    roots, rest = style().split("* {", 1)
+    roots, rest = read_stylesheet().split("* {", 1)
     return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
-def _groups(answer: Answer) -> list[int]:
+def _group_places(answer: Answer) -> list[int]:
     """The places of the columns that are no figures."""
     inside = {one.at + k for one in answer.figures for k in range(4)}
     return [at for at in range(len(answer.columns)) if at not in inside]
 
 
-def _along(answer: Answer, groups: list[int]) -> bool:
+def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
     """Whether the first group is of numbers or dates, enough of them for an axis."""
-    found = {row[groups[0]] for row in answer.rows} - {None}
-    return len(found) > AXIS and all(isinstance(one, int | float | dt.date) for one in found)
+    values = {row[groups[0]] for row in answer.rows} - {None}
+    return len(values) > AXIS and all(isinstance(one, int | float | dt.date) for one in values)
 
 
-def _chart(answer: Answer) -> Any:
+def _make_chart(answer: Answer) -> Any:
     import altair as alt  # noqa: PLC0415
 
-    groups, figure = _groups(answer), answer.figures[0]
-    along = _along(answer, groups)
-    called = [_called(row[at] for row in answer.rows) for at in groups]
-    base = chart([_row(answer, row, groups, called, along=along) for row in answer.rows])
+    groups, figure = _group_places(answer), answer.figures[0]
+    along = _is_along_axis(answer, groups)
+    called = [_group_labels(row[at] for row in answer.rows) for at in groups]
+    base = make_chart([_chart_row(answer, row, groups, called, along=along) for row in answer.rows])
     colour: Any = alt.value(BLUE)
     if len(groups) == 2:
-        named = alt.Color("other:N", title=_named(answer, groups[1]), sort=None)
+        named = alt.Color("other:N", title=_axis_title(answer, groups[1]), sort=None)
         colour = named.scale(range=SEVERAL).legend(orient="top", labelLimit=0, symbolOpacity=1)
-    number, name = answer.columns[figure.at], _named(answer, groups[0])
+    number, name = answer.columns[figure.at], _axis_title(answer, groups[0])
     if along:
         moments = any(isinstance(row[groups[0]], dt.date) for row in answer.rows)
         place = alt.X("group:T" if moments else "group:Q", title=name).scale(zero=False, nice=False, padding=6)
@@ -123,25 +123,25 @@ def _chart(answer: Answer) -> Any:
     return (lines + dots).properties(**size)
 
 
-def _row(answer: Answer, row: Row, groups: list[int], called: list[Labels], *, along: bool) -> dict[str, Any]:
-    estimate, _, low, high = (None if one is None else float(one) for one in answer.figures[0].of(row))
+def _chart_row(answer: Answer, row: Row, groups: list[int], called: list[Labels], *, along: bool) -> dict[str, Any]:
+    estimate, _, low, high = (None if one is None else float(one) for one in answer.figures[0].read_row(row))
     first = row[groups[0]]
-    place = (first.isoformat() if isinstance(first, dt.date) else first) if along else called[0][_text(first)]
-    found = {"group": place, "estimate": estimate, "low": low, "high": high}
-    return found | ({"other": called[1][_text(row[groups[1]])]} if len(groups) == 2 else {})
+    place = (first.isoformat() if isinstance(first, dt.date) else first) if along else called[0][_as_text(first)]
+    point = {"group": place, "estimate": estimate, "low": low, "high": high}
+    return point | ({"other": called[1][_as_text(row[groups[1]])]} if len(groups) == 2 else {})
 
 
-def _named(answer: Answer, at: int) -> str:
-    return plain(answer.columns[at], LABEL)
+def _axis_title(answer: Answer, at: int) -> str:
+    return printable_text(answer.columns[at], LABEL)
 
 
-def _called(values: Iterable[Any]) -> Labels:
+def _group_labels(values: Iterable[Any]) -> Labels:
     """A label for each value of a group by its text, no two alike."""
-    found = list(dict.fromkeys(_text(one) for one in values))
-    return dict(zip(found, distinct(["NULL" if one is None else one for one in found], LABEL), strict=True))
+    texts = list(dict.fromkeys(_as_text(one) for one in values))
+    return dict(zip(texts, distinct_labels(["NULL" if one is None else one for one in texts], LABEL), strict=True))
 
 
-def _text(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
@@ -152,48 +152,50 @@ MOST = 5  # values that are named
 ITEMS = {"all": ("", "and"), "any": ("at least one of ", "and"), "none": ("neither ", "nor")}
 
 
-def words(asked: Asked, form: Form) -> str:
+def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
     """One sentence; of SQL that somebody wrote none."""
-    if asked.sql:
+    if question.sql:
         return ""
-    measure = next(one.label for one in form.measures if one.key == asked.measure)
-    parts = [_of(form.columns[number], said) for number, said in sorted(asked.conditions.items())]
-    parts += [_of_items(name, chosen) for name, chosen in asked.items.items() if chosen]
-    parts += [f"{_range(asked.length)} items"] if asked.length.low or asked.length.high else []
-    groups = " and of ".join(form.columns[number].name for number in asked.groups)
+    measure = next(one.label for one in form.measures if one.key == question.measure)
+    parts = [
+        _describe_column(form.columns[number], condition) for number, condition in sorted(question.conditions.items())
+    ]
+    parts += [_describe_items(name, chosen) for name, chosen in question.items.items() if chosen]
+    parts += [f"{_describe_range(question.length)} items"] if question.length.low or question.length.high else []
+    groups = " and of ".join(form.columns[number].name for number in question.groups)
     among = f" with {'; '.join(parts)}" if parts else "" if groups else " in all"
-    by = ", by the literature's formula" if asked.estimator == THEIRS else ""
+    by = ", by the literature's formula" if question.estimator == THEIRS else ""
     return f"{measure}{among}{f', for each value of {groups}' if groups else ''}{by}."
 
 
-def summary(said: Condition) -> str:
+def describe_condition(condition: ColumnCondition) -> str:
     """What is said of a column, in a few words."""
-    parts = [_listed(said.values, "or")] if said.values else []
-    parts += [_range(said)] if said.low or said.high else []
-    parts += ["no value (NULL)"] if said.nulls in ("too", "only") else []
-    return " or ".join(parts) + ((", known" if parts else "known") if said.nulls == "not" else "")
+    parts = [_join_values(condition.values, "or")] if condition.values else []
+    parts += [_describe_range(condition)] if condition.low or condition.high else []
+    parts += ["no value (NULL)"] if condition.nulls in ("too", "only") else []
+    return " or ".join(parts) + ((", known" if parts else "known") if condition.nulls == "not" else "")
 
 
-def _of_items(name: str, chosen: tuple[str, ...]) -> str:
+def _describe_items(name: str, chosen: tuple[str, ...]) -> str:
     before, last = ITEMS[name]
     if len(chosen) == 1:
         return f"{'not ' if name == 'none' else ''}{chosen[0]}"
-    return f"{before}{_listed(chosen, last)}"
+    return f"{before}{_join_values(chosen, last)}"
 
 
-def _of(column: Column, said: Condition) -> str:
-    return f"{column.name} {summary(said)}"
+def _describe_column(column: FormColumn, condition: ColumnCondition) -> str:
+    return f"{column.name} {describe_condition(condition)}"
 
 
-def _range(said: Condition) -> str:
-    if said.low and said.high:
-        return f"from {said.low} to {said.high}"
-    return f"from {said.low}" if said.low else f"up to {said.high}"
+def _describe_range(condition: ColumnCondition) -> str:
+    if condition.low and condition.high:
+        return f"from {condition.low} to {condition.high}"
+    return f"from {condition.low}" if condition.low else f"up to {condition.high}"
 
 
-def _listed(values: tuple[str, ...], last: str) -> str:
-    shown = [*values[:MOST], *([f"{len(values) - MOST} more"] if len(values) > MOST else [])]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
+def _join_values(values: tuple[str, ...], last: str) -> str:
+    named = [*values[:MOST], *([f"{len(values) - MOST} more"] if len(values) > MOST else [])]
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} {last} {named[-1]}"
 
 
 # The page of a release ------------------------------------------------------------------------------------------------
@@ -201,65 +203,72 @@ def _listed(values: tuple[str, ...], last: str) -> str:
 
 
 @dataclass(frozen=True)
-class View:
+class ReleasePage:
     """What stands on the page: a question and its answer, or the line by which it was ``refused``."""
 
-    asked: Asked
+    question: FormQuestion
     pairs: Pairs = field(default_factory=list)
     answer: Answer | None = None
     refused: str = ""
     again: bool = False
     """Whether the same may be answered another time."""
 
-    def html(self, served: Served, *, several: bool, verified: bool) -> str:
+    def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
         """The page."""
-        told = [(name, value) for name, value in lines(served.manifest) if value not in (None, "")]
-        facts = {"served": served, "form": served.form, "asked": self.asked, "sql": _written(self.asked, served)}
-        facts |= {"answer": self.answer, "refused": self.refused, "again": self.again, "told": told}
-        facts |= {"words": words(self.asked, served.form), "summary": summary}
+        manifest_lines = [
+            (name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")
+        ]
+        facts = {
+            "served": served,
+            "form": served.form,
+            "asked": self.question,
+            "sql": _editable_sql(self.question, served),
+        }
+        facts |= {"answer": self.answer, "refused": self.refused, "again": self.again, "told": manifest_lines}
+        facts |= {"words": describe_question(self.question, served.form), "summary": describe_condition}
         facts |= {"several": several, "verified": verified} | (
-            self._answered(served, self.answer) if self.answer else {}
+            self._answer_facts(served, self.answer) if self.answer else {}
         )
-        return page("serve/release.html", title=served.manifest.name, **facts)
+        return render_page("serve/release.html", title=served.manifest.name, **facts)
 
-    def _answered(self, served: Served, answer: Answer) -> dict[str, Any]:
-        sql = self.asked.sql or text(statement(self.asked, served.form), lines=False)
+    def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
+        sql = self.question.sql or query_text(build_statement(self.question, served.form), lines=False)
         return {
             "table": results.render_answer(answer),
-            "headline": results.headline(answer),
-            "csv": at(served, "/answer.csv", self.pairs),
-            "json": at(served, "/answer.json", self.pairs),
-            "picture": at(served, "/picture.svg", self.pairs) if drawable(answer) else "",
-            "shell": results.shell_snippet(served, sql, self.asked.confidence, self.asked.estimator),
-            "python": results.python_snippet(served, sql, self.asked.confidence, self.asked.estimator),
+            "headline": results.make_headline(answer),
+            "csv": release_address(served, "/answer.csv", self.pairs),
+            "json": release_address(served, "/answer.json", self.pairs),
+            "picture": release_address(served, "/picture.svg", self.pairs) if is_drawable(answer) else "",
+            "shell": results.shell_snippet(served, sql, self.question.confidence, self.question.estimator),
+            "python": results.python_snippet(served, sql, self.question.confidence, self.question.estimator),
         }
 
 
-def refused(query: bytes, served: Served, error: PrivsqlError) -> View:
+def make_refusal(query: bytes, served: ReleasePool, error: PrivsqlError) -> ReleasePage:
     """The page of an address that is refused, with as much of what it asked as can be shown again."""
     try:
-        asked = read(parameters(query), served.form)
+        question = read_question(parse_parameters(query), served.form)
     except PrivsqlError:
-        asked = Asked()
-    return View(asked, refused=str(error), again=not isinstance(error, UsageError))
+        question = FormQuestion()
+    return ReleasePage(question, refused=str(error), again=not isinstance(error, UsageError))
 
 
-def sql_of(asked: Asked, served: Served) -> str:
+def write_sql(question: FormQuestion, served: ReleasePool) -> str:
     """The SQL that is asked; ``UsageError`` for a value that its column can't have."""
-    return asked.sql or text(statement(asked, served.form))
+    return question.sql or query_text(build_statement(question, served.form))
 
 
-def at(served: Served, path: str, pairs: Pairs) -> str:
+def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
     """An address below a release's own."""
-    return f"/{served.slug}{path}" + (f"?{address(pairs)}" if pairs else "")
+    return f"/{served.slug}{path}" + (f"?{join_parameters(pairs)}" if pairs else "")
 
 
-def _written(asked: Asked, served: Served) -> str:
+def _editable_sql(question: FormQuestion, served: ReleasePool) -> str:
     """The SQL that is shown to be changed."""
     try:
-        return sql_of(asked, served)
+        return write_sql(question, served)
     except PrivsqlError:
-        return sql_of(Asked(), served)
+        return write_sql(FormQuestion(), served)
 
 
 # Site -----------------------------------------------------------------------------------------------------------------
@@ -270,126 +279,132 @@ NO_SUCH = "there is no such page here"
 BROKEN = "this failed, and should not have; the terminal says more"
 
 
-def site(served: Mapping[str, Served], desk: Desk, *, verified: bool) -> Starlette:
+def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> Starlette:
     """The page over some releases; ``verified``: whether these were checked when it began."""
-    room = Site(served, desk, verified=verified)
+    pages = Site(served, queue, verified=verified)
     routes = [
-        Route("/", room.home),
-        Route("/favicon.ico", _nothing),
-        Route("/{slug}", room.asked),
-        Route("/{slug}/answer.csv", room.csv),
-        Route("/{slug}/answer.json", room.json),
-        Route("/{slug}/picture.svg", room.picture),
+        Route("/", pages.show_releases),
+        Route("/favicon.ico", _respond_nothing),
+        Route("/{slug}", pages.show_release),
+        Route("/{slug}/answer.csv", pages.send_csv),
+        Route("/{slug}/answer.json", pages.send_json),
+        Route("/{slug}/picture.svg", pages.send_picture),
     ]
-    handlers: Any = {PrivsqlError: _refused, HTTPException: _missing, 500: _broken}
-    made = Starlette(routes=routes, exception_handlers=handlers)
-    made.router.redirect_slashes = False
-    return made
+    handlers: Any = {PrivsqlError: _respond_refused, HTTPException: _respond_missing, 500: _respond_broken}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app
 
 
 class Site:
     """What the addresses answer."""
 
-    def __init__(self, served: Mapping[str, Served], desk: Desk, *, verified: bool) -> None:
-        self._served, self._desk, self._verified = served, desk, verified
+    def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
+        self._served, self._desk, self._verified = served, queue, verified
 
-    async def home(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
+    async def show_releases(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
         """The releases; of one alone its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)
-        return HTMLResponse(page("serve/home.html", title="Releases", found=list(self._served.values())))
+        return HTMLResponse(render_page("serve/home.html", title="Releases", found=list(self._served.values())))
 
-    async def asked(self, request: Request) -> Response:
+    async def show_release(self, request: Request) -> Response:
         """The form, filled in as the address says, and the answer if it asks."""
-        served = self._of(request)
+        served = self._find_pool(request)
         query = request.scope["query_string"]
         try:
-            pairs = parameters(query)
-            asked = read(pairs, served.form)
-            if address(pairs).encode() != query:
-                return RedirectResponse(at(served, "", pairs), status_code=303)
-            answer = await self._answer(request, served, asked) if pairs else None
+            pairs = parse_parameters(query)
+            question = read_question(pairs, served.form)
+            if join_parameters(pairs).encode() != query:
+                return RedirectResponse(release_address(served, "", pairs), status_code=303)
+            answer = await self._answer_question(request, served, question) if pairs else None
         except PrivsqlError as error:
-            return self._page(served, refused(query, served, error), _status(error))
-        return self._page(served, View(asked, pairs, answer))
+            return self._page_response(served, make_refusal(query, served, error), _http_status(error))
+        return self._page_response(served, ReleasePage(question, pairs, answer))
 
-    async def csv(self, request: Request) -> Response:
+    async def send_csv(self, request: Request) -> Response:
         """The answer as CSV."""
-        served, answer = await self._told(request)
-        return PlainTextResponse(results.as_csv(answer), media_type="text/csv", headers=_file(served, "csv"))
+        served, answer = await self._answer_request(request)
+        return PlainTextResponse(
+            results.as_csv(answer), media_type="text/csv", headers=_download_headers(served, "csv")
+        )
 
-    async def json(self, request: Request) -> Response:
+    async def send_json(self, request: Request) -> Response:
         """The answer as the object of ``privsql query --json``; an error as well."""
         try:
-            served, answer = await self._told(request)
+            served, answer = await self._answer_request(request)
         except PrivsqlError as error:
-            return _json({"error": str(error), "exit_code": error.exit_code}, _status(error), _retry(error))
-        return _json(answer.as_json(), headers=_file(served, "json"))
+            return _json_response(
+                {"error": str(error), "exit_code": error.exit_code}, _http_status(error), _retry_headers(error)
+            )
+        return _json_response(answer.as_json(), headers=_download_headers(served, "json"))
 
-    async def picture(self, request: Request) -> Response:
+    async def send_picture(self, request: Request) -> Response:
         """The answer as a picture."""
-        _, answer = await self._told(request)
-        if not drawable(answer):
+        _, answer = await self._answer_request(request)
+        if not is_drawable(answer):
             raise UsageError("there is no picture of this answer")
-        drawn = await self._desk.work(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
+        drawn = await self._desk.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
         headers = {"Content-Security-Policy": content_policy()}
         return Response(drawn, media_type="image/svg+xml", headers=headers)
 
-    def _of(self, request: Request) -> Served:
-        found = self._served.get(request.path_params["slug"])
-        if found is None:
+    def _find_pool(self, request: Request) -> ReleasePool:
+        pool = self._served.get(request.path_params["slug"])
+        if pool is None:
             raise HTTPException(404, NO_SUCH)
-        return found
+        return pool
 
-    async def _told(self, request: Request) -> tuple[Served, Answer]:
-        served = self._of(request)
-        return served, await self._answer(request, served, read(parameters(request.scope["query_string"]), served.form))
+    async def _answer_request(self, request: Request) -> tuple[ReleasePool, Answer]:
+        served = self._find_pool(request)
+        return served, await self._answer_question(
+            request, served, read_question(parse_parameters(request.scope["query_string"]), served.form)
+        )
 
-    async def _answer(self, request: Request, served: Served, asked: Asked) -> Answer:
-        sql, gone = sql_of(asked, served), request.is_disconnected
-        return await self._desk.ask(served, sql, asked.confidence, gone, asked.estimator)
+    async def _answer_question(self, request: Request, served: ReleasePool, question: FormQuestion) -> Answer:
+        sql, gone = write_sql(question, served), request.is_disconnected
+        return await self._desk.ask(served, sql, question.confidence, gone, question.estimator)
 
-    def _page(self, served: Served, view: View, status: int = 200) -> Response:
-        made = view.html(served, several=len(self._served) > 1, verified=self._verified)
-        return HTMLResponse(made, status_code=status, headers=RETRY if status == 503 else {})
+    def _page_response(self, served: ReleasePool, view: ReleasePage, status: int = 200) -> Response:
+        html = view.as_html(served, several=len(self._served) > 1, verified=self._verified)
+        return HTMLResponse(html, status_code=status, headers=RETRY if status == 503 else {})
 
 
-def _file(served: Served, ending: str) -> dict[str, str]:
+def _download_headers(served: ReleasePool, ending: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{served.slug}-answer.{ending}"'}
 
 
-def _json(found: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    content = json.dumps(found, ensure_ascii=False) + "\n"
+def _json_response(result: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    content = json.dumps(result, ensure_ascii=False) + "\n"
     return Response(content, status, headers, media_type="application/json")
 
 
 # What is refused ---
 
 
-def _status(error: PrivsqlError) -> int:
+def _http_status(error: PrivsqlError) -> int:
     """What HTTP calls an error."""
     if isinstance(error, UsageError | InfeasibleError):
         return 400
     return 504 if isinstance(error, LateError) else 503
 
 
-def _retry(error: PrivsqlError) -> dict[str, str]:
+def _retry_headers(error: PrivsqlError) -> dict[str, str]:
     return RETRY if isinstance(error, BusyError) else {}
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _respond_refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, PrivsqlError)  # noqa: S101 (it is registered for these alone)
-    return PlainTextResponse(f"privsql: {error}\n", _status(error), _retry(error))
+    return PlainTextResponse(f"privsql: {error}\n", _http_status(error), _retry_headers(error))
 
 
-async def _missing(_: Request, error: Exception) -> Response:
+async def _respond_missing(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     return PlainTextResponse(f"privsql: {NO_SUCH}\n", status)
 
 
-async def _broken(_: Request, __: Exception) -> Response:
+async def _respond_broken(_: Request, __: Exception) -> Response:
     return PlainTextResponse(f"privsql: {BROKEN}\n", 500)
 
 
-async def _nothing(_: Request) -> Response:
+async def _respond_nothing(_: Request) -> Response:
     return Response(status_code=204)

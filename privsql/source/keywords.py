@@ -13,14 +13,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union, get_args, get_origin
 
-from privsql.calls import PathLike, as_path, at_home, exactly, known
-from privsql.engine.files import WILD, scheme, shown
+from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
+from privsql.engine.files import WILD, redact_secrets, url_scheme
 from privsql.engine.progress import RUNNING
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.contract import Categories, Sets, Table
-from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.source.places import Source, as_frame, is_table
-from privsql.source.spec import Columns, Ledger, Release, Spec, build, load, place, redirected
+from privsql.source.spec import Columns, Ledger, ReleaseSection, Spec, as_source_table, build, load, redirect_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,13 +39,18 @@ if TYPE_CHECKING:
 # read as TOML reads it where the key is a number or a table (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``), and
 # is a text otherwise.
 
-SECTIONS: dict[str, type[BaseModel]] = {"source": Source, "columns": Columns, "release": Release, "ledger": Ledger}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "source": Source,
+    "columns": Columns,
+    "release": ReleaseSection,
+    "ledger": Ledger,
+}
 BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
 TAKEN = ("source", "seed", "key_file", "replace", "allow_composition", "memory_limit", "threads", "json", "help")
 KIND = "kind"
-NEEDED = {Table: ("sensitive", "quasi_identifiers"), Sets: ("items",), Categories: ("categories",)}
+NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Flag:
     fields: dict[str, FieldInfo]  # by kind; of the other sections: by the section
 
     @property
-    def spelled(self) -> tuple[str, ...]:
+    def spellings(self) -> tuple[str, ...]:
         """What is typed."""
         return SPELLED.get(self.name, ("--" + self.name.replace("_", "-"),))
 
@@ -70,51 +75,51 @@ class Flag:
     @property
     def form(self) -> Literal["switch", "names", "pairs", "one"]:
         """How it is given: without a value, as names with commas, as NAME=VALUE (repeatable), or as one value."""
-        kind = _origin(self._first.annotation)
+        kind = _bare_type(self._first_field.annotation)
         return "switch" if kind is bool else "names" if kind is tuple else "pairs" if kind is dict else "one"
 
     @property
     def help(self) -> str:
         """What the models say of it, the values that there are, and the default: by mechanism where these differ."""
-        said = {kind: _said(field) for kind, field in self.fields.items()}
+        texts = {kind: _describe_values(field) for kind, field in self.fields.items()}
         if self.key == KIND:
-            said = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
-        elif len(set(said.values())) > 1:
-            said = {"": "; ".join(f"{kind}: {text}" for kind, text in said.items())}
-        return " ".join(filter(None, (self._first.description, *dict.fromkeys(said.values()))))
+            texts = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
+        elif len(set(texts.values())) > 1:
+            texts = {"": "; ".join(f"{kind}: {text}" for kind, text in texts.items())}
+        return " ".join(filter(None, (self._first_field.description, *dict.fromkeys(texts.values()))))
 
     @property
-    def _first(self) -> FieldInfo:
+    def _first_field(self) -> FieldInfo:
         return next(iter(self.fields.values()))
 
-    def read(self, given: Any, kind: str) -> Any:
+    def parse_value(self, raw: Any, kind: str) -> Any:
         """What a specification would hold in place of what was given."""
-        annotation = self.fields.get(kind, self._first).annotation
+        annotation = self.fields.get(kind, self._first_field).annotation
         if self.form == "names":
-            return [name.strip() for name in given.split(",") if name.strip()]
+            return [name.strip() for name in raw.split(",") if name.strip()]
         if self.form == "pairs":
             return {
-                name: _value(value, get_args(annotation)[1]) for name, _, value in (g.partition("=") for g in given)
+                name: _parse_text(value, get_args(annotation)[1]) for name, _, value in (g.partition("=") for g in raw)
             }
-        return given if self.form == "switch" else _value(given, annotation)
+        return raw if self.form == "switch" else _parse_text(raw, annotation)
 
 
 def list_flags() -> dict[str, Flag]:
     """All flags by their names, section by section. Where a name is taken, the section stands before it."""
-    return _flags(tuple(PACKAGES))
+    return _collect_flags(tuple(PACKAGES))
 
 
 @cache
-def _flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
-    found: dict[str, Flag] = {}
-    for section, key, fields in _keys(kinds):
-        prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*found, *TAKEN)
+def _collect_flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
+    flags: dict[str, Flag] = {}
+    for section, key, fields in _iterate_keys(kinds):
+        prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*flags, *TAKEN)
         name = f"{section}_{key}" if prefixed else key
-        found[name] = Flag(section, key, name, fields)
-    return found
+        flags[name] = Flag(section, key, name, fields)
+    return flags
 
 
-def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
+def _iterate_keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
     """The keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
@@ -122,13 +127,13 @@ def _keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInf
                 yield section, field.alias or key, {section: field}
     keys: dict[str, dict[str, FieldInfo]] = {}
     for kind in kinds:
-        for key, field in parameters(kind).model_fields.items():
+        for key, field in get_parameters(kind).model_fields.items():
             keys.setdefault(key, {})[kind] = field
     yield from (("mechanism", key, fields) for key, fields in keys.items())
 
 
 @dataclass(frozen=True)
-class Way:
+class InputStyle:
     """How a publisher says what is wanted, and is told what is wrong.
 
     ``spell``: how a flag is called; ``read``: what a specification would hold in place of what was given.
@@ -139,32 +144,32 @@ class Way:
     file: str
 
 
-TYPED = Way(lambda flag: flag.spelled[0], Flag.read, "a specification file")
+TYPED = InputStyle(lambda flag: flag.spellings[0], Flag.parse_value, "a specification file")
 
 
-def spec_from_flags(source: Path | str, given: Mapping[str, Any]) -> Spec:
+def spec_from_flags(source: Path | str, flags: Mapping[str, Any]) -> Spec:
     """The specification in a TOML file, or of any other source the one that flags give, by their names.
 
     Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
     """
     name = os.fspath(source)
     if name.lower().endswith(".toml"):
-        return adjusted(load(name), given, TYPED)
-    return build(plain(name, shown(name), given, TYPED))
+        return adjust_spec(load(name), flags, TYPED)
+    return build(as_plain_spec(name, redact_secrets(name), flags, TYPED))
 
 
-def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
+def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Spec:
     """Return a specification some of whose keys are overridden, validated as a whole.
 
     Every key may be but those of ``[source]``: a specification is of its source. Another kind of mechanism starts anew.
     """
-    present = _present(given)
+    present = _drop_absent(overrides)
     wrong = next((name for name in present if list_flags()[name].section == "source"), None)
     if wrong is not None:
         raise UsageError(
             f"{way.spell(list_flags()[wrong])} does not go with {way.file}, which names its source; write it there"
         )
-    changes = _changes(spec, present, way)
+    changes = _collect_changes(spec, present, way)
     to, form, schema = (changes["release"].pop(key, None) for key in ("to", "format", "schema"))
     stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
     if "database" in changes["ledger"] and stated["ledger"].off:
@@ -174,126 +179,126 @@ def adjusted(spec: Spec, given: Mapping[str, Any], way: Way) -> Spec:
     if changes["mechanism"].get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
         stated["mechanism"] = spec.mechanism
     parts = {
-        section: (_stated(stated[section]) if section in stated else {}) | exactly(new)
+        section: (_dump_stated(stated[section]) if section in stated else {}) | as_exact_data(new)
         for section, new in changes.items()
         if new
     }
     changed = Spec.model_validate(dict(spec) | parts) if parts else spec
-    return redirected(changed, as_path(to) if to else None, form, schema)
+    return redirect_spec(changed, as_path(to) if to else None, form, schema)
 
 
-def _changes(spec: Spec, present: Mapping[str, Any], way: Way) -> dict[str, dict[str, Any]]:
+def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) -> dict[str, dict[str, Any]]:
     """Return the keys that flags give, by section; ``UsageError`` for one that the mechanism does not have."""
     kind = present.get(KIND, spec.mechanism.kind)
-    found: dict[str, dict[str, Any]] = {section: {} for section in ("columns", "release", "mechanism", "ledger")}
+    changes: dict[str, dict[str, Any]] = {section: {} for section in ("columns", "release", "mechanism", "ledger")}
     for name, value in present.items():
         flag = list_flags()[name]
         if flag.kinds and kind in PACKAGES and kind not in flag.kinds:
             raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {kind}")
         read = as_path(value) if (flag.section, flag.key) == ("ledger", "database") else way.read(flag, value, kind)
-        found[flag.section][flag.key] = read
-    return found
+        changes[flag.section][flag.key] = read
+    return changes
 
 
-def _stated(part: BaseModel) -> dict[str, Any]:
+def _dump_stated(part: BaseModel) -> dict[str, Any]:
     """Return the keys of a section that its publisher wrote, as a specification holds them."""
     return part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
-def plain(source: object, called: str, given: Mapping[str, Any], way: Way) -> dict[str, Any]:
+def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:
     """The plain data of a specification for a source, which messages call ``called``."""
-    present = _present(given)
+    present = _drop_absent(keywords)
     kind = present.get(KIND, DEFAULT)
     raw: dict[str, Any] = {"columns": {}, "mechanism": {}}
     for name, value in present.items():
         flag = list_flags()[name]
         if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
             raise UsageError(
-                f"{way.spell(flag)} does not go with {_kind(way)} {kind}; it is of {', '.join(flag.fields)}"
+                f"{way.spell(flag)} does not go with {_spell_kind(way)} {kind}; it is of {', '.join(flag.fields)}"
             )
         raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
-    where = {"file": source} if present.get("reader") and isinstance(source, str) else place(source)
+    where = {"file": source} if present.get("reader") and isinstance(source, str) else as_source_table(source)
     raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
-    _one_table(raw["source"], called, way)
-    _complete(called, raw, kind, way)
+    _require_table(raw["source"], called, way)
+    _require_complete(called, raw, kind, way)
     return raw
 
 
 def _refuse_missing(source: object, called: str) -> None:
     """``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
     path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
-    if not isinstance(path, str) or scheme(path) or WILD.search(path):
+    if not isinstance(path, str) or url_scheme(path) or WILD.search(path):
         return
     if not at_home(Path(path)).exists():
         raise EngineError(f"{called}: no such file")
 
 
-def _one_table(source: object, called: str, way: Way) -> None:
+def _require_table(source: object, called: str, way: InputStyle) -> None:
     """``UsageError`` with the tables of a database where none is named; ``EngineError`` for a file that is none."""
     if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
         return
-    from privsql.engine.open import tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+    from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
 
-    names = ", ".join(tables(as_path(source["database"]))) or "no table"
+    names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
     raise UsageError(f"{called} holds {names}; say which with {way.spell(list_flags()['table'])}, or give a query")
 
 
-def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_absent(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """What was given: no list is empty, and nothing is None."""
-    return {name: value for name, value in given.items() if not (value is None or (_is_plural(value) and not value))}
+    return {name: value for name, value in keywords.items() if not (value is None or (_is_plural(value) and not value))}
 
 
 def _is_plural(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _kind(way: Way) -> str:
+def _spell_kind(way: InputStyle) -> str:
     return way.spell(list_flags()[KIND])
 
 
-def _complete(called: str, raw: dict[str, Any], kind: str, way: Way) -> None:
+def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputStyle) -> None:
     """``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
-    given, columns = (
+    stated, columns = (
         set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"},
-        NEEDED[type(of(kind).shape)],
+        NEEDED[type(get_mechanism(kind).shape)],
     )
-    needed = [("columns", key) for key in columns if not given or given & set(columns)]
-    needed += [("mechanism", key) for key, field in parameters(kind).model_fields.items() if field.is_required()]
+    needed = [("columns", key) for key in columns if not stated or stated & set(columns)]
+    needed += [("mechanism", key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
     for flag in (by_place[one] for one in needed):
-        found = raw[flag.section].get(flag.key)
-        if found is None or (isinstance(found, str | list | tuple) and not found):
+        value = raw[flag.section].get(flag.key)
+        if value is None or (isinstance(value, str | list | tuple) and not value):
             _refuse_missing(raw["source"], called)
             raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed")
 
 
-def _value(text: str, annotation: Any) -> Any:
+def _parse_text(text: str, annotation: Any) -> Any:
     """A text, or what TOML makes of it if the key takes more than texts."""
-    if all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _parts(annotation)):
+    if all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _union_members(annotation)):
         return text
     try:
-        found = tomllib.loads(f"value = {text}", parse_float=Decimal)
+        parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
-    return found["value"] if len(found) == 1 else text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
-def _parts(annotation: Any) -> list[Any]:
+def _union_members(annotation: Any) -> list[Any]:
     """The members of a union, or the one type."""
     return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
 
 
-def _origin(annotation: Any) -> Any:
+def _bare_type(annotation: Any) -> Any:
     """``bool``, ``tuple``, ``dict``: the type without what it holds, and without None."""
-    part = next((part for part in _parts(annotation) if part is not NoneType), annotation)
+    part = next((part for part in _union_members(annotation) if part is not NoneType), annotation)
     return get_origin(part) or part
 
 
-def _said(field: FieldInfo) -> str:
+def _describe_values(field: FieldInfo) -> str:
     """The values that a key may have, if they can be listed, and its default."""
-    parts = _parts(field.annotation)
+    parts = _union_members(field.annotation)
     choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
     listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
     plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
@@ -313,7 +318,7 @@ class ArrowStream(Protocol):
         """Its rows."""
 
 
-Given = PathLike | Mapping[str, Any] | Spec | ArrowStream
+SpecLike = PathLike | Mapping[str, Any] | Spec | ArrowStream
 SHORT, LONG = "qi", "quasi_identifiers"  # two names of one keyword
 MECHANISM = "mechanism"  # a keyword: a kind, an algorithm, or the table of that name
 
@@ -322,46 +327,50 @@ def _plain_value(flag: Flag, value: Any, kind: str) -> Any:  # noqa: ARG001 (a w
     return [value] if flag.form == "names" and isinstance(value, str) else value
 
 
-PYTHON = Way(lambda flag: flag.name, _plain_value, "a specification")
+PYTHON = InputStyle(lambda flag: flag.name, _plain_value, "a specification")
 
 
-def specified(given: Given, keywords: Mapping[str, Any] | None = None, *, verb: str = "a specification") -> Spec:
+def as_spec(source: SpecLike, keywords: Mapping[str, Any] | None = None, *, verb: str = "a specification") -> Spec:
     """The specification that is meant.
 
     A TOML path, plain data and a ``Spec`` are whole, but for where the release goes; any other path and a table are a
     source, of which ``keywords`` say the rest. Raises ``UsageError`` for keywords that are unknown, missing or of
     another mechanism.
     """
-    asked = _keywords(keywords or {}, verb)
-    if isinstance(given, Spec):
-        return adjusted(given, asked, PYTHON)
-    if isinstance(given, Mapping):
-        return adjusted(build(given), asked, PYTHON)
-    if isinstance(given, str | os.PathLike):
-        name = os.fspath(given)
+    flags = _normalize_keywords(keywords or {}, verb)
+    if isinstance(source, Spec):
+        return adjust_spec(source, flags, PYTHON)
+    if isinstance(source, Mapping):
+        return adjust_spec(build(source), flags, PYTHON)
+    if isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
         whole = name.lower().endswith(".toml")
-        return adjusted(load(name), asked, PYTHON) if whole else build(plain(name, shown(name), asked, PYTHON))
-    return build(plain(as_frame(given), "the table", asked, PYTHON), origin="the table")
+        return (
+            adjust_spec(load(name), flags, PYTHON)
+            if whole
+            else build(as_plain_spec(name, redact_secrets(name), flags, PYTHON))
+        )
+    return build(as_plain_spec(as_frame(source), "the table", flags, PYTHON), origin="the table")
 
 
-def apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keywords of a specification, and those of how a verb runs; ``options`` of a CSV file are a table."""
-    rest = {name: value for name, value in given.items() if name in RUNNING and not isinstance(value, Mapping)}
-    return {name: value for name, value in given.items() if name not in rest}, rest
+    rest = {name: value for name, value in keywords.items() if name in RUNNING and not isinstance(value, Mapping)}
+    return {name: value for name, value in keywords.items() if name not in rest}, rest
 
 
-def spec_from_manifest(given: Given, manifest: Manifest) -> Spec:
+def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     """The specification of a release's source: as given, or of a table alone what the release states of its columns."""
-    source: object = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+    source: object = os.fspath(spec_or_source) if isinstance(spec_or_source, str | os.PathLike) else spec_or_source
     if isinstance(source, str):
         if source.lower().endswith(".toml"):
-            return specified(source)
+            return as_spec(source)
     elif is_table(source):
         source = as_frame(source)
     else:
-        return specified(given)
-    asked = {**manifest.parameters, "kind": manifest.mechanism, "algorithm": manifest.algorithm}
-    columns: dict[str, Any] = {**_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}
+        return as_spec(spec_or_source)
+    params = {**manifest.parameters, "kind": manifest.mechanism, "algorithm": manifest.algorithm}
+    columns: dict[str, Any] = {**_stated_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}
     if manifest.groups:
         name = next(iter(manifest.groups))
         raise UsageError(
@@ -372,43 +381,43 @@ def spec_from_manifest(given: Given, manifest: Manifest) -> Spec:
             "the release holds one record of each person, and which column names persons it does not say; give the "
             "specification, with source.person"
         )
-    raw = {"columns": columns, "mechanism": asked, "release": {"name": manifest.name}}
+    raw = {"columns": columns, "mechanism": params, "release": {"name": manifest.name}}
     return build(raw, source=source, origin="the source of the release")
 
 
-def _columns(manifest: Manifest) -> dict[str, Any]:
+def _stated_columns(manifest: Manifest) -> dict[str, Any]:
     """The roles that a release states."""
     named = [one.name for one in manifest.sensitive]
     if manifest.roles.hold_sets:
         return {"items": named[0]}
-    if isinstance(of(manifest.mechanism).shape, Categories):
+    if isinstance(get_mechanism(manifest.mechanism).shape, CategoricalShape):
         return {"categories": named}
     quasi = [one.name for one in manifest.quasi_identifiers]
     return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
 
 
-def _keywords(given: Mapping[str, Any], verb: str) -> dict[str, Any]:
+def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any]:
     """The keywords by the names of their flags, without ``mechanism``."""
-    asked = {name: value for name, value in given.items() if value is not None}
-    known(asked, {*list_flags(), MECHANISM, SHORT}, verb)
-    if SHORT in asked:
-        if LONG in asked:
+    flags = {name: value for name, value in keywords.items() if value is not None}
+    refuse_unknown_keywords(flags, {*list_flags(), MECHANISM, SHORT}, verb)
+    if SHORT in flags:
+        if LONG in flags:
             raise UsageError(f"{SHORT} and {LONG} are one keyword; give one of them")
-        asked[LONG] = asked.pop(SHORT)
-    meant = asked.pop(MECHANISM, None)
+        flags[LONG] = flags.pop(SHORT)
+    meant = flags.pop(MECHANISM, None)
     if meant is None:
-        return asked
+        return flags
     if isinstance(meant, str):
         meant = {KIND if meant in PACKAGES else "algorithm": meant}
     if not isinstance(meant, Mapping):
         raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys and values")
     names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}
-    known(meant, names, "mechanism")
-    own = {names[key]: value for key, value in meant.items()}
-    twice = next((name for name in own if name in asked), None)
+    refuse_unknown_keywords(meant, names, "mechanism")
+    from_table = {names[key]: value for key, value in meant.items()}
+    twice = next((name for name in from_table if name in flags), None)
     if twice is not None:
         raise UsageError(f"{twice} is given twice, once in mechanism")
-    return asked | own
+    return flags | from_table
 
 
 # Typed keywords -------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pydantic.json_schema import SkipJsonSchema
 from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, Origin, Scan
-from privsql.engine.files import fold
+from privsql.engine.files import fold_name
 from privsql.errors import PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -42,27 +42,27 @@ MARK = "::"  # between a database file and a schema
 TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
 
 
-def _fitting(name: str) -> str:
-    if fold(name) in TAKEN:
+def _require_schema_name(name: str) -> str:
+    if fold_name(name) in TAKEN:
         raise ValueError(f"{name!r} is a schema of every database's; give one of the release's own")
     if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\")):
         raise ValueError(f"{name!r} can't be a schema here; take letters and digits")
     return name
 
 
-SchemaName = Annotated[str, AfterValidator(_fitting)]
+SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
-def address(file: Path, schema: str | None) -> Path:
+def join_address(file: Path, schema: str | None) -> Path:
     """The address of a schema; the file's own path without one."""
     return file if schema is None else file.with_name(f"{file.name}{MARK}{schema}")
 
 
-def parted(path: Path) -> tuple[Path, str | None]:
+def split_address(path: Path) -> tuple[Path, str | None]:
     """The file or folder of an address, and the schema that is meant in it.
 
     >>> from pathlib import Path
-    >>> parted(Path("warehouse.duckdb::released"))[1]
+    >>> split_address(Path("warehouse.duckdb::released"))[1]
     'released'
     """
     name, mark, schema = path.name.rpartition(MARK)
@@ -71,10 +71,10 @@ def parted(path: Path) -> tuple[Path, str | None]:
     return path.with_name(name), schema
 
 
-def resolved(path: Path) -> Path:
+def resolve_address(path: Path) -> Path:
     """The address without links and relative parts."""
-    file, schema = parted(path)
-    return address(file.resolve(), schema)
+    file, schema = split_address(path)
+    return join_address(file.resolve(), schema)
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------
@@ -111,30 +111,30 @@ class Csv(BaseModel):
 
     @field_validator("encoding")
     @classmethod
-    def _known(cls, given: str | None) -> str | None:
-        return SAME.get(given.lower(), given.lower()) if given is not None else None
+    def _normalize_encoding(cls, value: str | None) -> str | None:
+        return SAME.get(value.lower(), value.lower()) if value is not None else None
 
     @field_validator("nullstr", mode="before")
     @classmethod
-    def _several(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, str) else given
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
     @field_validator("types")
     @classmethod
-    def _types(cls, given: dict[str, str] | None) -> dict[str, str] | None:
+    def _require_known_types(cls, value: dict[str, str] | None) -> dict[str, str] | None:
         import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
         from sqlglot import exp  # noqa: PLC0415
         from sqlglot.errors import SqlglotError  # noqa: PLC0415
 
-        for name, kind in (given or {}).items():
+        for name, kind in (value or {}).items():
             try:
                 sqlglot.parse_one(kind, into=exp.DataType, dialect="duckdb")
             except SqlglotError as error:
                 raise ValueError(f"{name}: {kind!r} is no type") from error
-        return given
+        return value
 
     @property
-    def given(self) -> dict[str, Any]:
+    def duckdb_options(self) -> dict[str, Any]:
         """What is said, by DuckDB's names."""
         return self.model_dump(exclude_none=True)
 
@@ -174,157 +174,161 @@ class Frame:
         """What a table is called that nobody names: its columns."""
         return ",".join(sorted(self.table.column_names))
 
-    def said(self, names: Iterable[str], *, queried: bool) -> list[str]:
+    def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
         """What should be known of the table where these columns are published; ``queried``: any may be meant."""
-        asked = set(map(fold, names))
-        return [text for name, text in self.remarks if queried or name is None or fold(name) in asked]
+        wanted = set(map(fold_name, names))
+        return [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
 
-    def refuse(self, names: Iterable[str], *, queried: bool) -> None:
+    def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
         """``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
         index: dict[str, str] = {}
         if not queried:
             index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
-        wrong = {fold(name): why for name, why in (index | dict(self.left_out)).items()}
+        wrong = {fold_name(name): why for name, why in (index | dict(self.left_out)).items()}
         for name in self.table.column_names:
-            wrong.pop(fold(name), None)
+            wrong.pop(fold_name(name), None)
         for name in names:
-            if fold(name) in wrong:
-                raise UsageError(f"column {name!r} {wrong[fold(name)]}")
+            if fold_name(name) in wrong:
+                raise UsageError(f"column {name!r} {wrong[fold_name(name)]}")
 
 
-def is_table(given: object) -> bool:
+def is_table(value: object) -> bool:
     """Whether something is meant as a table: it has Arrow's interface, or is of a library of tables."""
-    if isinstance(given, type | Frame):
-        return isinstance(given, Frame)
-    home = type(given).__module__.partition(".")[0]
-    return hasattr(given, STREAM) or hasattr(given, ARRAY) or home in ("pandas", "polars", "pyarrow", "duckdb")
+    if isinstance(value, type | Frame):
+        return isinstance(value, Frame)
+    home = type(value).__module__.partition(".")[0]
+    return hasattr(value, STREAM) or hasattr(value, ARRAY) or home in ("pandas", "polars", "pyarrow", "duckdb")
 
 
-def as_frame(given: object) -> Frame:
+def as_frame(value: object) -> Frame:
     """The table, read; ``UsageError`` for what is no table, or has columns without names that SQL could tell apart."""
-    if isinstance(given, Frame):
-        return given
+    if isinstance(value, Frame):
+        return value
     pandas = sys.modules.get("pandas")
-    if isinstance(given, type):
-        raise UsageError(f"{given.__name__} is a class of tables, and no table")
-    if pandas is not None and isinstance(given, pandas.DataFrame):
-        return _of_pandas(given)
-    kind = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
-    if pandas is not None and isinstance(given, pandas.Series):
+    if isinstance(value, type):
+        raise UsageError(f"{value.__name__} is a class of tables, and no table")
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        return _frame_from_pandas(value)
+    kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    if pandas is not None and isinstance(value, pandas.Series):
         raise UsageError("a pandas Series is one column; give a DataFrame, such as series.to_frame()")
     if kind == "polars.LazyFrame":
         raise UsageError("a polars LazyFrame has no rows yet; call .collect()")
-    if not (hasattr(given, STREAM) or hasattr(given, ARRAY)):
+    if not (hasattr(value, STREAM) or hasattr(value, ARRAY)):
         raise UsageError(f"{kind} is no table; give a DataFrame, or anything with {STREAM}")
-    return _of_arrow(given, kind)
+    return _frame_from_arrow(value, kind)
 
 
-def _of_arrow(given: Any, kind: str) -> Frame:
+def _frame_from_arrow(value: Any, kind: str) -> Frame:
     import pyarrow as pa  # noqa: PLC0415 (who publishes a file does not wait for it)
 
-    from privsql.engine.open import told  # noqa: PLC0415
+    from privsql.engine.open import translate_errors  # noqa: PLC0415
 
     try:
-        with told():  # a query of the engine's is run now
-            table = pa.table(given) if hasattr(given, STREAM) else pa.Table.from_batches([pa.record_batch(given)])
+        with translate_errors():  # a query of the engine's is run now
+            table = pa.table(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
     except (PrivsqlError, pa.ArrowException, OSError, TypeError, ValueError) as error:
         why = str(error).partition(" Detail: ")[0]  # of what a stream's maker did, its traceback
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
-    _distinct(table.column_names)
-    if not table.num_rows and isinstance(given, pa.RecordBatchReader):
+    _require_distinct_names(table.column_names)
+    if not table.num_rows and isinstance(value, pa.RecordBatchReader):
         raise UsageError("the stream has no rows, or was read before: one can be read once; keep its read_all()")
-    return _frame(table.column_names, table.columns, {}, [])
+    return _make_frame(table.column_names, table.columns, {}, [])
 
 
-def _of_pandas(given: pd.DataFrame) -> Frame:
+def _frame_from_pandas(df: pd.DataFrame) -> Frame:
     import pyarrow as pa  # noqa: PLC0415
 
-    names = list(given.columns)
-    _distinct(names)
+    names = list(df.columns)
+    _require_distinct_names(names)
     columns: list[Any] = []
     left_out: dict[str, str] = {}
-    remarks: list[tuple[str | None, str]] = [(None, said) for said in _index(given)]
+    remarks: list[tuple[str | None, str]] = [(None, text) for text in _describe_index(df)]
     for at, name in enumerate(names):
-        own = _labelled(given.iloc[:, at].copy(deep=True))  # Arrow would share its numbers with who changes the table
+        series = _label_intervals(
+            df.iloc[:, at].copy(deep=True)
+        )  # Arrow would share its numbers with who changes the table
         try:
-            columns.append(pa.Array.from_pandas(own))
+            columns.append(pa.Array.from_pandas(series))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             why = str(error).splitlines()[0]
-            left_out[name] = f"can't be read ({own.dtype}): {why}; make it one type, such as df[{name!r}].astype(str)"
+            left_out[name] = (
+                f"can't be read ({series.dtype}): {why}; make it one type, such as df[{name!r}].astype(str)"
+            )
             continue
-        if _became_floats(own):
-            whole = f"pandas holds whole numbers as {own.dtype} where some are missing, and so they are published"
+        if _became_floats(series):
+            whole = f"pandas holds whole numbers as {series.dtype} where some are missing, and so they are published"
             remarks.append((name, f"column {name!r}: {whole}; df.convert_dtypes() keeps them whole"))
-    made = _frame([name for name in names if name not in left_out], columns, left_out, remarks)
-    return replace(made, index=tuple(name for name in given.index.names if isinstance(name, str)))
+    frame = _make_frame([name for name in names if name not in left_out], columns, left_out, remarks)
+    return replace(frame, index=tuple(name for name in df.index.names if isinstance(name, str)))
 
 
-def _labelled(own: pd.Series[Any]) -> pd.Series[Any]:
+def _label_intervals(series: pd.Series[Any]) -> pd.Series[Any]:
     """A column with the labels of intervals, as ``pandas.cut`` makes them, as texts: Arrow has no such values."""
     import pandas as pd  # noqa: PLC0415
 
-    kind = own.dtype
+    kind = series.dtype
     if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
-        return own.cat.rename_categories(kind.categories.astype(str).tolist())
-    return own
+        return series.cat.rename_categories(kind.categories.astype(str).tolist())
+    return series
 
 
-def _index(given: pd.DataFrame) -> list[str]:
+def _describe_index(df: pd.DataFrame) -> list[str]:
     """What is said of an index that tells something: it is no column."""
-    index = given.index
+    index = df.index
     names = [str(name) for name in index.names if name is not None]
     if names or index.nlevels > 1 or index.dtype.kind not in "iu":
-        shown = f" ({', '.join(names)})" if names else ""
-        return [f"the index{shown} is no column and is left out; df.reset_index() makes it one"]
+        in_brackets = f" ({', '.join(names)})" if names else ""
+        return [f"the index{in_brackets} is no column and is left out; df.reset_index() makes it one"]
     return []
 
 
-def _became_floats(own: pd.Series[Any]) -> bool:
+def _became_floats(series: pd.Series[Any]) -> bool:
     """Whether pandas made floats of whole numbers, as it does where some are missing."""
-    if str(own.dtype) not in ("float64", "float32") or not own.hasnans:
+    if str(series.dtype) not in ("float64", "float32") or not series.hasnans:
         return False
-    kept = own.dropna()
-    return len(kept) > 0 and bool((kept % 1 == 0).all())
+    present = series.dropna()
+    return len(present) > 0 and bool((present % 1 == 0).all())
 
 
-def _distinct(names: Sequence[Any]) -> None:
+def _require_distinct_names(names: Sequence[Any]) -> None:
     """``UsageError`` unless every column has a name of its own, which is a text."""
-    seen: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for name in names:
         if isinstance(name, tuple):
             raise UsageError(f"column {name!r} has a name of several levels; join them, such as with '_'.join")
         if not isinstance(name, str) or not name:
             raise UsageError(f"column {name!r} has a name that is no text; df.columns = df.columns.astype(str)")
-        other = seen.setdefault(fold(name), name)
+        other = by_name.setdefault(fold_name(name), name)
         if other != name:
             raise UsageError(f"columns {other!r} and {name!r} differ only in case, which SQL does not tell apart")
-    if len(seen) < len(names):
+    if len(by_name) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise UsageError(f"column {twice!r} stands twice in the table; rename one")
     if not names:
         raise UsageError("the table has no columns")
 
 
-def _frame(
+def _make_frame(
     names: Sequence[str], columns: Sequence[Any], left_out: dict[str, str], remarks: Sequence[tuple[str | None, str]]
 ) -> Frame:
     import pyarrow as pa  # noqa: PLC0415
 
-    kept: dict[str, Any] = {}
+    readable: dict[str, Any] = {}
     for name, one in zip(names, columns, strict=True):
         try:
-            found = _plain(one)
+            column = _normalize_column(one)
         except pa.ArrowException:  # a dictionary of values that Arrow does not know
-            found = one
-        if _is_readable(found.type):
-            kept[name] = found
+            column = one
+        if _is_readable(column.type):
+            readable[name] = column
         else:
-            left_out[name] = f"has the type {found.type} of Arrow, which can't be read"
+            left_out[name] = f"has the type {column.type} of Arrow, which can't be read"
     lost = [(None, f"column {name!r} {why}; it is left out") for name, why in left_out.items()]
-    return Frame(pa.table(kept), left_out, (*remarks, *lost))
+    return Frame(pa.table(readable), left_out, (*remarks, *lost))
 
 
-def _plain(column: Any) -> Any:
+def _normalize_column(column: Any) -> Any:
     """A column without what is Arrow's own: short floats, nanoseconds that are none, nothing but NULL.
 
     The engine reads the texts of a dictionary as they are; Arrow can't decode all of them.
@@ -381,20 +385,20 @@ WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # what is s
 DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """A part of a request to publish."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Relation(Part):
+class Relation(SpecPart):
     """A table or view, or a query in its place."""
 
     table: str | None = Field(default=None, description="Table or view there.")
     query: str | None = Field(default=None, description="A SELECT in the SQL spoken there in place of a table.")
 
     @model_validator(mode="after")
-    def _one(self) -> Relation:
+    def _require_one(self) -> Relation:
         if (self.table is None) == (self.query is None):
             raise ValueError("give either table or query")
         return self
@@ -416,7 +420,7 @@ class Spark(Relation):
         return self.remote
 
 
-class Server(Relation):
+class ServerRelation(Relation):
     """A table, view or query of a server, or of a catalogue."""
 
     uri: SecretStr = Field(description="Address, such as postgresql://user@host/database; never written anywhere.")
@@ -427,7 +431,7 @@ class Server(Relation):
         return self.uri.get_secret_value()
 
 
-class Source(Part):
+class Source(SpecPart):
     """Where the records are: a table, view or query of a DuckDB or SQLite file, or Parquet or CSV files, or elsewhere.
 
     A ``query`` over files calls them ``source``.
@@ -440,9 +444,15 @@ class Source(Part):
         "(s3://.., https://..).",
     )
     spark: Spark | None = Field(default=None, description="A table of Spark's in place of a file.")
-    postgres: Server | None = Field(default=None, description="A table of a Postgres server in place of a file.")
-    mysql: Server | None = Field(default=None, description="A table of a MySQL server, by DuckDB's extension mysql.")
-    ducklake: Server | None = Field(default=None, description="A table of a DuckLake, by DuckDB's extension ducklake.")
+    postgres: ServerRelation | None = Field(
+        default=None, description="A table of a Postgres server in place of a file."
+    )
+    mysql: ServerRelation | None = Field(
+        default=None, description="A table of a MySQL server, by DuckDB's extension mysql."
+    )
+    ducklake: ServerRelation | None = Field(
+        default=None, description="A table of a DuckLake, by DuckDB's extension ducklake."
+    )
     frame: SkipJsonSchema[Annotated[InstanceOf[Frame], BeforeValidator(as_frame)] | None] = Field(
         default=None, exclude=True, repr=False, description="A table in Python, in place of a file."
     )
@@ -482,48 +492,48 @@ class Source(Part):
 
     @field_validator("file", mode="before")
     @classmethod
-    def _names(cls, given: Any) -> Any:
+    def _paths_as_texts(cls, value: Any) -> Any:
         """Paths as texts."""
-        listed = given if isinstance(given, list | tuple) else (given,)
+        listed = value if isinstance(value, list | tuple) else (value,)
         texts = tuple(os.fspath(one) if isinstance(one, Path) else one for one in listed)
-        if given is not None and not (texts and all(isinstance(one, str) and one for one in texts)):
+        if value is not None and not (texts and all(isinstance(one, str) and one for one in texts)):
             raise ValueError("must be a path, a pattern or an address, or a list of them")
-        return texts if isinstance(given, list | tuple) else texts[0]
+        return texts if isinstance(value, list | tuple) else texts[0]
 
     @model_validator(mode="after")
-    def _one_source(self) -> Source:
+    def _require_one_source(self) -> Source:
         if self.persons is not None and self.person is None:
             raise ValueError("persons goes with person, the column that names them")
         if self.id_space is not None and self.id is None and self.person is None:
             raise ValueError("id_space goes with id or person, the columns whose names it is of")
         if self.frame is not None:
-            return self._one_frame()
-        given = (self.database, self.file, self.elsewhere)
+            return self._require_frame_alone()
+        origins = (self.database, self.file, self.external_relation)
         several = sum(one is not None for one in (self.spark, self.postgres, self.mysql, self.ducklake)) > 1
-        if sum(one is not None for one in given) != 1 or several:
+        if sum(one is not None for one in origins) != 1 or several:
             raise ValueError(
                 "give either database (a DuckDB or SQLite file) or file (Parquet or CSV), or one of spark, postgres, "
                 "mysql and ducklake"
             )
         if self.file is None and (self.reader or self.options or self.union_by_name or self.hive_partitioning):
             raise ValueError("reader, options, union_by_name and hive_partitioning say how file is read")
-        if self.elsewhere is None:
-            return self._one_file()
+        if self.external_relation is None:
+            return self._require_one_file()
         if self.table or self.query or self.engine != "duckdb":
             raise ValueError(f"{self.kind} has its own table and query, and no engine")
         if self.spark is not None and self.id:
             raise ValueError("records of spark have no id")
         return self
 
-    def _one_frame(self) -> Source:
+    def _require_frame_alone(self) -> Source:
         others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
         if others - ({"engine"} if self.engine == "duckdb" else set()):
             raise ValueError(f"a table in Python stands alone, without {', '.join(sorted(others))}")
         return self
 
-    def _one_file(self) -> Source:
+    def _require_one_file(self) -> Source:
         if self.engine == "spark":
-            if len(self.files) != 1 or self.kind != "spark" or not self._of_spark() or self.id:
+            if len(self.files) != 1 or self.kind != "spark" or not self._is_readable_by_spark() or self.id:
                 raise ValueError("engine = 'spark' reads a Parquet file or a folder of them, without id")
             return self
         if self.database is not None and (self.table is None) == (self.query is None):
@@ -531,22 +541,22 @@ class Source(Part):
         if self.files and self.table:
             raise ValueError("table belongs to a database; a file is a table by itself")
         if self.files:
-            self._one_kind()
+            self._require_one_kind()
         return self
 
-    def _of_spark(self) -> bool:
+    def _is_readable_by_spark(self) -> bool:
         alone = self.reader in (None, "parquet") and not (self.options or self.union_by_name or self.hive_partitioning)
         return alone and files.kind_of(self.files[0]) == "parquet"
 
-    def _one_kind(self) -> None:
+    def _require_one_kind(self) -> None:
         """``ValueError`` unless all files are of one kind, and what says how they are read goes with that."""
         for name in self.files:
-            told = files.shown(name)
-            start = files.scheme(name)
+            label = files.redact_secrets(name)
+            start = files.url_scheme(name)
             if start and start not in files.REMOTE:
-                raise ValueError(f"{told}: nothing reads {start}:// here; it may be {', '.join(files.REMOTE)}")
+                raise ValueError(f"{label}: nothing reads {start}:// here; it may be {', '.join(files.REMOTE)}")
             if self.reader is None and files.kind_of(name) is None:
-                raise ValueError(f"{Path(told).name}: {_unknown(told)}")
+                raise ValueError(f"{Path(label).name}: {_explain_ending(label)}")
         kinds = dict.fromkeys(self.reader or files.kind_of(name) for name in self.files)
         if len(kinds) > 1:
             raise ValueError(f"files of one source are of one kind, not {' and '.join(map(str, kinds))}")
@@ -567,7 +577,7 @@ class Source(Part):
         """The one file that holds the records; an empty path where they lie elsewhere, or in several."""
         if self.database is not None:
             return self.database
-        alone = len(self.files) == 1 and not files.scheme(self.files[0])
+        alone = len(self.files) == 1 and not files.url_scheme(self.files[0])
         return Path(self.files[0]) if alone else Path()
 
     @property
@@ -590,53 +600,53 @@ class Source(Part):
     @property
     def relation(self) -> str | None:
         """The table or view, wherever it lies."""
-        return (self.elsewhere or self).table
+        return (self.external_relation or self).table
 
     @property
-    def called(self) -> str:
+    def default_name(self) -> str:
         """What a release is called if its publisher does not say: after the table, or the file."""
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
         if self.frame is not None:
             return self.name if self.name and self.name.isidentifier() else "data"
-        return files.called(self.files[0]) if self.files else self.path.stem or "release"
+        return files.default_release_name(self.files[0]) if self.files else self.path.stem or "release"
 
     @property
-    def elsewhere(self) -> Relation | None:
+    def external_relation(self) -> Relation | None:
         """What is no file."""
         return self.spark or self.postgres or self.mysql or self.ducklake
 
     @property
     def origin(self) -> Origin:
         """Where the records lie, for an engine."""
-        there = self.elsewhere
+        there = self.external_relation
         if there is not None:
             return Origin(self.kind, None, there.table, there.query, there.address)
         if self.frame is not None:
             return Origin(FRAME, None, None, self.query, data=self.frame.table)
         if self.database is not None:
             return Origin(self.kind, self.database, self.table, self.query)
-        options = self.options.given if self.options is not None else {}
+        options = self.options.duckdb_options if self.options is not None else {}
         scan = Scan(self.files, self.union_by_name, self.hive_partitioning, options)
         return Origin(self.kind, Path(self.files[0]), None, self.query, scan=scan)
 
-    def placed(self, base: Path) -> Source:
+    def with_base(self, base: Path) -> Source:
         """The same with paths taken from folder ``base``; ``~`` is the home folder."""
-        texts = tuple(name if files.scheme(name) else str(placed(base, Path(name))) for name in self.files)
+        texts = tuple(name if files.url_scheme(name) else str(join_base(base, Path(name))) for name in self.files)
         return self.model_copy(
             update={
-                "database": placed(base, self.database) if self.database is not None else None,
+                "database": join_base(base, self.database) if self.database is not None else None,
                 "file": None if self.file is None else texts[0] if isinstance(self.file, str) else texts,
             }
         )
 
 
-def placed(base: Path, path: Path) -> Path:
+def join_base(base: Path, path: Path) -> Path:
     """A path of a specification, taken from the specification's folder; ``~`` is the home folder, if there is one."""
     return base / at_home(path)
 
 
-def _unknown(name: str) -> str:
+def _explain_ending(name: str) -> str:
     """What to do with a file of an unknown ending."""
     if Path(name).suffix.lower() in DATABASES:
         return "is a database by its ending; give database = .., with a table"

@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from privsql.engine.files import fold
+from privsql.engine.files import fold_name
 from privsql.engine.progress import report_steps
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import Sets, Table
-from privsql.mechanisms.registry import PACKAGES, of
+from privsql.mechanisms.contract import ItemSetShape, TableShape
+from privsql.mechanisms.registry import PACKAGES, get_mechanism
 from privsql.model.records import Profile
-from privsql.source.spec import missing
-from privsql.source.table import publishable
+from privsql.source.spec import missing_column_error
+from privsql.source.table import is_publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,32 +57,32 @@ MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the p
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ColumnProfiler:
     """Looks at the columns of a source one after the other, and tells whoever watches how far it is."""
 
     db: Warehouse
     source: exp.Table
     report: Reporter
 
-    def at_all(self, fields: Sequence[Field]) -> list[Profile]:
+    def profile_columns(self, fields: Sequence[Field]) -> list[Profile]:
         """What stands in each column."""
-        return [self._profile(field) for field in self._told("Looking at", fields, len(fields))]
+        return [self._profile_column(field) for field in self._report_columns("Looking at", fields, len(fields))]
 
-    def beside(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
+    def add_clear_shares(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
         """The profiles with the share of records whose sensitive value follows from the column."""
         title = f"{sensitive.records:,} records: {sensitive.name} beside"
-        return [self._with_clear(one, sensitive) for one in self._told(title, profiles, len(profiles))]
+        return [self._with_clear_share(one, sensitive) for one in self._report_columns(title, profiles, len(profiles))]
 
-    def _told(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
-        self.report.step(f"{title} {number} columns")
+    def _report_columns(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
+        self.report.start_step(f"{title} {number} columns")
         yield from report_steps(self.report, columns, number)
 
-    def _profile(self, field: Field) -> Profile:
+    def _profile_column(self, field: Field) -> Profile:
         holes: Holes = {"source": self.source, "column": column(field.name)}
         records, filled, different, most = self.db.rows(fill("core/profile", holes))[0]
         return Profile(field.name, field.type, int(records), int(filled), int(different), int(most))
 
-    def _with_clear(self, profile: Profile, sensitive: Profile) -> Profile:
+    def _with_clear_share(self, profile: Profile, sensitive: Profile) -> Profile:
         if profile.different > MOST_VALUES:
             return profile
         holes: Holes = {"source": self.source, "column": column(profile.name), "sensitive": column(sensitive.name)}
@@ -91,7 +91,7 @@ class _Look:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRoles:
     """The roles of the columns, as the table ``[columns]`` of a specification.
 
     ``id``: the column that names records, if there is one; ``person``: the one that names persons, if any of them has
@@ -113,7 +113,7 @@ def refuse_uncategorical(
     ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
     """
     shape = mechanism.shape
-    if not isinstance(shape, Table) or shape.numeric:
+    if not isinstance(shape, TableShape) or shape.numeric:
         return
     values, records = size
     names = ", ".join(repr(field.name) for field in different)
@@ -137,109 +137,111 @@ def refuse_uncategorical(
 
 def _find_numeric_kind() -> str:
     """Return the kind of the first mechanism whose sensitive column is a number."""
-    shapes = {kind: of(kind).shape for kind in PACKAGES}
-    return next(kind for kind, shape in shapes.items() if isinstance(shape, Table) and shape.numeric)
+    shapes = {kind: get_mechanism(kind).shape for kind in PACKAGES}
+    return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
 
 def _all_numbers(fields: Iterable[Field]) -> bool:
     return all(field.is_number for field in fields)
 
 
-def choose(
+def choose_roles(
     db: Warehouse, source: exp.Table, mechanism: Mechanism[Any], wanted: tuple[str | None, bool], report: Reporter
-) -> Chosen:
+) -> ChosenRoles:
     """Roles for the columns of a source, of the shape that a mechanism is given.
 
     ``wanted``: the sensitive column, and whether its numbers are codes of categories.
 
-    Raises ``UsageError`` if no columns can have these roles, or ``asked`` is not in the source.
+    Raises ``UsageError`` if no columns can have these roles, or ``name`` is not in the source.
     """
-    fields, shape, (asked, categorical) = db.fields(source), mechanism.shape, wanted
-    look = _Look(db, source, report)
-    if isinstance(shape, Sets):
-        return replace(_lists(fields, asked), person=_find_person(look.at_all(_person_fields(fields))))
-    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not publishable(f)]
-    profiles = look.at_all([field for field in fields if publishable(field)])
+    fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
+    look = _ColumnProfiler(db, source, report)
+    if isinstance(shape, ItemSetShape):
+        return replace(_choose_list(fields, name), person=_find_person(look.profile_columns(_person_fields(fields))))
+    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not is_publishable(f)]
+    profiles = look.profile_columns([field for field in fields if is_publishable(field)])
     if not any(profile.records for profile in profiles):
         raise UsageError(
             "the source has no records" if profiles else f"no column can be published: {'; '.join(remarks)}"
         )
-    if isinstance(shape, Table):
-        sensitive = _sensitive(profiles, asked, numeric=shape.numeric)
+    if isinstance(shape, TableShape):
+        sensitive = _choose_sensitive(profiles, name, numeric=shape.numeric)
         size = sensitive.different, sensitive.filled
         different = {Field(sensitive.name, sensitive.type): sensitive.different}
         refuse_uncategorical(mechanism, different, size, categorical=categorical)
-        found = _table(look, profiles, sensitive, remarks)
-        return replace(found, columns=found.columns | ({"categorical": True} if categorical else {}))
-    return replace(_categories(profiles), person=_find_person(profiles))
+        chosen = _choose_table_roles(look, profiles, sensitive, remarks)
+        return replace(chosen, columns=chosen.columns | ({"categorical": True} if categorical else {}))
+    return replace(_choose_categories(profiles), person=_find_person(profiles))
 
 
-def _table(look: _Look, profiles: list[Profile], sensitive: Profile, remarks: list[str]) -> Chosen:
+def _choose_table_roles(
+    look: _ColumnProfiler, profiles: list[Profile], sensitive: Profile, remarks: list[str]
+) -> ChosenRoles:
     """A sensitive column, and what could be known of a person as quasi-identifiers."""
-    others = look.beside([profile for profile in profiles if profile.name != sensitive.name], sensitive)
-    why = {profile.name: _left_out(profile, sensitive) for profile in others}
+    others = look.add_clear_shares([profile for profile in profiles if profile.name != sensitive.name], sensitive)
+    why = {profile.name: _explain_left_out(profile, sensitive) for profile in others}
     quasi = [profile.name for profile in others if not why[profile.name]]
     reasons = [f"left out: {name} {reason}" for name, reason in why.items() if reason]
     if not quasi:
         every = [reason.removeprefix("left out: ") for reason in (*reasons, *remarks)]
-        raise UsageError(f"no column can be a quasi-identifier: {_first(every, '; ', REASONS)}")
+        raise UsageError(f"no column can be a quasi-identifier: {_join_first(every, '; ', REASONS)}")
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
     columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
     person = _find_person(others)
-    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_several(others, person)]
-    return Chosen(columns, tuple(profiles), tuple(remarks), unique, person)
+    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_warn_several(others, person)]
+    return ChosenRoles(columns, tuple(profiles), tuple(remarks), unique, person)
 
 
-def _left_out(profile: Profile, sensitive: Profile) -> str:
+def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
     """Why a column is no quasi-identifier; empty if it is one."""
     if profile.is_unique:
         return "names records: everyone has a value of their own"
-    if _named(profile):
+    if _has_identifying_name(profile):
         return "names people, by its own name"
     if profile.different < 2:
         return f"has {'one value' if profile.different else 'no value'}"
     if profile.different > MOST_QI:
         return f"has {profile.different} values; give it columns.bins or columns.levels"
-    if profile.clear >= CLEAR and profile.lifts(sensitive) >= LIFTS:
+    if profile.clear >= CLEAR and profile.lift_over(sensitive) >= LIFTS:
         base = f"{sensitive.most / sensitive.records:.0%} without it"
         return f"gives {sensitive.name} away: who knows it guesses right for {profile.clear:.0%} of the records, {base}"
     return ""
 
 
-def _lists(fields: Iterable[Field], asked: str | None) -> Chosen:
+def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
     """The list column that was asked for, or the only one."""
     lists = [field.name for field in fields if field.is_list]
-    chosen = [name for name in lists if asked is None or fold(name) == fold(asked)]
+    chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
         known = (
             f"it has {', '.join(lists)}; choose with --sensitive" if lists else "name record and item columns yourself"
         )
         raise UsageError(f"{'no' if not chosen else 'more than one'} list column to publish; {known}")
-    return Chosen({"items": chosen[0]}, ())
+    return ChosenRoles({"items": chosen[0]}, ())
 
 
-def _categories(profiles: list[Profile]) -> Chosen:
+def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
     """All columns with few values."""
-    chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _identifies(p)]
+    chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _is_identifying(p)]
     if not chosen:
         raise UsageError(f"no column has 2 to {MOST_QI} values")
     nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
     columns = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
-    return Chosen(columns, tuple(chosen))
+    return ChosenRoles(columns, tuple(chosen))
 
 
-def _first(lines: Sequence[str], between: str, number: int) -> str:
+def _join_first(lines: Sequence[str], between: str, number: int) -> str:
     """The first of some lines, in one."""
     more = f"{between}and {len(lines) - number} more" if len(lines) > number else ""
     return between.join(lines[:number]) + more
 
 
-def _identifies(profile: Profile) -> bool:
-    return profile.is_unique or _named(profile)
+def _is_identifying(profile: Profile) -> bool:
+    return profile.is_unique or _has_identifying_name(profile)
 
 
-def _named(profile: Profile) -> bool:
+def _has_identifying_name(profile: Profile) -> bool:
     """Whether a column names people or records, by its own name."""
     words = BETWEEN.sub("_", profile.name)
     return bool(IDENTIFYING.search(words)) or (profile.different >= FEWEST and bool(PERSONS.search(words)))
@@ -247,7 +249,7 @@ def _named(profile: Profile) -> bool:
 
 def _person_fields(fields: Iterable[Field]) -> list[Field]:
     """The columns that name persons, by their own names."""
-    return [field for field in fields if publishable(field) and _names_person(field.name)]
+    return [field for field in fields if is_publishable(field) and _names_person(field.name)]
 
 
 def _names_person(name: str) -> bool:
@@ -261,27 +263,33 @@ def _find_person(profiles: Iterable[Profile]) -> str | None:
     return max(several, key=lambda p: p.different).name if several else None
 
 
-def _several(profiles: Iterable[Profile], person: str | None) -> list[str]:
+def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
     """What to mind where a column may name persons who have several records, beside the one that does."""
     return [
         f"Mind: if {one.name} names persons, some have several records (up to {one.most}), and what is promised is of "
         f"a record: person = '{one.name}', persons = 'one' in [source] takes one of each"
         for one in profiles
-        if one.different >= FEWEST and one.most > 1 and one.filled == one.records and _named(one) and one.name != person
+        if one.different >= FEWEST
+        and one.most > 1
+        and one.filled == one.records
+        and _has_identifying_name(one)
+        and one.name != person
     ]
 
 
-def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> Profile:
+def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: bool) -> Profile:
     """The column that was asked for, or the one whose name tells most; ``numeric``: a number or a point in time."""
-    if asked is not None:
-        found = next((p for p in profiles if fold(p.name) == fold(asked)), None)
-        if found is None:
-            raise missing(asked, (p.name for p in profiles))
-        return found
+    if wanted is not None:
+        profile = next((p for p in profiles if fold_name(p.name) == fold_name(wanted)), None)
+        if profile is None:
+            raise missing_column_error(wanted, (p.name for p in profiles))
+        return profile
     if numeric:
-        candidates = [p for p in profiles if Field(p.name, p.type).is_number and p.different > 1 and not _named(p)]
+        candidates = [
+            p for p in profiles if Field(p.name, p.type).is_number and p.different > 1 and not _has_identifying_name(p)
+        ]
     else:
-        candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _identifies(p)]
+        candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _is_identifying(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]
     if not named:
         if not candidates:
@@ -293,6 +301,6 @@ def _sensitive(profiles: list[Profile], asked: str | None, *, numeric: bool) -> 
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         names = [p.name for p in candidates]
         raise UsageError(
-            f"no column's name tells that it is sensitive; choose with --sensitive: {_first(names, ', ', OFFERED)}"
+            f"no column's name tells that it is sensitive; choose with --sensitive: {_join_first(names, ', ', OFFERED)}"
         )
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.engine import files
-from privsql.engine.files import fold
-from privsql.engine.roles import Field, Roles, canonical, comparable
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, is_null, named, temp
+from privsql.engine.files import fold_name
+from privsql.engine.roles import Field, Roles, canonical_value, comparable_text
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_null, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
-from privsql.mechanisms.contract import Budget, Sets, Table
-from privsql.mechanisms.registry import of
+from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, TableShape
+from privsql.mechanisms.registry import get_mechanism
 from privsql.model.records import History, Persons
-from privsql.model.records import listed as records_listed
+from privsql.model.records import create_universe as records_listed
 from privsql.source import table
-from privsql.source.places import parted
+from privsql.source.places import split_address
 from privsql.source.profile import refuse_uncategorical
-from privsql.source.spec import missing
-from privsql.source.table import AS_TEXT, Choice, prepare, read_as
+from privsql.source.spec import missing_column_error
+from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,12 +57,16 @@ class SetRecords:
     persons: Persons | None = None
     known_by: Mapping[str, exp.Expr] = field(default_factory=dict)
     history: History = field(default_factory=History)
-    _made: set[str] = field(default_factory=set)
+    _built_relations: set[str] = field(default_factory=set)
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Records with every item."""
-        holes: Holes = {"baskets": temp("baskets"), "apart": temp("apart"), "universe": temp("universe")}
+        holes: Holes = {
+            "baskets": temp_table("baskets"),
+            "apart": temp_table("apart"),
+            "universe": temp_table("universe"),
+        }
         return tuple(int(row[0]) for row in self.db.rows(fill("sets/counts", holes)))
 
     @property
@@ -75,31 +79,31 @@ class SetRecords:
         """Nothing is told of single records."""
         return "stream"
 
-    def bound(self, key: Key) -> Key:
+    def bind_key(self, key: Key) -> Key:
         """The key: noise is fresh, whatever the records are."""
         return key
 
-    def sort(self) -> None:
+    def sort_records(self) -> None:
         """Make ``contents``: every set, item by item."""
-        if "contents" in self._made:
+        if "contents" in self._built_relations:
             return
-        holes: Holes = {"apart": temp("apart"), "universe": temp("universe")}
-        self.db.make("contents", fill("sets/contents", holes), title="Sorting the sets")
-        self._made.add("contents")
+        holes: Holes = {"apart": temp_table("apart"), "universe": temp_table("universe")}
+        self.db.create_table("contents", fill("sets/contents", holes), title="Sorting the sets")
+        self._built_relations.add("contents")
 
-    def coded(self, *, ordered: bool) -> exp.Query:  # noqa: ARG002
+    def coded_records(self, *, ordered: bool) -> exp.Query:  # noqa: ARG002
         """Sets have no value each; ``TypeError``."""
         raise TypeError("sets are not records with a value each")
 
-    def traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
+    def subject_traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
         """What the sets are known by in other releases; beside them stand the names of all records."""
         text = exp.cast(column("items", "b"), "VARCHAR")
-        sets = fill("ledger/sets", {"baskets": temp("baskets"), "trace": self.db.digest([text])})
+        sets = fill("ledger/sets", {"baskets": temp_table("baskets"), "trace": self.db.digest([text])})
         if not self.known_by:
             return sets
         nobody = exp.cast(exp.null(), "VARCHAR")
         names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
-        return exp.union(sets, fill("ledger/names", {"source": temp("source"), **names}), distinct=False)
+        return exp.union(sets, fill("ledger/names", {"source": temp_table("source"), **names}), distinct=False)
 
     @property
     def has_ids(self) -> bool:
@@ -107,11 +111,11 @@ class SetRecords:
         return False
 
     @property
-    def keep(self) -> exp.Expr:
+    def keep_predicate(self) -> exp.Expr:
         """Every row of relation ``source``."""
         return exp.true()
 
-    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
+    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
         """Sets are sets, whatever the columns are called."""
         return None
 
@@ -119,49 +123,50 @@ class SetRecords:
         """No column of its own for a value."""
         return {}
 
-    def done(self) -> None:
+    def drop_relations(self) -> None:
         """Forget the sets."""
         self.db.drop("contents", "apart", "baskets")
-        self._made.discard("contents")
+        self._built_relations.discard("contents")
 
-    def named(self, name: str) -> None:
+    def expose_as(self, name: str) -> None:
         """Make the records' sets readable as ``name``, under the publisher's own column name."""
-        own = named(column("items"), self.roles.sensitive[0].name)
-        records = fill("duckdb/records", {"baskets": temp("baskets")})
-        self.db.publish_as(name, exp.select(own).from_(records.subquery("records")))
+        renamed = alias_as(column("items"), self.roles.sensitive[0].name)
+        records = fill("duckdb/records", {"baskets": temp_table("baskets")})
+        self.db.publish_as(name, exp.select(renamed).from_(records.subquery("records")))
 
 
 def prepare_sets(
-    db: Warehouse, source: Source, columns_: Columns, universe: Universe, choice: Choice | None = None
+    db: Warehouse, source: Source, columns_: Columns, universe: Universe, choice: PersonChoice | None = None
 ) -> SetRecords:
-    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice``: as of ``prepare``.
+    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice``: as of
+    ``prepare_table``.
 
     Items outside the universe are dropped, as NULL is, and one that stands twice in a list counts once: no record is
     refused. Raises ``UsageError`` for unknown columns and types.
     """
-    given = table.mount_persons(db, source)
-    known = {fold(one.name): one for one in db.fields(given)}
-    columns = [_resolved(known, name) for name in columns_.sets]
-    kind = _kind(columns[-1], is_list=columns_.items is not None)
-    choice = choice or Choice.by(system_key(), "")
-    told = Persons(rule="one", choice=choice.reference) if source.person is not None else None
-    if told is not None:
-        table.reduce_persons(db, source, given, [(column(columns[0].name), columns[0].type)], exp.true(), choice)
-    records, suppressed = _baskets(db, columns_, columns, kind)
-    occurring = fill("duckdb/items", {"baskets": temp("baskets")})
+    mounted = table.mount_persons(db, source)
+    known = {fold_name(one.name): one for one in db.list_fields(mounted)}
+    columns = [_resolve_column(known, name) for name in columns_.set_columns]
+    kind = _item_type(columns[-1], is_list=columns_.items is not None)
+    choice = choice or PersonChoice.from_key(system_key(), "")
+    persons = Persons(rule="one", choice=choice.reference) if source.person is not None else None
+    if persons is not None:
+        table.reduce_persons(db, source, mounted, [(column(columns[0].name), columns[0].type)], exp.true(), choice)
+    records, suppressed = _make_baskets(db, columns_, columns, kind)
+    occurring = fill("duckdb/items", {"baskets": temp_table("baskets")})
     labels = records_listed(db, universe, kind, occurring)
-    db.make("apart", fill("duckdb/apart", {"baskets": temp("baskets")}))
+    db.create_table("apart", fill("duckdb/apart", {"baskets": temp_table("baskets")}))
     roles = Roles((), (Field(columns[-1].name, f"{kind}[]"),))
-    return SetRecords(db, roles, labels, records, suppressed, persons=told)
+    return SetRecords(db, roles, labels, records, suppressed, persons=persons)
 
 
-def _resolved(known: dict[str, Field], name: str) -> Field:
-    if fold(name) not in known:
-        raise missing(name, (one.name for one in known.values()))
-    return known[fold(name)]
+def _resolve_column(known: dict[str, Field], name: str) -> Field:
+    if fold_name(name) not in known:
+        raise missing_column_error(name, (one.name for one in known.values()))
+    return known[fold_name(name)]
 
 
-def _kind(column_: Field, *, is_list: bool) -> str:
+def _item_type(column_: Field, *, is_list: bool) -> str:
     """The type of an item as it is published; an ENUM would carry the names of items that do not occur."""
     kind = column_.type.removesuffix("[]") if is_list else column_.type
     if is_list and not column_.type.endswith("[]"):
@@ -173,21 +178,25 @@ def _kind(column_: Field, *, is_list: bool) -> str:
     return kind
 
 
-def _baskets(db: Warehouse, asked: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
+def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
     """Make ``baskets``; records of the source, and those left out."""
-    if asked.items is not None:
-        source: exp.Table = temp("source")
+    if spec_columns.items is not None:
+        source: exp.Table = temp_table("source")
         items: exp.Expr = column(columns[0].name)
     else:
-        holes: Holes = {"source": temp("source"), "record": column(columns[0].name), "item": column(columns[1].name)}
-        db.make("gathered", fill("duckdb/gathered", holes), title="Gathering the items of each record")
-        source, items = temp("gathered"), column("items")
+        holes: Holes = {
+            "source": temp_table("source"),
+            "record": column(columns[0].name),
+            "item": column(columns[1].name),
+        }
+        db.create_table("gathered", fill("duckdb/gathered", holes), title="Gathering the items of each record")
+        source, items = temp_table("gathered"), column("items")
     items = exp.cast(items, exp.DataType.build(f"{kind}[]", dialect=DIALECT))
-    suppress = exp.true() if "suppress" in {asked.policy(one.name) for one in columns} else exp.false()
+    suppress = exp.true() if "suppress" in {spec_columns.null_policy(one.name) for one in columns} else exp.false()
     marked = fill("duckdb/marked", {"source": source, "items": items, "suppress": suppress})
-    db.make("marked", marked, title="Reading the sets")
-    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp("marked")}))[0])
-    db.make("baskets", fill("duckdb/baskets", {"marked": temp("marked")}), title="Counting equal sets")
+    db.create_table("marked", marked, title="Reading the sets")
+    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp_table("marked")}))[0])
+    db.create_table("baskets", fill("duckdb/baskets", {"marked": temp_table("marked")}), title="Counting equal sets")
     db.drop("marked", "gathered")
     return records, missing
 
@@ -211,70 +220,79 @@ def known_as(source: Source) -> tuple[str, ...]:
     if source.name is not None:
         return (source.name,)
     if source.files:
-        return _files(source.files)
+        return _list_places(source.files)
     if source.frame is not None:
         return (f"{PYTHON}{source.frame.known_as}",)
     path = os.path.realpath(source.path)
     if source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
-    elif source.elsewhere is not None:
+    elif source.external_relation is not None:
         path = source.kind  # its address may hold secrets
-    return tuple(sorted({f"{path}{WITHIN}{table}" for table in _tables(source)})) or (path,)
+    return tuple(sorted({f"{path}{WITHIN}{table}" for table in _list_tables(source)})) or (path,)
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """What a source is called, for a message: a table in Python by as many of its columns as a line takes.
 
-    >>> len(listed([f"python:{'wide,' * 100}"]))
+    >>> len(join_names([f"python:{'wide,' * 100}"]))
     122
     """
     return ", ".join(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}.." for name in names)
 
 
-def same_source(names: Iterable[str], others: Iterable[str]) -> bool:
+def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
     """Whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
 
     A table in Python is all that is known of one; if its columns are among those of another it may be a part of it.
 
-    >>> same_source(["python:age,ill"], ["python:age,ill,zip"]), same_source(["python:age,ill"], ["python:age,zip"])
-    (True, False)
+    >>> is_same_source(["python:age,ill"], ["python:age,ill,zip"])
+    True
+    >>> is_same_source(["python:age,ill"], ["python:age,zip"])
+    False
     """
-    return any(one == other or _holds(one, other) or _holds(other, one) for one in names for other in others)
+    return any(
+        one == other or _contains_source(one, other) or _contains_source(other, one)
+        for one in names
+        for other in others
+    )
 
 
-def overlaps(source: Source, target: Path) -> bool:
+def overlaps_source(source: Source, target: Path) -> bool:
     """Whether a release would be among the files of its source, or replace one of them."""
-    if source.elsewhere is not None or source.frame is not None or parted(target)[1] is not None:
+    if source.external_relation is not None or source.frame is not None or split_address(target)[1] is not None:
         return False  # a schema replaces nothing but a release, whatever else its file holds
     places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
     if source.database is not None:
         return os.path.realpath(source.database) == place
-    return any(one == place or _holds(place, one) or (_holds(one, place) and not target.suffix) for one in places)
+    return any(
+        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.suffix)
+        for one in places
+    )
 
 
-def _holds(one: str, other: str) -> bool:
+def _contains_source(one: str, other: str) -> bool:
     if one.startswith(PYTHON) and other.startswith(PYTHON):
-        ours, theirs = ({fold(part) for part in name.removeprefix(PYTHON).split(",")} for name in (one, other))
+        ours, theirs = ({fold_name(part) for part in name.removeprefix(PYTHON).split(",")} for name in (one, other))
         return theirs <= ours
     return other.startswith(one + WITHIN) or (Path(one).is_absolute() and other.startswith(one + os.sep))
 
 
-def _files(given: Sequence[str]) -> tuple[str, ...]:
+def _list_places(names: Sequence[str]) -> tuple[str, ...]:
     """Every file by its place; a folder by its own."""
     places: set[str] = set()
-    for name in given:
-        if files.scheme(name):
-            places.add(files.shown(name))
+    for name in names:
+        if files.url_scheme(name):
+            places.add(files.redact_secrets(name))
             continue
         try:
-            met = [Path(name)] if Path(name).is_dir() else files.found([name])
+            met = [Path(name)] if Path(name).is_dir() else files.find_files([name])
         except EngineError:  # said where it is read
             met = [Path(name)]
         places.update(map(os.path.realpath, met))
     return tuple(sorted(places))
 
 
-def _tables(source: Source) -> list[str]:
+def _list_tables(source: Source) -> list[str]:
     """The tables of a database that are read: names as the engine compares them, without a schema that need not be."""
     import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
     from sqlglot import exp  # noqa: PLC0415
@@ -283,21 +301,21 @@ def _tables(source: Source) -> list[str]:
     dialect = DIALECTS[source.kind]
     try:
         if source.relation is not None:
-            return [_name(exp.to_table(source.relation, dialect=dialect), dialect)]
+            return [_table_name(exp.to_table(source.relation, dialect=dialect), dialect)]
         query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
     except SqlglotError:
         return []
-    own = {fold(one.alias) for one in query.find_all(exp.CTE)}
+    ctes = {fold_name(one.alias) for one in query.find_all(exp.CTE)}
     return [
-        _name(one, dialect)
+        _table_name(one, dialect)
         for one in query.find_all(exp.Table)
-        if one.name and not (fold(one.name) in own and not one.db)
+        if one.name and not (fold_name(one.name) in ctes and not one.db)
     ]
 
 
-def _name(table: exp.Table, dialect: str) -> str:
-    schema = fold(table.db)
-    return fold(table.name) if schema in ("", OWN_SCHEMA[dialect]) else f"{schema}.{fold(table.name)}"
+def _table_name(table: exp.Table, dialect: str) -> str:
+    schema = fold_name(table.db)
+    return fold_name(table.name) if schema in ("", OWN_SCHEMA[dialect]) else f"{schema}.{fold_name(table.name)}"
 
 
 # Naming ---------------------------------------------------------------------------------------------------------------
@@ -309,23 +327,23 @@ def known_by(db: Relations, source: Source) -> dict[str, exp.Expr]:
 
     NULL stays NULL. ``UsageError`` for columns that the source has not.
     """
-    available = {fold(field.name): field for field in db.fields(temp("source"))}
-    found: dict[str, exp.Expr] = {}
+    available = {fold_name(field.name): field for field in db.list_fields(temp_table("source"))}
+    texts: dict[str, exp.Expr] = {}
     for key, name in (("id", source.id), ("person", source.person)):
         if name is None:
             continue
-        field = available.get(fold(name))
+        field = available.get(fold_name(name))
         if field is None:
-            raise UsageError(f"source.{key}: {missing(name, (one.name for one in available.values()))}")
+            raise UsageError(f"source.{key}: {missing_column_error(name, (one.name for one in available.values()))}")
         kind = read_as(field.type)
-        text = comparable(canonical(column(field.name), kind), kind)
-        found[key] = exp.Case().when(exp.not_(is_null(column(field.name))), text)
-    return found
+        text = comparable_text(canonical_value(column(field.name), kind), kind)
+        texts[key] = exp.Case().when(exp.not_(is_null(column(field.name))), text)
+    return texts
 
 
 def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -> None:
     """``UsageError`` unless every record that is kept has an id of its own."""
-    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp("source"), "id": name, "keep": keep}))[0]
+    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
     if nulls or twice:
         wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
         raise UsageError(f"source.id: column {source.id!r} {wrong}; a ledger needs one name for every record")
@@ -335,28 +353,30 @@ def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -
 # From what a publisher asks for to records ready to be published, whatever their shape is.
 
 
-def prepared(db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: Choice | None = None) -> Records:
+def prepare_records(
+    db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
+) -> Records:
     """The source, mounted and counted; ``for_ledger``: with the names by which a ledger knows records and persons.
 
     ``choice``: by which one record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
     ``EngineError`` for files that can't be read.
     """
-    mechanism = of(spec.mechanism.kind)
-    if isinstance(mechanism.shape, Sets):
+    mechanism = get_mechanism(spec.mechanism.kind)
+    if isinstance(mechanism.shape, ItemSetShape):
         sets = prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
         return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets
-    found = replace(prepare(db, spec.source, spec.columns, choice), order=spec.order)
-    if isinstance(mechanism.shape, Table):
-        size = len(found.counts), found.records
-        refuse_uncategorical(mechanism, _count_values(found), size, categorical=spec.columns.categorical)
+    records = replace(prepare_table(db, spec.source, spec.columns, choice), order=spec.order)
+    if isinstance(mechanism.shape, TableShape):
+        size = len(records.counts), records.records
+        refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
     if not for_ledger:
-        return found
+        return records
     names = known_by(db, spec.source)
-    has_ids = "id" in names and not isinstance(mechanism.composition, Budget)
+    has_ids = "id" in names and not isinstance(mechanism.composition, BudgetComposition)
     if has_ids:
-        require_ids(db, spec.source, names["id"], found.keep)
-    return replace(found, known_by=names, has_ids=has_ids)
+        require_ids(db, spec.source, names["id"], records.keep_predicate)
+    return replace(records, known_by=names, has_ids=has_ids)
 
 
 def _count_values(records: TableRecords) -> dict[Field, int]:
@@ -364,5 +384,5 @@ def _count_values(records: TableRecords) -> dict[Field, int]:
     sensitive, keys = records.roles.sensitive, records.roles.sa_keys
     if len(sensitive) == 1:
         return {sensitive[0]: len(records.counts)}
-    counted = [fill("core/profile", {"source": temp("domain"), "column": column(key)}) for key in keys]
+    counted = [fill("core/profile", {"source": temp_table("domain"), "column": column(key)}) for key in keys]
     return {field: int(records.db.rows(one)[0][2]) for field, one in zip(sensitive, counted, strict=True)}

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 from pydantic import Field, SerializeAsAny, ValidationError, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from privsql.calls import PathLike, as_path, at_home, exactly
-from privsql.engine.files import fold, is_files, scheme
+from privsql.calls import PathLike, as_exact_data, as_path, at_home
+from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.contract import Budget, Categories, Sets, Shape, Table
-from privsql.mechanisms.registry import DEFAULT, PACKAGES, of, parameters
+from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
-from privsql.source.places import WHEREVER, Part, SchemaName, Source, address, is_table, placed
+from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, is_table, join_address, join_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,19 +31,19 @@ T = TypeVar("T")
 DELIMITERS = (",", ";", "\t", "|")
 
 
-def _of(given: dict[str, T], name: str) -> T | None:
+def _look_up(by_column: dict[str, T], name: str) -> T | None:
     """What is given of a column."""
-    return {fold(key): value for key, value in given.items()}.get(fold(name))
+    return {fold_name(key): value for key, value in by_column.items()}.get(fold_name(name))
 
 
 def _is_empty(value: dict[str, Any] | bool) -> bool:
     return not value
 
 
-def missing(name: str | None, known: Iterable[str]) -> UsageError:
+def missing_column_error(name: str | None, known: Iterable[str]) -> UsageError:
     """What is wrong where a source has no such column; one alone may be all of a CSV file's.
 
-    >>> str(missing("age", ["sex;age"])).partition(", which ")[2]
+    >>> str(missing_column_error("age", ["sex;age"])).partition(", which ")[2]
     "may be several: options = { delimiter = ';' } tells them apart"
     """
     names = list(known)
@@ -52,7 +52,7 @@ def missing(name: str | None, known: Iterable[str]) -> UsageError:
     return UsageError(f"column {name!r} is not in the source; it has {', '.join(names)}{hint}")
 
 
-class Columns(Part):
+class Columns(SpecPart):
     """The roles of the columns and what happens to NULL in each.
 
     A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
@@ -98,51 +98,51 @@ class Columns(Part):
 
     @field_validator("sensitive", mode="before")
     @classmethod
-    def _single(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, str) else given
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _roles(self) -> Columns:
-        self._one_kind()
-        seen: set[str] = set()
+    def _require_roles(self) -> Columns:
+        self._require_one_kind()
+        used: set[str] = set()
         for name in self.names:
-            if fold(name) in seen:
+            if fold_name(name) in used:
                 raise ValueError(f"column {name!r} has two roles")
-            seen.add(fold(name))
+            used.add(fold_name(name))
         for name in self.nulls:
-            if fold(name) not in seen:
+            if fold_name(name) not in used:
                 raise ValueError(f"nulls: column {name!r} has no role")
         if self.categorical and not self.sensitive:
             raise ValueError("categorical says what sensitive columns hold, and there is none")
-        self._coarser()
+        self._require_coarsening()
         return self
 
-    def _coarser(self) -> None:
+    def _require_coarsening(self) -> None:
         """``ValueError`` unless bins and levels are of quasi-identifiers, and one of them of each."""
-        known, seen = {fold(name) for name in self.quasi_identifiers}, set()
+        known, used = {fold_name(name) for name in self.quasi_identifiers}, set()
         for key in ("bins", "levels"):
             for name in getattr(self, key):
-                if fold(name) not in known:
+                if fold_name(name) not in known:
                     raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
-                if fold(name) in seen:
+                if fold_name(name) in used:
                     raise ValueError(f"{key}: column {name!r} has bins or levels already")
-                seen.add(fold(name))
+                used.add(fold_name(name))
                 if not getattr(self, key)[name]:
                     raise ValueError(f"{key}: column {name!r} has none")
         for name in self.others:
-            if fold(name) not in map(fold, self.levels):
+            if fold_name(name) not in map(fold_name, self.levels):
                 raise ValueError(f"others: column {name!r} has no levels")
 
-    def coarser(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
+    def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
         """Of a column its bins, the groups of its values, and the group of those that have none."""
-        return _of(self.bins, name), _of(self.levels, name) or {}, _of(self.others, name)
+        return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
-    def _one_kind(self) -> None:
+    def _require_one_kind(self) -> None:
         """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
         if self.categories:
-            if self.quasi_identifiers or self.sensitive or self.sets:
+            if self.quasi_identifiers or self.sensitive or self.set_columns:
                 raise ValueError("categories stand alone: a table of them has no columns of another role")
-        elif not self.sets:
+        elif not self.set_columns:
             for name in ("quasi_identifiers", "sensitive"):
                 if not getattr(self, name):
                     raise ValueError(f"columns.{name} is missing; name at least one column")
@@ -152,25 +152,25 @@ class Columns(Part):
             raise ValueError("item sets are one column items (a list), or two columns record and item")
 
     @property
-    def sets(self) -> tuple[str, ...]:
+    def set_columns(self) -> tuple[str, ...]:
         """The columns of item sets: the list, or record and item; none in a table of another kind."""
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that have a role."""
-        return (*self.quasi_identifiers, *self.sensitive, *self.sets, *self.categories)
+        return (*self.quasi_identifiers, *self.sensitive, *self.set_columns, *self.categories)
 
     @property
     def shape(self) -> type[Shape]:
         """The shape of the records."""
-        return Sets if self.sets else Categories if self.categories else Table
+        return ItemSetShape if self.set_columns else CategoricalShape if self.categories else TableShape
 
-    def policy(self, name: str) -> NullPolicy:
+    def null_policy(self, name: str) -> NullPolicy:
         """The NULL policy of a column."""
-        given = {fold(key): policy for key, policy in self.nulls.items()}
-        sensitive = set(map(fold, self.sensitive))
-        return given.get(fold(name), "refuse" if fold(name) in sensitive else "value")
+        policies = {fold_name(key): policy for key, policy in self.nulls.items()}
+        sensitive = set(map(fold_name, self.sensitive))
+        return policies.get(fold_name(name), "refuse" if fold_name(name) in sensitive else "value")
 
 
 # Spec -----------------------------------------------------------------------------------------------------------------
@@ -179,13 +179,13 @@ class Columns(Part):
 # ``privsql.source.spec`` makes one of TOML or plain data, ``privsql.source.keywords`` of flags or keywords.
 
 SHAPES: dict[type[Shape], str] = {
-    Table: "columns.quasi_identifiers and columns.sensitive",
-    Sets: "columns.items, or record and item",
-    Categories: "columns.categories",
+    TableShape: "columns.quasi_identifiers and columns.sensitive",
+    ItemSetShape: "columns.items, or record and item",
+    CategoricalShape: "columns.categories",
 }
 
 
-class Release(Part):
+class ReleaseSection(SpecPart):
     """The release's name (that of its view) and where it goes."""
 
     name: str | None = Field(default=None, description="Name of the release and its view.")
@@ -207,7 +207,7 @@ class Release(Part):
     )
 
 
-class Ledger(Part):
+class Ledger(SpecPart):
     """The publisher's private record of releases: one of all sources, in the user's state folder or at ``database``."""
 
     database: Path | None = Field(
@@ -222,55 +222,62 @@ class Ledger(Part):
     off: bool = Field(default=False, description="Keep no ledger; the release says so.")
 
     @model_validator(mode="after")
-    def _either(self) -> Ledger:
+    def _require_alone(self) -> Ledger:
         if self.off and (self.database is not None or self.epsilon is not None):
             raise ValueError("off stands alone: without a ledger there is neither a place nor a budget")
         return self
 
 
-class Spec(Part):
+class Spec(SpecPart):
     """A complete request to publish."""
 
     source: Source
     columns: Columns
-    release: Release = Release()
+    release: ReleaseSection = ReleaseSection()
     mechanism: SerializeAsAny[Parameters]
     ledger: Ledger | None = None
 
     @field_validator("mechanism", mode="wrap")
     @classmethod
-    def _of_its_kind(cls, given: Any, handler: Any) -> Any:  # noqa: ARG003 (the base is no mechanism)
+    def _parse_mechanism(cls, value: Any, handler: Any) -> Any:  # noqa: ARG003 (the base is no mechanism)
         """The parameters of the mechanism that ``kind`` names."""
-        if isinstance(given, Parameters):
-            return given
-        if not isinstance(given, dict):
+        if isinstance(value, Parameters):
+            return value
+        if not isinstance(value, dict):
             raise PydanticCustomError("table", "must be a table")
-        kind = given.get("kind", DEFAULT)
+        kind = value.get("kind", DEFAULT)
         if kind not in PACKAGES:
-            raise PydanticCustomError("kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": _known()})
-        return parameters(kind).model_validate({"kind": kind, **given})
+            raise PydanticCustomError(
+                "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": _list_kinds()}
+            )
+        return get_parameters(kind).model_validate({"kind": kind, **value})
 
     @model_validator(mode="after")
-    def _fitting_columns(self) -> Spec:
-        shape, columns = of(self.mechanism.kind).shape, self.columns
+    def _require_fitting_columns(self) -> Spec:
+        shape, columns = get_mechanism(self.mechanism.kind).shape, self.columns
         if not isinstance(shape, columns.shape):
-            fitting = [repr(kind) for kind in PACKAGES if isinstance(of(kind).shape, columns.shape)]
-            wanted = SHAPES[type(shape)] if columns.shape is Table else f"kind = {' or '.join(fitting)}"
+            fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
+            wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {' or '.join(fitting)}"
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")  # noqa: TRY004
-        if isinstance(shape, Categories):
-            _same_names(columns.categories, shape.domains(self.mechanism))
+        if isinstance(shape, CategoricalShape):
+            _require_same_names(columns.categories, shape.domains(self.mechanism))
         return self
 
     @model_validator(mode="after")
-    def _composing(self) -> Spec:
-        private = isinstance(of(self.mechanism.kind).composition, Budget)
+    def _require_composable(self) -> Spec:
+        private = isinstance(get_mechanism(self.mechanism.kind).composition, BudgetComposition)
         if private and self.source.person is not None and self.source.persons != "one":
             raise ValueError(
                 "source.persons: a differentially private release takes one record of each person, and does not refuse "
                 "what one record changes; say persons = 'one'"
             )
-        roles = (*self.columns.quasi_identifiers, *self.columns.sensitive, *self.columns.sets, *self.columns.categories)
-        if self.source.person is not None and fold(self.source.person) in map(fold, roles):
+        roles = (
+            *self.columns.quasi_identifiers,
+            *self.columns.sensitive,
+            *self.columns.set_columns,
+            *self.columns.categories,
+        )
+        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, roles):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
             raise ValueError("source.person: rows of an item each are of the record that columns.record names")
@@ -286,24 +293,24 @@ class Spec(Part):
         return self
 
     @model_validator(mode="after")
-    def _one_place(self) -> Spec:
+    def _require_file_for_schema(self) -> Spec:
         if self.release.schema_ is not None and self.format != "duckdb":
             raise ValueError(f"release.schema: a release in {self.format} has none; leave out one of schema and format")
         return self
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_one_line(cls, given: Any, handler: Any) -> Any:
+    def _raise_in_one_line(cls, value: Any, handler: Any) -> Any:
         """``UsageError`` in place of pydantic's own, wherever one is made; last, so that it takes in all."""
         try:
-            return handler(given)
+            return handler(value)
         except ValidationError as error:
-            raise UsageError(_first(error)) from error
+            raise UsageError(_first_error(error)) from error
 
     @property
     def name(self) -> str:
         """The release's name: as given, else after the table or file."""
-        return self.release.name or self.source.called
+        return self.release.name or self.source.default_name
 
     @property
     def format(self) -> Literal["duckdb", "parquet"]:
@@ -325,20 +332,20 @@ class Spec(Part):
     @property
     def target(self) -> Path:
         """The address of the release: a file, a folder, or a schema of a file."""
-        return address(self.place, self.release.schema_)
+        return join_address(self.place, self.release.schema_)
 
 
-def _same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
+def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
     """``ValueError`` unless every column has its values."""
-    wanted, given = ({fold(name): name for name in names} for names in (categories, domains))
-    for name, shown in (wanted | given).items():
-        if name not in given:
-            raise ValueError(f"mechanism.domains.{shown} is missing; give its values, or 'data'")
+    wanted, present = ({fold_name(name): name for name in names} for names in (categories, domains))
+    for name, label in (wanted | present).items():
+        if name not in present:
+            raise ValueError(f"mechanism.domains.{label} is missing; give its values, or 'data'")
         if name not in wanted:
-            raise ValueError(f"mechanism.domains.{shown} is not one of columns.categories")
+            raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
 
 
-def redirected(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
+def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
     """The specification with another target, format or schema."""
     if form is not None and form not in ("duckdb", "parquet"):
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
@@ -348,11 +355,11 @@ def redirected(spec: Spec, to: Path | None, form: str | None, schema: str | None
         release = release.model_copy(update={"format": form, "to": default})
     if to is not None:
         release = release.model_copy(update={"to": to})
-    given = release.model_dump(by_alias=True) | ({"schema": schema} if schema is not None else {})
-    return Spec.model_validate(dict(spec) | {"release": given})
+    section = release.model_dump(by_alias=True) | ({"schema": schema} if schema is not None else {})
+    return Spec.model_validate(dict(spec) | {"release": section})
 
 
-def _first(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     """The first thing that is wrong, as ``key: what``."""
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
@@ -370,13 +377,13 @@ def _first(error: ValidationError) -> str:
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
 
 
-def _known() -> str:
+def _list_kinds() -> str:
     return ", ".join(map(repr, PACKAGES))
 
 
 def schema() -> str:
     """JSON Schema of a specification, with the parameters of every mechanism."""
-    known: Any = Union.__getitem__(tuple(parameters(kind) for kind in PACKAGES))
+    known: Any = Union.__getitem__(tuple(get_parameters(kind) for kind in PACKAGES))
     mechanism: Any = (Annotated[known, Field(discriminator="kind")], ...)
     whole = create_model("Spec", __base__=Spec, __doc__=Spec.__doc__, mechanism=mechanism)
     return json.dumps(whole.model_json_schema(), indent=2) + "\n"
@@ -424,34 +431,34 @@ def build(
     """
     if not isinstance(raw, Mapping):
         raise UsageError(f"{origin}: {type(raw).__name__} is no table of keys and values")
-    given, base = dict(raw), as_path(base)
-    stated = given.pop("source", None)
-    if isinstance(source, str | os.PathLike) and not scheme(os.fspath(source)):
+    data, base = dict(raw), as_path(base)
+    stated = data.pop("source", None)
+    if isinstance(source, str | os.PathLike) and not url_scheme(os.fspath(source)):
         source = os.path.abspath(at_home(Path(source)))  # noqa: PTH100 (a pattern) not from ``base``: a caller says it
-    where = place(stated if source is None else source)
+    where = as_source_table(stated if source is None else source)
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where
     try:
-        spec = Spec.model_validate(exactly(given) | ({"source": where} if where is not None else {}))
+        spec = Spec.model_validate(as_exact_data(data) | ({"source": where} if where is not None else {}))
         if spec.source.frame is not None:
-            spec.source.frame.refuse(spec.columns.names, queried=spec.source.query is not None)
+            spec.source.frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
-    there = spec.source.placed(base)
-    release = spec.release.model_copy(update={"to": placed(base, spec.place)})
+    there = spec.source.with_base(base)
+    release = spec.release.model_copy(update={"to": join_base(base, spec.place)})
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
-        ledger = ledger.model_copy(update={"database": placed(base, ledger.database)})
+        ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
     return spec.model_copy(update={"source": there, "release": release, "ledger": ledger})
 
 
-def place(given: object) -> object:
+def as_source_table(value: object) -> object:
     """The table ``[source]`` for a table in Python or the path of a file; anything else as it is.
 
-    >>> place("people.parquet")
+    >>> as_source_table("people.parquet")
     {'file': 'people.parquet'}
     """
-    if isinstance(given, str | os.PathLike):
-        name = os.fspath(given)
+    if isinstance(value, str | os.PathLike):
+        name = os.fspath(value)
         return {"file" if is_files(name) else "database": name}
-    return {"frame": given} if is_table(given) else given
+    return {"frame": value} if is_table(value) else value

@@ -11,15 +11,35 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.database import numbered
-from privsql.engine.files import beside, fold, label
-from privsql.engine.roles import Field, Roles, beside_each_other, canonical, comparable, injective, injective_text
-from privsql.engine.sqlfiles import DIALECT, Holes, column, every, fill, identifier, is_null, named, same, some, temp
+from privsql.engine.database import require_ordered
+from privsql.engine.files import fold_name, label_value, unused_name
+from privsql.engine.roles import (
+    Field,
+    Roles,
+    canonical_value,
+    comparable_text,
+    concat_texts,
+    injective_text,
+    injective_texts,
+)
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    Holes,
+    alias_as,
+    all_of,
+    any_of,
+    column,
+    fill,
+    is_null,
+    quoted_identifier,
+    same_columns,
+    temp_table,
+)
 from privsql.errors import UsageError
 from privsql.keyed_random import system_key
-from privsql.model.parameters import DIGITS, fits, spread
-from privsql.model.records import History, Persons, changed
-from privsql.source.spec import missing
+from privsql.model.parameters import DIGITS, fits_type, number_range
+from privsql.model.records import History, Persons, source_changed_error
+from privsql.source.spec import missing_column_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,37 +70,37 @@ class Coarse:
     why: str = ""
 
 
-def binned(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
+def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
     """How a column of the source is read if it has bins or levels; ``UsageError`` for a type that can't have them."""
-    bins, levels, other = columns.coarser(field.name)
+    bins, levels, other = columns.get_coarsening(field.name)
     if levels:
-        return _grouped(field, value, levels, other)
+        return _group_values(field, value, levels, other)
     return None if bins is None else in_bins(field, value, bins)
 
 
 def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     """The first value of the bin of ``value``, a column's; ``UsageError`` for a type that can't have these bins."""
-    if not fits(bins, field.type):
-        raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_remedy(field.type, bins)}")
+    if not fits_type(bins, field.type):
+        raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field.type, bins)}")
     if bins.unit is not None:
         start = exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(bins.unit), value.copy()])
-        return Coarse(field.name, _cast(start, field.type))
-    return _of_edges(field, value, bins) if bins.edges else _of_width(field, value, bins)
+        return Coarse(field.name, _cast_to(start, field.type))
+    return _bin_by_edges(field, value, bins) if bins.edges else _bin_by_width(field, value, bins)
 
 
-def coarser(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, dict[str, Any]]:
+def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, dict[str, Any]]:
     """What a manifest says of it: the ``bins``, and the names of the ``groups``, by column."""
-    found: dict[str, dict[str, Any]] = {"bins": {}, "groups": {}}
+    coarsening: dict[str, dict[str, Any]] = {"bins": {}, "groups": {}}
     for each_field in quasi_identifiers:
-        bins, levels, other = columns.coarser(each_field.name)
+        bins, levels, other = columns.get_coarsening(each_field.name)
         if bins is not None:
-            found["bins"][each_field.name] = bins
+            coarsening["bins"][each_field.name] = bins
         elif levels:
-            found["groups"][each_field.name] = sorted({*levels.values(), *([] if other is None else [other])})
-    return found
+            coarsening["groups"][each_field.name] = sorted({*levels.values(), *([] if other is None else [other])})
+    return coarsening
 
 
-def _remedy(kind: str, bins: Bins) -> str:
+def _suggest_remedy(kind: str, bins: Bins) -> str:
     if kind in ("FLOAT", "DOUBLE"):
         return "bins are exact: cast it to DECIMAL or INTEGER in source.query"
     if bins.unit is not None:
@@ -93,12 +113,12 @@ def _remedy(kind: str, bins: Bins) -> str:
     )
 
 
-def _of_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     """X - (x - origin mod width), the remainder never negative; nothing on the way is larger than x or 2 width."""
-    least, most, scale = spread(field.type)
+    least, most, scale = number_range(field.type)
     width, origin = Fraction(bins.width or 1), Fraction(bins.origin)
     wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE},{scale})"
-    x, w, o = _cast(value.copy(), wide), _number(width, wide), _number(origin % width, wide)
+    x, w, o = _cast_to(value.copy(), wide), _number_literal(width, wide), _number_literal(origin % width, wide)
 
     def mod(left: exp.Expr) -> exp.Expr:
         return exp.paren(exp.Mod(this=exp.paren(left), expression=w.copy()))
@@ -107,16 +127,16 @@ def _of_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     lowest = least + (origin - least) % width
     return Coarse(
         field.name,
-        _cast(exp.paren(exp.Sub(this=x, expression=rest)), field.type),
-        exp.LT(this=value.copy(), expression=_number(lowest, field.type)),
+        _cast_to(exp.paren(exp.Sub(this=x, expression=rest)), field.type),
+        exp.LT(this=value.copy(), expression=_number_literal(lowest, field.type)),
         f"values below {lowest}, whose bin begins where {field.type} ends; cast the column in source.query",
     )
 
 
-def _of_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     """The largest edge that is not above the value."""
-    edges = [_number(Fraction(edge), field.type) for edge in bins.edges]
-    case = exp.Case().when(is_null(value.copy()), _cast(exp.null(), field.type))
+    edges = [_number_literal(Fraction(edge), field.type) for edge in bins.edges]
+    case = exp.Case().when(is_null(value.copy()), _cast_to(exp.null(), field.type))
     for begin, end in pairwise(edges):
         case = case.when(exp.LT(this=value.copy(), expression=end.copy()), begin.copy())
     return Coarse(
@@ -127,11 +147,11 @@ def _of_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     )
 
 
-def _grouped(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
+def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
     """The group of each value."""
     if field.type != "VARCHAR":
         raise UsageError(f"columns.levels: column {field.name!r} is {field.type}, not text; give columns.bins")
-    case = exp.Case().when(is_null(value.copy()), _cast(exp.null(), field.type))
+    case = exp.Case().when(is_null(value.copy()), _cast_to(exp.null(), field.type))
     members: dict[str, list[exp.Expr]] = {}
     for each_label, group in levels.items():
         members.setdefault(group, []).append(exp.Literal.string(each_label))
@@ -144,18 +164,18 @@ def _grouped(field: Field, value: exp.Expr, levels: dict[str, str], other: str |
     return Coarse(field.name, case, exp.not_(known), why)
 
 
-def _number(number: Fraction | Decimal, kind: str) -> exp.Expr:
-    """A number of a type; ``fits`` said that the type holds it."""
-    found = Fraction(number)
+def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
+    """A number of a type; ``fits_type`` said that the type holds it."""
+    exact = Fraction(number)
     scale = 0
-    while (found * 10**scale).denominator != 1:
+    while (exact * 10**scale).denominator != 1:
         scale += 1
-    digits = str(abs(int(found * 10**scale))).rjust(scale + 1, "0")
+    digits = str(abs(int(exact * 10**scale))).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
-    return _cast(exp.Literal.string(f"{'-' if found < 0 else ''}{text}"), kind)
+    return _cast_to(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind)
 
 
-def _cast(value: exp.Expr, kind: str) -> exp.Expr:
+def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
     return exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
 
 
@@ -168,7 +188,7 @@ def _cast(value: exp.Expr, kind: str) -> exp.Expr:
 PURPOSE = "records"
 
 
-def hashed(
+def hash_records(
     db: Relations,
     records: exp.Query,
     columns: Sequence[exp.Expr],
@@ -182,22 +202,22 @@ def hashed(
     The subkey stands in relation ``secret``, which is never part of a statement's text. ``everywhere``: the same on
     every engine; ``UsageError`` for columns of which no text is.
     """
-    db.put("secret", key.word(PURPOSE))
-    texts = [column("word", "k"), *injective(fields, "r", everywhere=everywhere)]
+    db.register_arrow("secret", key.word(PURPOSE))
+    texts = [column("word", "k"), *injective_texts(fields, "r", everywhere=everywhere)]
     holes: Holes = {
         "records": records.subquery(),
-        "secret": temp("secret"),
+        "secret": temp_table("secret"),
         "columns": columns,
         "hash": db.hashed(texts),
     }
     return fill("portable/hashed", holes)
 
 
-def fingerprinted(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records (a relation of ``hashed``) alone: from their number and the sum of their hashes."""
+def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
+    """The key for records (a relation of ``hash_records``) alone: from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
-    return key.derived("records", int(number), int(total))
+    return key.derive_key("records", int(number), int(total))
 
 
 # Table ----------------------------------------------------------------------------------------------------------------
@@ -231,138 +251,144 @@ class TableRecords:
     persons: Persons | None = None
     order: Order = "stream"
     history: History = field(default_factory=History)
-    _made: set[str] = field(default_factory=set)
+    _built_relations: set[str] = field(default_factory=set)
 
     @property
     def records(self) -> int:
         """Records that are published, n."""
         return sum(self.counts)
 
-    def sort(self) -> None:
+    def sort_records(self) -> None:
         """Make relation ``records``: value by value, each in canonical order.
 
         Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
         """
-        if "records" in self._made:
+        if "records" in self._built_relations:
             return
         roles = self.roles
         holes: Holes = {
-            "source": temp("source"),
+            "source": temp_table("source"),
             "sa": self.reading.sa,
-            "qi": [*self.reading.qi, *(named(text, key) for key, text in self._names().items())],
+            "qi": [*self.reading.qi, *(alias_as(text, key) for key, text in self._record_names().items())],
             "keep": self.reading.keep,
-            "sa_order": roles.sa(),
-            "qi_order": roles.qi(),
+            "sa_order": roles.sa_columns(),
+            "qi_order": roles.qi_columns(),
         }
-        self.db.make("records", fill("core/records", holes), title="Sorting the source")
-        holes = {"records": temp("records"), "sa": roles.sa(), "position": numbered(self.db).position("r")}
+        self.db.create_table("records", fill("core/records", holes), title="Sorting the source")
+        holes = {
+            "records": temp_table("records"),
+            "sa": roles.sa_columns(),
+            "position": require_ordered(self.db).row_number("r"),
+        }
         blocks = self.db.rows(fill("core/blocks", holes))
         ends = np.cumsum(self.counts).tolist()
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
         if [tuple(map(int, block)) for block in blocks] != expected:
-            raise changed()
-        self._made.add("records")
+            raise source_changed_error()
+        self._built_relations.add("records")
 
-    def coded(self, *, ordered: bool) -> exp.Query:
+    def coded_records(self, *, ordered: bool) -> exp.Query:
         """Quasi-identifiers and rank of the sensitive value of every record, in canonical order if it is asked for."""
-        coded = self._coded(self.roles.qi("r"))
+        coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
             return coded
-        order = [exp.Ordered(this=item, nulls_first=False) for item in (column("code"), *self.roles.qi())]
+        order = [exp.Ordered(this=item, nulls_first=False) for item in (column("code"), *self.roles.qi_columns())]
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
-    def _coded(self, columns: list[exp.Expr]) -> exp.Query:
+    def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
         """``columns`` of every record, from the source, or in ``records`` where they have numbers."""
-        roles, sorted_ = self.roles, "records" in self._made
-        position = [named(numbered(self.db).position(temp("records").name), "pos")] if sorted_ else []
+        roles, sorted_ = self.roles, "records" in self._built_relations
+        position = [alias_as(require_ordered(self.db).row_number(temp_table("records").name), "pos")] if sorted_ else []
         holes: Holes = {
-            "source": temp("records" if sorted_ else "source"),
-            "domain": temp("domain"),
-            "sa": roles.sa() if sorted_ else self.reading.sa,
-            "qi": [*roles.qi(), *position] if sorted_ else self.reading.qi,
+            "source": temp_table("records" if sorted_ else "source"),
+            "domain": temp_table("domain"),
+            "sa": roles.sa_columns() if sorted_ else self.reading.sa,
+            "qi": [*roles.qi_columns(), *position] if sorted_ else self.reading.qi,
             "keep": exp.true() if sorted_ else self.reading.keep,
             "columns": columns,
-            "same_value": same("r", "d", roles.sa_keys),
+            "same_value": same_columns("r", "d", roles.sa_keys),
         }
         return fill("core/coded", holes)
 
-    def bound(self, key: Key) -> Key:
-        """The key for these records alone; ``hashed`` where their order is portable."""
-        roles, kept = self.roles, self.roles.qi("r")
+    def bind_key(self, key: Key) -> Key:
+        """The key for these records alone; ``hash_records`` where their order is portable."""
+        roles, columns = self.roles, self.roles.qi_columns("r")
         fields = zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
         everywhere = self.order == "portable"
         if everywhere and self.has_ids:
-            self.sort()
-            kept.append(column("pos", "r"))
-        coded, kept = self._coded([*kept, *roles.sa("r")]), [*kept, column("code", "r")]
-        made = hashed(self.db, coded, kept, dict(fields), key, everywhere=everywhere)
+            self.sort_records()
+            columns.append(column("pos", "r"))
+        coded, columns = self._coded_query([*columns, *roles.sa_columns("r")]), [*columns, column("code", "r")]
+        hashes = hash_records(self.db, coded, columns, dict(fields), key, everywhere=everywhere)
         if not everywhere:
-            return fingerprinted(self.db, made.subquery(), key)
-        self.db.make("hashed", made, title="Hashing the records")
-        return fingerprinted(self.db, temp("hashed"), key)
+            return derive_record_key(self.db, hashes.subquery(), key)
+        self.db.create_table("hashed", hashes, title="Hashing the records")
+        return derive_record_key(self.db, temp_table("hashed"), key)
 
     @property
-    def keep(self) -> exp.Expr:
+    def keep_predicate(self) -> exp.Expr:
         """The predicate of the NULL policy over relation ``source``."""
         return self.reading.keep
 
-    def _names(self) -> Mapping[str, exp.Expr]:
+    def _record_names(self) -> Mapping[str, exp.Expr]:
         """The names that relation ``records`` holds."""
         return self.known_by if self.has_ids else {}
 
-    def traces(self, *, values: bool) -> exp.Query:
+    def subject_traces(self, *, values: bool) -> exp.Query:
         """What the records are known by in other releases: names, and a digest of what is published of them."""
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
         if not self.has_ids:
-            return self._counted({one.name: one for one in fields.values()}, self.known_by)
-        self.sort()
-        texts = [comparable(column(key, "r"), one.type) for key, one in fields.items()]
-        value = exp.cast(roles.sa("r")[0] if values else exp.null(), "VARCHAR")
+            return self._counted_traces({one.name: one for one in fields.values()}, self.known_by)
+        self.sort_records()
+        texts = [comparable_text(column(key, "r"), one.type) for key, one in fields.items()]
+        value = exp.cast(roles.sa_columns("r")[0] if values else exp.null(), "VARCHAR")
         person = column("person", "r") if "person" in self.known_by else exp.cast(exp.null(), "VARCHAR")
         holes: Holes = {
-            "records": temp("records"),
+            "records": temp_table("records"),
             "trace": self.db.digest(texts),
             "value": value,
             "person": person,
         }
         return fill("ledger/traces", holes)
 
-    def seen_as(self, columns: Sequence[str]) -> exp.Query | None:
+    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:
         """The same by other columns of the source, without names; None where it has no such."""
-        fields = self._fields(columns)
-        return self._counted(dict(fields), {}) if fields and None not in fields.values() else None
+        fields = self._find_fields(columns)
+        return self._counted_traces(dict(fields), {}) if fields and None not in fields.values() else None
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
         """By column, of those that the source has, its value over relation ``source``, and its type."""
-        kinds = {name: (one.name, read_as(one.type)) for name, one in self._fields(columns).items() if one is not None}
-        return {name: (canonical(column(own), kind), kind) for name, (own, kind) in kinds.items()}
+        kinds = {
+            name: (one.name, read_as(one.type)) for name, one in self._find_fields(columns).items() if one is not None
+        }
+        return {name: (canonical_value(column(source_name), kind), kind) for name, (source_name, kind) in kinds.items()}
 
-    def _fields(self, columns: Sequence[str]) -> dict[str, Field | None]:
-        available = {fold(one.name): one for one in self.db.fields(temp("source"))}
-        return {name: available.get(fold(name)) for name in columns}
+    def _find_fields(self, columns: Sequence[str]) -> dict[str, Field | None]:
+        available = {fold_name(one.name): one for one in self.db.list_fields(temp_table("source"))}
+        return {name: available.get(fold_name(name)) for name in columns}
 
-    def _counted(self, fields: Mapping[str, Field | None], names: Mapping[str, exp.Expr]) -> exp.Query:
+    def _counted_traces(self, fields: Mapping[str, Field | None], names: Mapping[str, exp.Expr]) -> exp.Query:
         kinds = {one.name: read_as(one.type) for one in fields.values() if one is not None}
-        texts = [comparable(canonical(column(name), kind), kind) for name, kind in kinds.items()]
+        texts = [comparable_text(canonical_value(column(name), kind), kind) for name, kind in kinds.items()]
         nobody = exp.cast(exp.null(), "VARCHAR")
         holes: Holes = {
-            "source": temp("source"),
+            "source": temp_table("source"),
             "trace": self.db.digest(texts),
-            "keep": self.keep,
+            "keep": self.keep_predicate,
             "id": names.get("id", nobody),
             "person": names.get("person", nobody),
         }
         return fill("ledger/counted_traces", holes)
 
-    def done(self) -> None:
+    def drop_relations(self) -> None:
         """Forget ``records``."""
         self.db.drop("records")
-        self._made.discard("records")
+        self._built_relations.discard("records")
 
-    def named(self, name: str) -> None:
+    def expose_as(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
-        self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp("records")))
+        self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp_table("records")))
 
 
 @dataclass(frozen=True)
@@ -377,14 +403,14 @@ class Reading:
 # Persons --------------------------------------------------------------------------------------------------------------
 # Persons with several records: refused, reduced to one each, or published as they are, which the release says.
 
-GIVEN = "all_records"  # the relation of all records, where only one of each person is published
+ALL_RECORDS = "all_records"  # the relation of all records, where only one of each person is published
 CHOICE_PURPOSE = "persons"
 NOBODY = pa.table({"id": pa.array([], pa.string()), "trace": pa.array([], pa.int64())})
 Published = tuple[exp.Expr, str]  # how a column that is published is read, and its type
 
 
 @dataclass(frozen=True)
-class Choice:
+class PersonChoice:
     """How one record of each person is chosen: a key, and (id, trace) of records in ``earlier`` releases.
 
     The key follows from nothing that is published, and from no record: who could make it again would learn from which
@@ -396,14 +422,14 @@ class Choice:
     earlier: pa.Table | None = None
 
     @classmethod
-    def by(cls, key: Key, called: str, earlier: pa.Table | None = None) -> Choice:
+    def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
         """The choice by a publisher's key for a release of some name."""
-        return cls(key.derived(CHOICE_PURPOSE), called, earlier)
+        return cls(key.derive_key(CHOICE_PURPOSE), called, earlier)
 
     @property
     def reference(self) -> str:
         """A one-way digest of the key, which differs between releases of different names."""
-        return self.key.derived("reference", self.called).reference
+        return self.key.derive_key("reference", self.called).reference
 
 
 def mount_persons(db: Warehouse, source: Source) -> exp.Table:
@@ -411,13 +437,13 @@ def mount_persons(db: Warehouse, source: Source) -> exp.Table:
     reduced = source.person is not None and source.persons == "one"
     if reduced and source.counted_there:
         raise UsageError(f"source.persons = 'one' is made by DuckDB, and the source lies in {source.kind}")
-    name = GIVEN if reduced else "source"
+    name = ALL_RECORDS if reduced else "source"
     db.mount(name, source.origin)
-    return temp(name)
+    return temp_table(name)
 
 
 def count_persons(
-    db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: Choice | None = None
+    db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
     """What a release says of its persons; None where nothing names them.
 
@@ -425,10 +451,10 @@ def count_persons(
     """
     if source.person is None:
         return None
-    own = _person(db, source, records)
+    person = _person_text(db, source, records)
     rule = source.persons or "refuse"
     every = exp.true() if rule == "one" else keep
-    holes: Holes = {"source": records, "person": own, "keep": every}
+    holes: Holes = {"source": records, "person": person, "keep": every}
     persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
     if nulls:
         raise UsageError(
@@ -450,62 +476,62 @@ def reduce_persons(
     records: exp.Table,
     published: Sequence[Published],
     keep: exp.Expr,
-    choice: Choice,
+    choice: PersonChoice,
 ) -> None:
     """Make ``source`` of one record of every person: of those that are kept, if any is, the one that ``choice`` takes.
 
     A record that an earlier release holds comes first, then the one with the smallest hash by the choice's key, which
     stands in a relation and never in a statement's text.
     """
-    person, fields = _person(db, source, records), db.fields(records)
+    person, fields = _person_text(db, source, records), db.list_fields(records)
     texts = [injective_text(value.copy(), kind) for value, kind in published]
-    places = {name: beside(name, (field.name for field in fields)) for name in ("copy", "place")}
-    db.put("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
-    db.put("chosen", choice.earlier if choice.earlier is not None else NOBODY)
+    places = {name: unused_name(name, (field.name for field in fields)) for name in ("copy", "place")}
+    db.register_arrow("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
+    db.register_arrow("chosen", choice.earlier if choice.earlier is not None else NOBODY)
     copy = exp.cast(column(places["copy"]), "VARCHAR")
-    word = exp.select(column("word", "k")).from_(exp.alias_(temp("secret"), "k", table=True)).subquery()
-    name = _person_id(source, fields)
+    word = exp.select(column("word", "k")).from_(exp.alias_(temp_table("secret"), "k", table=True)).subquery()
+    name = _record_id_text(source, fields)
     holes: Holes = {
         "source": records,
         "columns": [column(field.name) for field in fields],
         "person": person,
-        "record": beside_each_other(texts),
+        "record": concat_texts(texts),
         "id": person if name is None else name,
         "left_out": exp.Case().when(keep.copy(), exp.Literal.number(0)).else_(exp.Literal.number(1)),
-        "earlier": exp.Literal.number(0) if name is None else _earlier(db, name, published),
+        "earlier": exp.Literal.number(0) if name is None else _rank_earlier(db, name, published),
         "hash": db.hashed([word, injective_text(person.copy(), "VARCHAR"), *texts, copy]),
-        **{name: identifier(place) for name, place in places.items()},
+        **{name: quoted_identifier(place) for name, place in places.items()},
         "first": column(places["place"]).eq(exp.Literal.number(1)),
     }
-    db.make("source", fill("core/reduced", holes), title="Taking one record of each person")
+    db.create_table("source", fill("core/reduced", holes), title="Taking one record of each person")
     db.drop("secret", "chosen")
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
     """Make all records readable as ``people``, and those that were chosen as ``chosen_people``, with their persons."""
-    for name, records in (("people", temp(GIVEN)), ("chosen_people", temp("source"))):
+    for name, records in (("people", temp_table(ALL_RECORDS)), ("chosen_people", temp_table("source"))):
         holes: Holes = {
             "source": records,
-            "person": _person(db, source, records),
+            "person": _person_text(db, source, records),
             "columns": [one.copy() for one in (*reading.qi, *reading.sa)],
             "keep": reading.keep.copy(),
         }
-        db.view(name, fill("core/people", holes))
+        db.create_view(name, fill("core/people", holes))
 
 
-def _person_id(source: Source, fields: Sequence[Field]) -> exp.Expr | None:
+def _record_id_text(source: Source, fields: Sequence[Field]) -> exp.Expr | None:
     """The text that names a record, as a ledger compares it; None where no column does."""
-    found = next((field for field in fields if source.id and fold(field.name) == fold(source.id)), None)
-    return None if found is None else comparable(column(found.name), read_as(found.type))
+    id_field = next((field for field in fields if source.id and fold_name(field.name) == fold_name(source.id)), None)
+    return None if id_field is None else comparable_text(column(id_field.name), read_as(id_field.type))
 
 
-def _earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
+def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
     """0 for a record that stood in an earlier release as it is now, 1 for one of its name, 2 for others.
 
     Where ids are those of persons, each of a person's records has that name, and what is published tells them apart.
     """
-    trace = db.digest([comparable(value.copy(), kind) for value, kind in published])
-    chosen = exp.alias_(temp("chosen"), "e", table=True)
+    trace = db.digest([comparable_text(value.copy(), kind) for value, kind in published])
+    chosen = exp.alias_(temp_table("chosen"), "e", table=True)
     names, both = column("id", "e"), [column("id", "e"), column("trace", "e")]
     pair = exp.Tuple(expressions=[name.copy(), trace])
     as_it_is = exp.In(this=pair, query=exp.select(*both).from_(chosen).subquery())
@@ -514,68 +540,68 @@ def _earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> e
     return stays.else_(exp.Literal.number(2))
 
 
-def _person(db: Warehouse, source: Source, given: exp.Table) -> exp.Expr:
+def _person_text(db: Warehouse, source: Source, records: exp.Table) -> exp.Expr:
     """The text that names a person, NULL where nothing does."""
-    available = {fold(field.name): field for field in db.fields(given)}
-    found = available.get(fold(source.person or ""))
-    if found is None:
+    available = {fold_name(field.name): field for field in db.list_fields(records)}
+    person_field = available.get(fold_name(source.person or ""))
+    if person_field is None:
         raise UsageError("source.person names a column that is not in the source")
-    kind = read_as(found.type)
-    named = comparable(canonical(column(found.name), kind), kind)
-    return exp.Case().when(exp.not_(is_null(column(found.name))), named)
+    kind = read_as(person_field.type)
+    named = comparable_text(canonical_value(column(person_field.name), kind), kind)
+    return exp.Case().when(exp.not_(is_null(column(person_field.name))), named)
 
 
 # Preparation ----------------------------------------------------------------------------------------------------------
 # From the publisher's source to counted records: roles, NULL policy, persons, bins, domain.
 
 
-def prepare(db: Warehouse, source: Source, columns: Columns, choice: Choice | None = None) -> TableRecords:
+def prepare_table(db: Warehouse, source: Source, columns: Columns, choice: PersonChoice | None = None) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``choice``: which record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
-    given = mount_persons(db, source)
+    mounted = mount_persons(db, source)
     _refuse_calendar(source, columns)
-    roles, sources, coarse = _roles(db, columns, given)
-    keep = every([_not_null(name, sources) for name in sources if columns.policy(name) == "suppress"])
+    roles, sources, coarse = _resolve_roles(db, columns, mounted)
+    keep = all_of([_is_not_null(name, sources) for name in sources if columns.null_policy(name) == "suppress"])
     reading = Reading(
-        _named(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
-        _named(sources, [f.name for f in roles.sensitive], roles.sa_keys),
+        _name_columns(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
+        _name_columns(sources, [f.name for f in roles.sensitive], roles.sa_keys),
         keep,
     )
-    choice = choice or Choice.by(system_key(), "")
+    choice = choice or PersonChoice.from_key(system_key(), "")
     if _is_private(source, columns):
-        told: Persons | None = Persons(rule="one", choice=choice.reference)
+        persons: Persons | None = Persons(rule="one", choice=choice.reference)
     else:
-        told = count_persons(db, source, given, keep, choice)
-    if told is not None and told.rule == "one":
+        persons = count_persons(db, source, mounted, keep, choice)
+    if persons is not None and persons.rule == "one":
         fields = (*roles.quasi_identifiers, *roles.sensitive)
-        reduce_persons(db, source, given, [(sources[one.name], one.type) for one in fields], keep, choice)
+        reduce_persons(db, source, mounted, [(sources[one.name], one.type) for one in fields], keep, choice)
         name_people(db, source, reading)
-    source_records, kept = _count(db, columns, roles, keep)
+    source_records, remaining = _count_records(db, columns, roles, keep)
     for one in coarse:
         _refuse_misfits(db, one, keep)
     holes: Holes = {
-        "source": temp("source"),
+        "source": temp_table("source"),
         "sa": reading.sa,
         "keep": keep,
-        "keys": roles.sa(),
-        "sa_order": roles.sa(),
+        "keys": roles.sa_columns(),
+        "sa_order": roles.sa_columns(),
     }
-    db.make("domain", fill("core/domain", holes), title="Counting the sensitive values")
-    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
-    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
     return TableRecords(
         db,
         roles,
-        tuple(label(row[:-1]) for row in rows),
+        tuple(label_value(row[:-1]) for row in rows),
         tuple(int(row[-1]) for row in rows),
         source_records,
-        source_records - kept,
+        source_records - remaining,
         reading,
-        persons=told,
+        persons=persons,
     )
 
 
@@ -594,32 +620,34 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
         )
 
 
-def _roles(db: Warehouse, columns: Columns, given: exp.Table) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+def _resolve_roles(
+    db: Warehouse, columns: Columns, mounted: exp.Table
+) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
     """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
-    available = {fold(field.name): field for field in db.fields(given)}
+    available = {fold_name(field.name): field for field in db.list_fields(mounted)}
     reading: dict[str, exp.Expr] = {}
     misfits: list[Coarse] = []
 
     def resolve(name: str) -> Field:
-        field = available.get(fold(name))
+        field = available.get(fold_name(name))
         if field is None:
-            raise missing(name, (f.name for f in available.values()))
-        if not publishable(field):
+            raise missing_column_error(name, (f.name for f in available.values()))
+        if not is_publishable(field):
             raise UsageError(
                 f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
             )
         kind = read_as(field.type)
-        reading[field.name] = canonical(column(field.name), kind)
-        if (coarse := binned(Field(field.name, kind), columns, reading[field.name])) is not None:
+        reading[field.name] = canonical_value(column(field.name), kind)
+        if (coarse := coarsen_column(Field(field.name, kind), columns, reading[field.name])) is not None:
             reading[field.name] = coarse.value
             misfits.append(coarse)
         return Field(field.name, kind)
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
-    own = {one.name: available[fold(one.name)].type for one in (*quasi, *sensitive)}
+    types = {one.name: available[fold_name(one.name)].type for one in (*quasi, *sensitive)}
     coarse = {one.name for one in misfits}
-    orders = {name: labels_of(kind) for name, kind in own.items() if kind.startswith("ENUM(") and name not in coarse}
+    orders = {name: labels_of(kind) for name, kind in types.items() if kind.startswith("ENUM(") and name not in coarse}
     return Roles(quasi, sensitive, orders), reading, misfits
 
 
@@ -632,39 +660,39 @@ def labels_of(kind: str) -> tuple[str, ...]:
     return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
 
 
-def publishable(field: Field) -> bool:
+def is_publishable(field: Field) -> bool:
     """Whether values of this type can be published: scalars whose text and order are the same everywhere."""
     return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 
-def _named(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
-    return [named(reading[name], key) for name, key in zip(names, keys, strict=True)]
+def _name_columns(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
+    return [alias_as(reading[name], key) for name, key in zip(names, keys, strict=True)]
 
 
-def _not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
+def _is_not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
     return exp.not_(is_null(reading[name].copy()))
 
 
 def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
     """``UsageError`` if a record that is published has no bin or group."""
     if coarse.misfit is not None:
-        outside = fill("core/matching", {"table": temp("source"), "filter": exp.and_(keep, coarse.misfit)})
+        outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, coarse.misfit)})
         records = int(db.rows(outside)[0][0])
         if records:
             raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
 
 
-def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
     """Records of the source, and those that the NULL policy keeps; refuses by name."""
-    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.policy(f.name) == "refuse"]
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.null_policy(f.name) == "refuse"]
     missing = [is_null(column(name)) for name in refused]
 
     def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
-        holes = {"source": temp("source"), "keep": keep, "refuse": exp.and_(keep, some(conditions))}
-        records, kept, bad = db.rows(fill("core/null_counts", holes))[0]
-        return int(records), int(kept), int(bad)
+        holes = {"source": temp_table("source"), "keep": keep, "refuse": exp.and_(keep, any_of(conditions))}
+        records, remaining, bad = db.rows(fill("core/null_counts", holes))[0]
+        return int(records), int(remaining), int(bad)
 
-    records, kept, bad = counts(missing)
+    records, remaining, bad = counts(missing)
     if bad:
         for name, condition in zip(refused, missing, strict=True):
             if of_column := counts([condition])[2]:
@@ -672,4 +700,4 @@ def _count(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tup
                     f"column {name!r} is NULL in {of_column} records; "
                     f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
                 )
-    return records, kept
+    return records, remaining

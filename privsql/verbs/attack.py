@@ -15,21 +15,21 @@ from privsql.answers import answer
 from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
-from privsql.attacks.suite import Several
-from privsql.calls import as_path, as_paths, number, whole
-from privsql.engine.progress import running
-from privsql.engine.sqlfiles import DIALECT, render, table
+from privsql.attacks.suite import ReleaseSeries
+from privsql.calls import as_exact_number, as_path, as_paths, as_whole_number
+from privsql.engine.progress import options_from
+from privsql.engine.sqlfiles import DIALECT, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contract import Table
-from privsql.mechanisms.registry import of
+from privsql.mechanisms.contract import TableShape
+from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import chosen_for
-from privsql.releases.ledger.publication import Wish
-from privsql.releases.opened import explained, opened, together
-from privsql.source.keywords import spec_from_manifest, specified
-from privsql.source.table import coarser, prepare
-from privsql.verbs.session import beside, same_persons, workroom
+from privsql.releases.ledger.keeping import make_choice
+from privsql.releases.ledger.publication import PublicationRequest
+from privsql.releases.opened import explain_failures, open_release, open_releases
+from privsql.source.keywords import as_spec, spec_from_manifest
+from privsql.source.table import describe_coarsening, prepare_table
+from privsql.verbs.session import open_release_with_source, open_session, require_same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import Finding, Floats
     from privsql.attacks.suite import Inference
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, Running
-    from privsql.source.keywords import Given
+    from privsql.engine.progress import Options, RunKeywords
+    from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 
 # Attack ---------------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Attacked:
 
     def plot(self) -> Any:
         """A picture, of altair: certainty of every adversary's best guess, and by known records."""
-        return plot.shown(plot.attacks, self)
+        return plot.draw_picture(plot.draw_attacks, self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: one row per adversary."""
@@ -103,12 +103,12 @@ class Attacked:
                 one.adversary,
                 one.knows,
                 f"{one.attacked:,} {one.unit}" if one.applies else None,
-                *map(_percent, (one.mean, one.highest, one.above, one.right)),
-                one.kept,
+                *map(_as_percent, (one.mean, one.highest, one.above, one.right)),
+                one.outcome,
             )
             for one in self.findings
         )
-        return markup.page(self.verdict, markup.table(head, rows, len(self.findings)))
+        return markup.html_page(self.verdict, markup.html_table(head, rows, len(self.findings)))
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -117,19 +117,19 @@ class Attacked:
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
 
 
-def _percent(share: float | None) -> str | None:
+def _as_percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
 def attack(
     release: PathLike,
-    source: Given | None = None,
+    source: SpecLike | None = None,
     *,
     against: Sequence[PathLike] | PathLike = (),
     seed: int = 1,
     within: str | None = None,
     key_file: PathLike | None = None,
-    **how: Unpack[Running],
+    **how: Unpack[RunKeywords],
 ) -> Attacked:
     """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
 
@@ -139,33 +139,39 @@ def attack(
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
     path, others = as_path(release, "release"), as_paths(against, "against")
-    clock, drawn = time.monotonic(), keyed_random.seed_key(whole(seed, "seed", None)).stream("attack")
-    own = as_path(key_file, "key_file") if key_file is not None else None
+    clock, drawn = (
+        time.monotonic(),
+        keyed_random.seed_key(as_whole_number(seed, "seed", None)).random_generator("attack"),
+    )
+    key_path = as_path(key_file, "key_file") if key_file is not None else None
     near = str(within) if within is not None else None
-    with running(how, attack) as options:
-        with opened(path) as (db, manifest), explained(path):
-            suite = of(manifest.mechanism).adversaries
-            findings = suite.run(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
+    with options_from(how, attack) as options:
+        with open_release(path) as (db, manifest), explain_failures(path):
+            suite = get_mechanism(manifest.mechanism).adversaries
+            findings = suite.run_attacks(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
         if source is not None:
             spec = spec_from_manifest(source, manifest)
-            with beside(path, spec, manifest, options, key_file=own) as (room, records), explained(path):
-                same_persons(manifest, records)
-                findings = suite.run(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
+            with (
+                open_release_with_source(path, spec, manifest, options, key_file=key_path) as (room, records),
+                explain_failures(path),
+            ):
+                require_same_persons(manifest, records)
+                findings = suite.run_attacks(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
         for other in others:
-            findings += _together((path, other))
+            findings += _combine_releases((path, other))
     return Attacked(findings, source is not None, time.monotonic() - clock)
 
 
-def _together(paths: tuple[Path, Path]) -> list[Finding]:
+def _combine_releases(paths: tuple[Path, Path]) -> list[Finding]:
     """What two releases tell, by the adversaries that combine releases of both mechanisms."""
-    with together(paths) as (db, manifests), explained(*paths):
-        first, second = (of(manifest.mechanism).adversaries.combining for manifest in manifests)
+    with open_releases(paths) as (db, manifests), explain_failures(*paths):
+        first, second = (get_mechanism(manifest.mechanism).adversaries.combining for manifest in manifests)
         combining = [adversary for adversary in first if adversary in second]
         if not combining:
             kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
             raise UsageError(f"--against: no adversary combines releases made by {kinds}")
-        several = Several(db, manifests, ("r0", "r1"), [one.name for one in paths])
-        return [found for adversary in combining for found in adversary(several)]
+        several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.name for one in paths])
+        return [finding for adversary in combining for finding in adversary(several)]
 
 
 # Infer ----------------------------------------------------------------------------------------------------------------
@@ -175,7 +181,7 @@ DRAWS = 20_000
 
 
 @dataclass(frozen=True)
-class Inferred:
+class CountInference:
     """Theorem 2 beside its simulation: the query that was asked, among queries of other sizes with the same ratio."""
 
     rows: list[Inference]
@@ -185,13 +191,13 @@ class Inferred:
     draws: int
 
     @property
-    def asked(self) -> Inference:
+    def queried_row(self) -> Inference:
         """The row of the query."""
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
         """A picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
-        return plot.shown(plot.inference, self)
+        return plot.draw_picture(plot.draw_inference, self)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -200,63 +206,65 @@ class Inferred:
 
 
 def infer(
-    source: Given,
+    source: SpecLike,
     condition: str,
     sensitive: str,
     *,
     epsilon: float | Fraction | Decimal | str = 0.1,
     draws: int = DRAWS,
     seed: int | None = None,
-    **how: Unpack[Running],
-) -> Inferred:
+    **how: Unpack[RunKeywords],
+) -> CountInference:
     """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
 
     ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
     who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
     drawn afresh. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
     """
-    each = number(epsilon, "--epsilon")
+    each = as_exact_number(epsilon, "--epsilon")
     if each <= 0:
         raise UsageError(f"--epsilon {epsilon} must be above 0")
-    chosen = None if seed is None else whole(seed, "seed", None)
-    with running(how, infer) as options:
-        spec, number_of = specified(source), whole(draws, "draws")
-        x, y = _counted(spec, condition, sensitive, options)
+    chosen = None if seed is None else as_whole_number(seed, "seed", None)
+    with options_from(how, infer) as options:
+        spec, number_of = as_spec(source), as_whole_number(draws, "draws")
+        x, y = _count_matches(spec, condition, sensitive, options)
     scale = 1 / float(each)
-    noise = _noise(scale, number_of, chosen)
-    return Inferred(suite.infer_counts(x, y, scale, noise), float(each), condition, sensitive, number_of)
+    noise = _draw_noise(scale, number_of, chosen)
+    return CountInference(suite.infer_counts(x, y, scale, noise), float(each), condition, sensitive, number_of)
 
 
-def _noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
+def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
     """Laplace noise of both counts, (draws,) each."""
     if seed is None:
         return dp_random.laplace(scale, draws), dp_random.laplace(scale, draws)
     key = seed_key(seed)
-    first, second = (key.stream("infer", count).laplace(0.0, scale, draws) for count in ("x", "y"))
+    first, second = (key.random_generator("infer", count).laplace(0.0, scale, draws) for count in ("x", "y"))
     return first, second
 
 
-def _counted(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
+def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
     """How many records meet a condition, and how many of them the sensitive one, too."""
-    if not isinstance(of(spec.mechanism.kind).shape, Table):
+    if not isinstance(get_mechanism(spec.mechanism.kind).shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
-    with workroom(options) as db:
-        choice = chosen_for(db, Wish(spec, path_of(spec)), publishing=False)
-        source = prepare(db, spec.source, spec.columns, choice=choice)
-        source.sort()
-        source.named(spec.name)
-        asked = [_count(spec.name, part) for part in ([condition], [condition, sensitive])]
-        own = source.roles.quasi_identifiers
-        coarse = coarser(own, spec.columns)
-        for sql in asked:
-            answer.refuse_cuts(parse_query(sql, source.roles, spec.name), coarse["bins"], coarse["groups"], own)
-        x, y = (int(db.ask(sql)[0][0]) for sql in asked)
+    with open_session(options) as db:
+        choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
+        source = prepare_table(db, spec.source, spec.columns, choice=choice)
+        source.sort_records()
+        source.expose_as(spec.name)
+        queries = [_count_query(spec.name, part) for part in ([condition], [condition, sensitive])]
+        quasi_identifiers = source.roles.quasi_identifiers
+        coarse = describe_coarsening(quasi_identifiers, spec.columns)
+        for sql in queries:
+            answer.refuse_cuts(
+                parse_query(sql, source.roles, spec.name), coarse["bins"], coarse["groups"], quasi_identifiers
+            )
+        x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
     return x, y
 
 
-def _count(name: str, conditions: list[str]) -> str:
+def _count_query(name: str, conditions: list[str]) -> str:
     """COUNT(*) of the records that meet all conditions, as text."""
     parts = []
     for text in conditions:
@@ -265,4 +273,4 @@ def _count(name: str, conditions: list[str]) -> str:
         except SqlglotError as error:
             raise UsageError(f"condition {text!r} can't be parsed: {str(error).splitlines()[0]}") from error
     counted = exp.select(exp.Count(this=exp.Star())).from_(table(name))
-    return render(counted.where(*parts))
+    return render_sql(counted.where(*parts))

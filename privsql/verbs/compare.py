@@ -15,26 +15,35 @@ from typing import TYPE_CHECKING, Any
 
 from privsql import markup, plot
 from privsql._version import __version__
-from privsql.answers.accuracy import KINDS, Evaluated, Measuring, Put, Score, Truth, Workload
-from privsql.calls import as_path, between, ends, exactly, known, names, share, whole
+from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, QuestionKey, Score, TrueAnswers, Workload
+from privsql.calls import (
+    as_confidence,
+    as_exact_data,
+    as_names,
+    as_path,
+    as_range,
+    as_share,
+    as_whole_number,
+    refuse_unknown_keywords,
+)
 from privsql.engine import files
-from privsql.engine.files import private, temporary
-from privsql.engine.open import scratch
-from privsql.engine.progress import RUNNING, Options, Part, Running, Silent, running
+from privsql.engine.files import private, temporary_folder
+from privsql.engine.open import open_scratch
+from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.errors import EngineError, InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
-from privsql.mechanisms.registry import of, parameters
+from privsql.mechanisms.registry import get_mechanism, get_parameters
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import chosen_again, chosen_for
-from privsql.releases.ledger.publication import Wish
-from privsql.releases.opened import Release, explained, inspect
-from privsql.source.keywords import apart, spec_from_manifest, specified
+from privsql.releases.ledger.keeping import make_choice, repeat_choice
+from privsql.releases.ledger.publication import PublicationRequest
+from privsql.releases.opened import Release, explain_failures, inspect
+from privsql.source.keywords import as_spec, spec_from_manifest, split_keywords
 from privsql.source.places import is_table
-from privsql.source.records import prepared
-from privsql.source.spec import Ledger, Spec, redirected
-from privsql.source.table import Choice
+from privsql.source.records import prepare_records
+from privsql.source.spec import Ledger, Spec, redirect_spec
+from privsql.source.table import PersonChoice
 from privsql.verbs.publish import Published, publish
-from privsql.verbs.session import same_persons, same_roles, workroom, workshop_in
+from privsql.verbs.session import open_session, open_workshop, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
     from privsql.mechanisms.contract import Alternatives
-    from privsql.source.keywords import Given, Names, Planning
+    from privsql.source.keywords import Names, Planning, SpecLike
     from privsql.source.places import Source
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
@@ -53,24 +62,26 @@ __all__ = ["Evaluated", "Workload", "evaluate"]
 # ``plan --algorithms``: the algorithms of a mechanism beside each other, for one specification.
 
 
-def algorithms(spec: Given, **how: Unpack[Planning]) -> Alternatives:
+def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     """What each algorithm of the mechanism would cost and tell; nothing is written, and no ledger is asked.
 
     ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
     compared.
     """
-    asked, rest = apart(how)
-    whole = specified(spec, asked, verb="algorithms")
-    with running(rest, "algorithms") as options, workroom(options) as db:
-        choice = chosen_for(db, Wish(whole, path_of(whole)), publishing=False)
-        return of(whole.mechanism.kind).algorithms(db, prepared(db, whole, choice=choice), whole.mechanism)
+    keywords, rest = split_keywords(how)
+    whole = as_spec(spec, keywords, verb="algorithms")
+    with options_from(rest, "algorithms") as options, open_session(options) as db:
+        choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
+        return get_mechanism(whole.mechanism.kind).algorithms(
+            db, prepare_records(db, whole, choice=choice), whole.mechanism
+        )
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------
 # ``evaluate``: the answers of a release beside those of its source.
 
 
-class Measured(Running, total=False):
+class ComparisonKeywords(RunKeywords, total=False):
     """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
 
     queries: int | None
@@ -82,7 +93,7 @@ class Measured(Running, total=False):
     estimators: Names | None
 
 
-class Asked(Measured, total=False):
+class EvaluationKeywords(ComparisonKeywords, total=False):
     """The same, and where the questions come from."""
 
     seed: int
@@ -90,12 +101,12 @@ class Asked(Measured, total=False):
 
 def evaluate(
     release: PathLike,
-    source: Given,
+    source: SpecLike,
     workload: Workload | PathLike | None = None,
     *,
     confidence: float = 0.95,
     key_file: PathLike | None = None,
-    **how: Unpack[Asked],
+    **how: Unpack[EvaluationKeywords],
 ) -> Evaluated:
     """Compare a release's answers with those of its source.
 
@@ -103,66 +114,72 @@ def evaluate(
     ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
     as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    path, asked = as_path(release, "release"), workload_of(workload, how, evaluate)
+    path, questions = as_path(release, "release"), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
-    own = as_path(key_file, "key_file") if key_file is not None else None
-    with running(rest, "evaluate") as options:
+    key_path = as_path(key_file, "key_file") if key_file is not None else None
+    with options_from(rest, "evaluate") as options:
         manifest = inspect(path)
         spec = spec_from_manifest(source, manifest)
-        with scratch() as db:
-            choice = chosen_again(db, spec, path, manifest, own)
-        return measure_answers(path, spec, asked, between(confidence), options, choice)
+        with open_scratch() as db:
+            choice = repeat_choice(db, spec, path, manifest, key_path)
+        return measure_answers(path, spec, questions, as_confidence(confidence), options, choice)
 
 
-def workload_of(given: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]) -> Workload:
+def make_workload(
+    workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
+) -> Workload:
     """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
-    own = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
-    known(how, [*own, *RUNNING], verb)
-    chosen = {name: _chosen(name, how[name]) for name in own if name in how}
-    if isinstance(given, Workload):
-        return replace(given, **chosen)
-    if given is None or given in KINDS:
-        return Workload(kind=str(given or KINDS[0]), **chosen)
-    file = as_path(given, "workload")
+    keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
+    refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
+    chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
+    if isinstance(workload, Workload):
+        return replace(workload, **chosen)
+    if workload is None or workload in KINDS:
+        return Workload(kind=str(workload or KINDS[0]), **chosen)
+    file = as_path(workload, "workload")
     return Workload(kind=str(file), file=file, **chosen)
 
 
-def _chosen(name: str, given: Any) -> Any:
+def _parse_workload_field(name: str, value: Any) -> Any:
     """A field of a ``Workload``: a whole number, a share of the records, a pair, or None where nothing is chosen."""
-    if given is None:
+    if value is None:
         return None
     if name == "true_answers":
-        return ends(given, "true_answers")
+        return as_range(value, "true_answers")
     if name == "estimators":
-        return names(given, "estimators")
-    return share(given, name) if name == "selectivity" else whole(given, name, None if name == "seed" else 1)
+        return as_names(value, "estimators")
+    return (
+        as_share(value, name) if name == "selectivity" else as_whole_number(value, name, None if name == "seed" else 1)
+    )
 
 
 def measure_answers(
-    path: Path, spec: Spec, asked: Workload, confidence: float, options: Options, choice: Choice | None
+    path: Path, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
 ) -> Evaluated:
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
-        temporary() as folder,
-        workshop_in(folder, replace(options, report=None)) as db,
+        temporary_folder() as folder,
+        open_workshop(folder, replace(options, report=None)) as db,
         Release(path) as release,
     ):
-        source, name = prepared(db, spec, choice=choice), release.manifest.name
-        same_roles(release.manifest, source)
-        same_persons(release.manifest, source)
-        source.sort()
-        source.named(name)
+        source, name = prepare_records(db, spec, choice=choice), release.manifest.name
+        require_same_roles(release.manifest, source)
+        require_same_persons(release.manifest, source)
+        source.sort_records()
+        source.expose_as(name)
 
-        def truth(sql: str) -> Truth:
-            return {tuple(row[:-1]): float(row[-1] or 0) for row in db.ask(sql)}
+        def truth(sql: str) -> TrueAnswers:
+            return {tuple(row[:-1]): float(row[-1] or 0) for row in db.run_select(sql)}
 
         def answer(sql: str, estimator: str) -> Answer:
             return release.query(sql, confidence=confidence, estimator=estimator)
 
-        report = options.report or Silent()
-        given = Measuring(db, source, name, release.answers, asked, confidence, answer, truth, db.ask, report)
-        with explained(path):
-            return of(release.manifest.mechanism).evaluate(given)
+        report = options.report or SilentReporter()
+        measuring = EvaluationContext(
+            db, source, name, release.answers, workload, confidence, answer, truth, db.run_select, report
+        )
+        with explain_failures(path):
+            return get_mechanism(release.manifest.mechanism).evaluate(measuring)
 
 
 # Checkpoints ----------------------------------------------------------------------------------------------------------
@@ -182,14 +199,14 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Checkpoint:
     """``folder``: None keeps nothing; ``asked``: what was asked of each release."""
 
     folder: Path | None
-    asked: str
+    request: str
 
     @classmethod
-    def at(cls, folder: Path | None, workload: Workload, confidence: float, seed: int | None) -> Finished:
+    def in_folder(cls, folder: Path | None, workload: Workload, confidence: float, seed: int | None) -> Checkpoint:
         """The folder is made if it is not there; ``UsageError`` without a seed, by which alone figures come again."""
         if folder is None:
             return cls(None, "")
@@ -201,52 +218,52 @@ class Finished:
             text = workload.file.read_bytes() if workload.file is not None else b""
         except OSError as error:
             raise EngineError(f"{error.filename}: {error.strerror}") from error
-        told = {**asdict(workload), "file": hashlib.sha256(text).hexdigest()}
-        if told["estimators"] is None:
-            del told["estimators"]  # as folders of earlier versions have it
-        return cls(folder, json.dumps([__version__, told, confidence, seed], sort_keys=True, default=str))
+        settings = {**asdict(workload), "file": hashlib.sha256(text).hexdigest()}
+        if settings["estimators"] is None:
+            del settings["estimators"]  # as folders of earlier versions have it
+        return cls(folder, json.dumps([__version__, settings, confidence, seed], sort_keys=True, default=str))
 
-    def file(self, spec: Spec) -> Path | None:
+    def outcome_path(self, spec: Spec) -> Path | None:
         """Where its figures lie, if any are kept."""
         if self.folder is None:
             return None
         parts = spec.model_dump_json(exclude={"ledger": True, "release": True})
-        known = json.dumps([self.asked, parts, _stamps(spec.source)])
+        known = json.dumps([self.request, parts, _file_stamps(spec.source)])
         return self.folder / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
 
-    def found(self, spec: Spec) -> Outcome | None:
+    def read_outcome(self, spec: Spec) -> Outcome | None:
         """What is kept of a specification; ``EngineError`` for a file that can't be read."""
-        file = self.file(spec)
+        file = self.outcome_path(spec)
         if file is None or not file.exists():
             return None
         try:
-            return _outcome(json.loads(file.read_text(encoding="utf-8")))
+            return _outcome_from_json(json.loads(file.read_text(encoding="utf-8")))
         except OSError as error:
             raise EngineError(f"{file}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise EngineError(f"{file}: nothing that compare has written; remove it") from error
 
-    def keep(self, spec: Spec, found: Outcome) -> None:
+    def write_outcome(self, spec: Spec, outcome: Outcome) -> None:
         """Write it; a comparison that is stopped leaves all of a file or nothing."""
-        file = self.file(spec)
+        file = self.outcome_path(spec)
         if file is None:
             return
         part = file.with_suffix(".part")
         try:
             with private:
-                part.write_text(json.dumps(_plain(found)), encoding="utf-8")
+                part.write_text(json.dumps(_outcome_to_json(outcome)), encoding="utf-8")
             part.replace(file)
         except OSError as error:
             raise EngineError(f"{file}: {error.strerror}") from error
 
 
-def _stamps(source: Source) -> list[tuple[str, int, int]]:
+def _file_stamps(source: Source) -> list[tuple[str, int, int]]:
     """Path, size and time of the files of a source; ``UsageError`` for one whose changes can't be seen."""
     if source.database is not None:
         there = [source.database]
     elif source.file is not None:
         names = (source.file,) if isinstance(source.file, str) else source.file
-        there = [] if any(files.scheme(name) for name in names) else files.found(names)
+        there = [] if any(files.url_scheme(name) for name in names) else files.find_files(names)
     else:
         there = []
     if not there:
@@ -257,28 +274,30 @@ def _stamps(source: Source) -> list[tuple[str, int, int]]:
         raise EngineError(f"{error.filename}: {error.strerror}") from error
 
 
-def _plain(found: Outcome) -> dict[str, Any]:
+def _outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """As JSON has it; groups of questions are texts."""
-    published, evaluated = found.published, found.evaluated
+    published, evaluated = outcome.published, outcome.evaluated
     return {
         "published": {key: getattr(published, key) for key in ("facts", "ledger", "seconds", "warnings")},
-        "scores": {name: asdict(score) | {"put": _puts(score)} for name, score in evaluated.scores.items()},
+        "scores": {name: asdict(score) | {"put": _put_rows(score)} for name, score in evaluated.scores.items()},
         "evaluated": {key: getattr(evaluated, key) for key in ("channel", "confidence", "extras")},
-        "seconds": found.seconds,
+        "seconds": outcome.seconds,
     }
 
 
-def _puts(score: Score) -> list[list[Any]]:
-    return [[put.question, put.texts, put.of] for put in score.put]
+def _put_rows(score: Score) -> list[list[Any]]:
+    return [[put.question, put.group_texts, put.of] for put in score.put]
 
 
-def _outcome(kept: dict[str, Any]) -> Outcome:
+def _outcome_from_json(stored: dict[str, Any]) -> Outcome:
     scores = {
-        name: Score(**{**score, "put": [Put(question, tuple(group), of) for question, group, of in score["put"]]})
-        for name, score in kept["scores"].items()
+        name: Score(
+            **{**score, "put": [QuestionKey(question, tuple(group), of) for question, group, of in score["put"]]}
+        )
+        for name, score in stored["scores"].items()
     }
-    published = Published(None, **kept["published"])
-    return Outcome(published, Evaluated(scores, **kept["evaluated"]), float(kept["seconds"]))
+    published = Published(None, **stored["published"])
+    return Outcome(published, Evaluated(scores, **stored["evaluated"]), float(stored["seconds"]))
 
 
 # Grids ----------------------------------------------------------------------------------------------------------------
@@ -299,23 +318,25 @@ class Combination:
     refused: str | None = None
 
 
-def combinations(specs: Sequence[tuple[str, Spec]], given: Grid | None) -> list[Combination]:
+def combine_grid(specs: Sequence[tuple[str, Spec]], grid: Grid | None) -> list[Combination]:
     """Every specification with every combination of those values that its mechanism has keys for.
 
-    ``given``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
+    ``grid``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
     ``UsageError`` for a key that no specification has.
     """
-    wanted = {} if given is None else _read(given)
-    owned = [set(parameters(spec.mechanism.kind).model_fields) for _, spec in specs]
-    known([key.partition(".")[0] for key in wanted], set().union(*owned), "the grid: a mechanism")
+    wanted = {} if grid is None else _read_grid(grid)
+    owned = [set(get_parameters(spec.mechanism.kind).model_fields) for _, spec in specs]
+    refuse_unknown_keywords([key.partition(".")[0] for key in wanted], set().union(*owned), "the grid: a mechanism")
     return [
         combination
         for (name, spec), keys in zip(specs, owned, strict=True)
-        for combination in _of(name, spec, {key: wanted[key] for key in wanted if key.partition(".")[0] in keys})
+        for combination in _combine_values(
+            name, spec, {key: wanted[key] for key in wanted if key.partition(".")[0] in keys}
+        )
     ]
 
 
-def _of(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
+def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
     if not wanted:
         yield Combination(name, spec)
         return
@@ -324,12 +345,12 @@ def _of(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) -> Iterator[
         texts = {key: str(value) for key, value in chosen.items()}
         called = ", ".join([name, *(f"{key}={text}" for key, text in texts.items())])
         try:
-            yield Combination(called, _with(spec, chosen), texts)
+            yield Combination(called, _with_values(spec, chosen), texts)
         except UsageError as error:
             yield Combination(called, spec, texts, str(error))
 
 
-def _with(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
+def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
     """A specification with other values of its mechanism; ``UsageError`` if it can't have them."""
     raw: dict[str, Any] = spec.mechanism.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for key, value in chosen.items():
@@ -344,26 +365,26 @@ def _with(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
     return Spec.model_validate(parts | {"mechanism": {"kind": spec.mechanism.kind, **raw}})
 
 
-def _read(given: Grid) -> dict[str, list[Any]]:
+def _read_grid(grid: Grid) -> dict[str, list[Any]]:
     """Values by key, each once, the keys without their section."""
-    pairs = given.items() if isinstance(given, Mapping) else (_parted(text) for text in given)
-    found: dict[str, list[Any]] = {}
+    pairs = grid.items() if isinstance(grid, Mapping) else (_split_pair(text) for text in grid)
+    by_key: dict[str, list[Any]] = {}
     for name, values in pairs:
         key = name.strip().removeprefix(SECTION)
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise UsageError(f"the grid's {key}: give a list of values")
-        if key in found:
+        if key in by_key:
             raise UsageError(f"the grid has {key} twice")
-        found[key] = list({str(one): one for one in exactly({key: list(values)})[key]}.values())
-        if not found[key]:
+        by_key[key] = list({str(one): one for one in as_exact_data({key: list(values)})[key]}.values())
+        if not by_key[key]:
             raise UsageError(f"the grid's {key} has no value")
-    return found
+    return by_key
 
 
-def _parted(text: str) -> tuple[str, list[Any]]:
+def _split_pair(text: str) -> tuple[str, list[Any]]:
     """The key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
 
-    >>> _parted("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
+    >>> _split_pair("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
     ('mechanism.threshold', ['1/4', {'default': Decimal('0.1'), 'HIV': Decimal('0.05')}])
     """
     key, equals, rest = text.partition("=")
@@ -379,16 +400,16 @@ def _parted(text: str) -> tuple[str, list[Any]]:
         elif not quote:
             depth += (sign in OPENING) - (sign in CLOSING)
         parts[-1] += sign
-    return key.strip(), [_value(part.strip()) for part in parts if part.strip()]
+    return key.strip(), [_parse_value(part.strip()) for part in parts if part.strip()]
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """What TOML makes of a text, or the text."""
     try:
-        found = tomllib.loads(f"value = {text}", parse_float=Decimal)
+        parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
-    return found["value"] if len(found) == 1 else text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 # Compare --------------------------------------------------------------------------------------------------------------
@@ -411,7 +432,7 @@ class Candidate:
     @property
     def promise(self) -> str:
         """The bound on the posterior, in words."""
-        return of(self.spec.mechanism.kind).promise(self.spec.mechanism)
+        return get_mechanism(self.spec.mechanism.kind).promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
         """An entry of ``--json``."""
@@ -426,7 +447,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCombination:
     """A combination of a grid that there can't be, and why."""
 
     name: str
@@ -439,56 +460,61 @@ class Refused:
         return {"spec": self.name, "grid": self.values, "refused": self.reason, "exit_code": self.exit_code}
 
 
-class Compared(list[Candidate]):
+class Comparison(list[Candidate]):
     """What became of each specification, in their order; ``rows``: the same with combinations that there can't be."""
 
-    def __init__(self, rows: Iterable[Candidate | Refused] = ()) -> None:
+    def __init__(self, rows: Iterable[Candidate | RefusedCombination] = ()) -> None:
         self.rows = list(rows)
         super().__init__(one for one in self.rows if isinstance(one, Candidate))
 
     @property
-    def refused(self) -> list[Refused]:
+    def refused(self) -> list[RefusedCombination]:
         """The combinations of a grid that there can't be."""
-        return [one for one in self.rows if isinstance(one, Refused)]
+        return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
         """The object of ``--json``; ``points``: with every question of every release."""
-        return {"specs": [one.as_json() | (_points(one) if points else {}) for one in self.rows]}
+        return {"specs": [one.as_json() | (_points_json(one) if points else {}) for one in self.rows]}
 
     def plot(self) -> Any:
         """A picture, of altair: error by size of the true answer, of each release."""
-        return plot.shown(plot.comparison, {one.name: one.evaluated.scores for one in self})
+        return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what each promises, and how far its answers are from the truth."""
         head = ("specification", "posterior", "estimator", "mean error", "coverage")
         rows = [
-            (one.name, one.promise, estimator, *(_shown(summary[key]) for key in ("mean_relative_error", "coverage")))
+            (
+                one.name,
+                one.promise,
+                estimator,
+                *(_format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
+            )
             for one in self
             for estimator, summary in ((name, score.summary()) for name, score in one.evaluated.scores.items())
         ]
-        lines = [markup.line(f"{one.name}: {one.reason}") for one in self.refused]
-        return markup.page(f"{len(self)} specifications", markup.table(head, rows, len(rows)), *lines)
+        lines = [markup.html_line(f"{one.name}: {one.reason}") for one in self.refused]
+        return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows, len(rows)), *lines)
 
 
-def _points(one: Candidate | Refused) -> dict[str, Any]:
+def _points_json(one: Candidate | RefusedCombination) -> dict[str, Any]:
     return {"points": one.evaluated.points()} if isinstance(one, Candidate) else {}
 
 
-def _shown(figure: float | None) -> str | None:
+def _format_figure(figure: float | None) -> str | None:
     return None if figure is None else f"{figure:.3f}"
 
 
 def compare(
-    specs: Mapping[str, Given] | Sequence[Given | tuple[str, Given]],
+    specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]],
     workload: Workload | PathLike | None = None,
     *,
     confidence: float = 0.95,
     seed: int | None = 1,
     grid: Grid | None = None,
     resume: PathLike | None = None,
-    **how: Unpack[Measured],
-) -> Compared:
+    **how: Unpack[ComparisonKeywords],
+) -> Comparison:
     """Publish every specification into a temporary folder and evaluate it against the source.
 
     ``specs``: by name, as (name, specification), or alone: a file's name is then its own. They differ in their
@@ -502,29 +528,29 @@ def compare(
     publishing raises, naming the specification.
     """
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
-    asked = workload_of(workload, {**how, **drawn}, compare)
+    questions = make_workload(workload, {**how, **drawn}, compare)
     rest = {name: value for name, value in how.items() if name in RUNNING}
-    with running(rest, "compare") as options:
-        pairs = _named(specs)
-        _comparable(pairs)
+    with options_from(rest, "compare") as options:
+        pairs = _name_specs(specs)
+        _require_comparable(pairs)
         folder = None if resume is None else as_path(resume, "resume")
-        finished = Finished.at(folder, asked, between(confidence), seed)
-        trial = _Trial(pairs[0][1].name, asked, between(confidence), seed, finished)
-        return Compared(_rows(combinations(pairs, grid), trial, options, refuse=grid is None))
+        finished = Checkpoint.in_folder(folder, questions, as_confidence(confidence), seed)
+        trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed, finished)
+        return Comparison(_run_trials(combine_grid(pairs, grid), trial, options, refuse=grid is None))
 
 
-def _named(given: Mapping[str, Given] | Sequence[Given | tuple[str, Given]]) -> list[tuple[str, Spec]]:
+def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]]) -> list[tuple[str, Spec]]:
     """The specifications with their names; a number where nothing names one."""
-    alone = isinstance(given, str | os.PathLike | Spec) or is_table(given) or not isinstance(given, Iterable)
-    if alone or (isinstance(given, Mapping) and {"source", "mechanism"} <= set(given)):
+    alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
+    if alone or (isinstance(specs, Mapping) and {"source", "mechanism"} <= set(specs)):
         raise UsageError("compare takes several specifications, by name or in a list; put one into a list: [spec]")
-    pairs: list[tuple[str, Given]] = []
-    for at, one in enumerate(given.items() if isinstance(given, Mapping) else given, 1):
+    pairs: list[tuple[str, SpecLike]] = []
+    for at, one in enumerate(specs.items() if isinstance(specs, Mapping) else specs, 1):
         if isinstance(one, tuple):
             pairs.append((str(one[0]), one[1]))
         else:
             pairs.append((as_path(one).stem if isinstance(one, str | os.PathLike) else str(at), one))
-    return [(name, specified(spec)) for name, spec in pairs]
+    return [(name, as_spec(spec)) for name, spec in pairs]
 
 
 @dataclass(frozen=True)
@@ -532,33 +558,35 @@ class _Trial:
     """What every specification goes through; ``called``: the name of all releases."""
 
     called: str
-    asked: Workload
+    workload: Workload
     confidence: float
     seed: int | None
-    finished: Finished
+    finished: Checkpoint
 
-    def measured(self, spec: Spec, options: Options) -> Outcome:
+    def measure_spec(self, spec: Spec, options: Options) -> Outcome:
         """Published into a temporary folder and evaluated, or found finished; raises what publishing raises."""
-        known = self.finished.found(spec)
+        known = self.finished.read_outcome(spec)
         if known is not None:
             return known
-        with temporary() as folder:
-            own = redirected(spec, folder / "release.duckdb", "duckdb")
-            own = own.model_copy(
-                update={"release": own.release.model_copy(update={"name": self.called, "schema_": None})}
+        with temporary_folder() as folder:
+            trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
+            trial_spec = trial_spec.model_copy(
+                update={"release": trial_spec.release.model_copy(update={"name": self.called, "schema_": None})}
             )
-            own = own.model_copy(update={"ledger": Ledger(off=True)})  # trials are no releases: no ledger knows of them
+            trial_spec = trial_spec.model_copy(
+                update={"ledger": Ledger(off=True)}
+            )  # trials are no releases: no ledger knows of them
             key = system_key() if self.seed is None else seed_key(self.seed)
             try:
-                published = publish(own, key=key, options=options)
+                published = publish(trial_spec, key=key, options=options)
             except (UsageError, InfeasibleError) as error:
                 raise _RefusedError(error) from error
             clock = time.monotonic()
-            choice = Choice.by(key, own.name)
-            answers = measure_answers(own.target, own, self.asked, self.confidence, options, choice)
-            found = Outcome(published, answers, time.monotonic() - clock)
-        self.finished.keep(spec, found)
-        return found
+            choice = PersonChoice.from_key(key, trial_spec.name)
+            answers = measure_answers(trial_spec.target, trial_spec, self.workload, self.confidence, options, choice)
+            outcome = Outcome(published, answers, time.monotonic() - clock)
+        self.finished.write_outcome(spec, outcome)
+        return outcome
 
 
 class _RefusedError(Exception):
@@ -569,29 +597,31 @@ class _RefusedError(Exception):
         self.error = error
 
 
-def _rows(
+def _run_trials(
     wanted: Sequence[Combination], trial: _Trial, options: Options, *, refuse: bool
-) -> Iterator[Candidate | Refused]:
+) -> Iterator[Candidate | RefusedCombination]:
     """What becomes of each; ``refuse``: what there can't be ends it."""
     for number, one in enumerate(wanted, 1):
         if one.refused is not None:
-            yield Refused(one.name, one.refused, UsageError.exit_code, one.values)
+            yield RefusedCombination(one.name, one.refused, UsageError.exit_code, one.values)
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
-        shown = options if options.report is None else replace(options, report=Part(options.report, name))
+        trial_options = (
+            options if options.report is None else replace(options, report=PartReporter(options.report, name))
+        )
         try:
-            found = trial.measured(one.spec, shown)
+            outcome = trial.measure_spec(one.spec, trial_options)
         except _RefusedError as refused:
             error = refused.error
             if refuse:
                 error.args = (f"{one.name}: {error}", *error.args[1:])
                 raise error from None
-            yield Refused(one.name, str(error), error.exit_code, one.values)
+            yield RefusedCombination(one.name, str(error), error.exit_code, one.values)
         else:
-            yield Candidate(one.name, one.spec, found.published, found.evaluated, found.seconds, one.values)
+            yield Candidate(one.name, one.spec, outcome.published, outcome.evaluated, outcome.seconds, one.values)
 
 
-def _comparable(specs: Sequence[tuple[str, Spec]]) -> None:
+def _require_comparable(specs: Sequence[tuple[str, Spec]]) -> None:
     if not specs:
         raise UsageError("give at least one specification")
     first = specs[0][1]

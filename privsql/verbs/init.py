@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from pydantic import ValidationError
 
-from privsql.calls import as_path, number, whole
-from privsql.engine.files import is_files, scheme, temporary
-from privsql.engine.open import scratch, tables
-from privsql.engine.progress import Silent, running
-from privsql.engine.sqlfiles import temp
+from privsql.calls import as_exact_number, as_path, as_whole_number
+from privsql.engine.files import is_files, temporary_folder, url_scheme
+from privsql.engine.open import list_tables, open_scratch
+from privsql.engine.progress import SilentReporter, options_from
+from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
-from privsql.mechanisms.contract import Budget, Profiled
-from privsql.mechanisms.registry import DEFAULT, of
-from privsql.releases.draft import digest, exists
-from privsql.releases.ledger.book import open_for_reading, open_for_writing, spent, write_events
+from privsql.exact import fraction_text
+from privsql.mechanisms.contract import BudgetComposition, ProfiledSource
+from privsql.mechanisms.registry import DEFAULT, get_mechanism
+from privsql.releases.draft import digest_release, is_occupied
+from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
 from privsql.releases.ledger.composition import require_names
-from privsql.releases.ledger.keeping import needed
-from privsql.releases.opened import Release, explained
-from privsql.source.keywords import specified
-from privsql.source.places import Source, as_frame, is_table, resolved
-from privsql.source.profile import choose
+from privsql.releases.ledger.keeping import require_ledger
+from privsql.releases.opened import Release, explain_failures
+from privsql.source.keywords import as_spec
+from privsql.source.places import Source, as_frame, is_table, resolve_address
+from privsql.source.profile import choose_roles
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
-from privsql.source.table import mount_persons, prepare
-from privsql.verbs.session import workshop_in
+from privsql.source.table import mount_persons, prepare_table
+from privsql.verbs.session import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, Running
+    from privsql.engine.progress import Options, RunKeywords
     from privsql.mechanisms.contract import Mechanism, Proposal
-    from privsql.releases.ledger.book import Book, Entry
-    from privsql.source.keywords import ArrowStream, Given
-    from privsql.source.profile import Chosen
+    from privsql.releases.ledger.book import Book, LedgerEntry
+    from privsql.source.keywords import ArrowStream, SpecLike
+    from privsql.source.profile import ChosenRoles
     from privsql.source.spec import Spec
 
 # Init -----------------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def init(
     categorical: bool = False,
     kind: str = DEFAULT,
     base: PathLike | None = None,
-    **how: Unpack[Running],
+    **how: Unpack[RunKeywords],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
 
@@ -70,59 +70,63 @@ def init(
     can have the roles that the mechanism needs, or the sensitive values are no categories, ``EngineError`` for files
     that can't be read, ``InfeasibleError`` where nothing can be published.
     """
-    wanted = of(kind), sensitive, categorical
-    with running(how, init) as options:
+    wanted = get_mechanism(kind), sensitive, categorical
+    with options_from(how, init) as options:
         if is_table(source):
-            return _proposed("the table", Source(frame=as_frame(source)), {}, wanted, options)
+            return _propose_spec("the table", Source(frame=as_frame(source)), {}, wanted, options)
         if not isinstance(source, str | os.PathLike):
             raise UsageError(f"{type(source).__name__} is neither a path nor a table")
         name = os.fspath(source)
         files = table is None and is_files(name)
         if not files and table is None:
             table = _only_table(Path(name))
-        place = _written(name, as_path(base, "base") if base is not None else None)
-        given = {("file" if files else "database"): place, **({} if files else {"table": table})}
-        found = _source({"file": name} if files else {"database": name, "table": table})
-        return _proposed(name, found, given, wanted, options)
+        place = _as_spec_path(name, as_path(base, "base") if base is not None else None)
+        source_table = {("file" if files else "database"): place, **({} if files else {"table": table})}
+        source_model = _make_source({"file": name} if files else {"database": name, "table": table})
+        return _propose_spec(name, source_model, source_table, wanted, options)
 
 
-def _proposed(
+def _propose_spec(
     called: str,
     source: Source,
-    given: dict[str, Any],
+    source_table: dict[str, Any],
     wanted: tuple[Mechanism[Any], str | None, bool],
     options: Options,
 ) -> str:
     mechanism, sensitive, categorical = wanted
-    with temporary() as folder:
-        with workshop_in(folder, options) as db:
+    with temporary_folder() as folder:
+        with open_workshop(folder, options) as db:
             mount_persons(db, source)
             try:
-                chosen = choose(db, temp("source"), mechanism, (sensitive, categorical), options.report or Silent())
+                chosen = choose_roles(
+                    db, temp_table("source"), mechanism, (sensitive, categorical), options.report or SilentReporter()
+                )
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
-        with workshop_in(folder, options) as db:
+        with open_workshop(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
-            proposed = mechanism.propose(db, Profiled(chosen.profiles, lambda: prepare(db, source, columns)))
-    return _document(given, chosen, proposed, reduced=isinstance(mechanism.composition, Budget))
+            proposed = mechanism.propose(
+                db, ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
+            )
+    return _make_document(source_table, chosen, proposed, reduced=isinstance(mechanism.composition, BudgetComposition))
 
 
-def _source(given: dict[str, Any]) -> Source:
+def _make_source(fields: dict[str, Any]) -> Source:
     try:
-        return Source.model_validate(given)
+        return Source.model_validate(fields)
     except ValidationError as error:
         raise UsageError(error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")) from error
 
 
-def _written(name: str, base: Path | None) -> str:
+def _as_spec_path(name: str, base: Path | None) -> str:
     """A path as a specification in folder ``base`` has it."""
-    if scheme(name):
+    if url_scheme(name):
         return name
     place = Path(name).absolute()
     return (place if base is None else Path(os.path.relpath(place, base))).as_posix()
 
 
-def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal, *, reduced: bool) -> str:
+def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool) -> str:
     """The text; ``reduced``: of persons with several records only one can be published, so there is no choice."""
     document = tomlkit.document()
     first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
@@ -131,40 +135,40 @@ def _document(source: dict[str, Any], chosen: Chosen, proposed: Proposal, *, red
         document.add(tomlkit.comment(line))
     if place := _describe_source(source, chosen, reduced=reduced):
         document["source"] = place
-    document["columns"] = _without(chosen.columns, proposed.left_out)
+    document["columns"] = _without_columns(chosen.columns, proposed.left_out)
     document["mechanism"] = proposed.parameters
     return tomlkit.dumps(document)
 
 
-def _describe_source(source: dict[str, Any], chosen: Chosen, *, reduced: bool) -> Table:
+def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bool) -> Table:
     """Return the table ``[source]``; what becomes of persons with several records is left open, or the only choice."""
-    found = tomlkit.table()
-    found.update({**source, **({"id": chosen.id} if chosen.id else {})})
+    section = tomlkit.table()
+    section.update({**source, **({"id": chosen.id} if chosen.id else {})})
     if chosen.person is not None:
-        found["person"] = chosen.person
+        section["person"] = chosen.person
         if reduced:
-            found["persons"] = "one"
+            section["persons"] = "one"
         else:
-            found.add(tomlkit.comment("Some persons have several records. Choose one of each, or all with 'count':"))
-            found.add(tomlkit.comment('persons = "one"'))
-    return found
+            section.add(tomlkit.comment("Some persons have several records. Choose one of each, or all with 'count':"))
+            section.add(tomlkit.comment('persons = "one"'))
+    return section
 
 
-def _without(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
+def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
     """The roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
     if not left_out:
         return columns
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     for role, named in columns.items():
         if isinstance(named, dict):
-            kept[role] = {name: how for name, how in named.items() if name not in left_out}
+            remaining[role] = {name: how for name, how in named.items() if name not in left_out}
         else:
-            kept[role] = [name for name in named if name not in left_out] if isinstance(named, list) else named
-    return {role: named for role, named in kept.items() if named}
+            remaining[role] = [name for name in named if name not in left_out] if isinstance(named, list) else named
+    return {role: named for role, named in remaining.items() if named}
 
 
 def _only_table(path: Path) -> str:
-    names = tables(path)
+    names = list_tables(path)
     if len(names) != 1:
         raise UsageError(f"{path} holds {', '.join(names) or 'no table'}; choose one with --table")
     return names[0]
@@ -179,10 +183,10 @@ def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructe
 
     Raises ``UsageError`` for a release of another kind.
     """
-    top = whole(top, "--top")
+    top = as_whole_number(top, "--top")
     path = as_path(release, "release")
-    with Release(path) as found, explained(path):
-        return found.answers.frequent(top, estimator)
+    with Release(path) as opened, explain_failures(path):
+        return opened.answers.list_frequent(top, estimator)
 
 
 def synthesize(release: PathLike, to: PathLike) -> int:
@@ -195,11 +199,11 @@ def synthesize(release: PathLike, to: PathLike) -> int:
     path, file = as_path(release, "release"), as_path(to, "to")
     if file.suffix != ".parquet" or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
-    with Release(path) as found, explained(path), scratch() as db:
-        made = found.answers.synthetic()
-        db.put("synthetic", made)
-        db.export(temp("synthetic"), file)
-        return int(made.num_rows)
+    with Release(path) as opened, explain_failures(path), open_scratch() as db:
+        rows = opened.answers.make_synthetic()
+        db.register_arrow("synthetic", rows)
+        db.export_parquet(temp_table("synthetic"), file)
+        return int(rows.num_rows)
 
 
 # Ledger ---------------------------------------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
 
 @dataclass(frozen=True)
-class Listed:
+class LedgerListing:
     """A ledger, or what it holds of one source: its releases, oldest first.
 
     ``spent``: by all differentially private ones together, and ``cap``, the most that they may (None: nothing says);
@@ -215,18 +219,18 @@ class Listed:
     """
 
     database: Path
-    releases: tuple[Entry, ...]
+    releases: tuple[LedgerEntry, ...]
     source: tuple[str, ...] = ()
     spent: Fraction | None = None
     cap: Fraction | None = None
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(self.releases)
 
     def __len__(self) -> int:
         return len(self.releases)
 
-    def __getitem__(self, number: int) -> Entry:
+    def __getitem__(self, number: int) -> LedgerEntry:
         return self.releases[number]
 
     def as_json(self) -> dict[str, Any]:
@@ -235,79 +239,84 @@ class Listed:
             "releases": [entry.as_json() for entry in self.releases],
             "database": str(self.database),
             "source": list(self.source),
-            "spent": None if self.spent is None else text(self.spent),
-            "cap": None if self.cap is None else text(self.cap),
+            "spent": None if self.spent is None else fraction_text(self.spent),
+            "cap": None if self.cap is None else fraction_text(self.cap),
         }
 
 
-def ledger(spec: Given | None = None, *, database: PathLike | None = None) -> Listed:
+def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
     """What the ledger holds of the source of a specification; without one, of all sources.
 
     ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
-    asked = specified(spec) if spec is not None else None
-    path = needed(asked, _place(database))
-    with scratch() as db, open_for_reading(db, path) as book:
-        return _listed(path, book, asked)
+    source_spec = as_spec(spec) if spec is not None else None
+    path = require_ledger(source_spec, _as_database_path(database))
+    with open_scratch() as db, open_for_reading(db, path) as book:
+        return _list_releases(path, book, source_spec)
 
 
-def _place(database: PathLike | None) -> Path | None:
+def _as_database_path(database: PathLike | None) -> Path | None:
     return as_path(database, "database") if database is not None else None
 
 
-def _listed(path: Path, book: Book, spec: Spec | None) -> Listed:
+def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
     if spec is None:
-        return Listed(path, book.entries)
+        return LedgerListing(path, book.entries)
     source = known_as(spec.source)
-    entries = book.of_source(source)
-    return Listed(path, tuple(entries), source, spent(entries), book.cap(source))
+    entries = book.list_of_source(source)
+    return LedgerListing(path, tuple(entries), source, sum_epsilons(entries), book.find_cap(source))
 
 
-def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Entry:
+def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
     """Record that a release, named by its file or its number, never left the house: it frees all but a budget.
 
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
-    path, named = needed(None, _place(database)), str(release if isinstance(release, int) else as_path(release))
-    with scratch() as db, open_for_writing(db, path) as book:
-        found = _found(book, named)
-        with db.together():
-            write_events(db, book, ("withdrawn", {"number": found.number, "why": "never left the house"}))
-    return found
+    path, named = (
+        require_ledger(None, _as_database_path(database)),
+        str(release if isinstance(release, int) else as_path(release)),
+    )
+    with open_scratch() as db, open_for_writing(db, path) as book:
+        entry = _find_entry(book, named)
+        with db.in_transaction():
+            write_events(db, book, ("withdrawn", {"number": entry.number, "why": "never left the house"}))
+    return entry
 
 
-def _found(book: Book, release: str) -> Entry:
+def _find_entry(book: Book, release: str) -> LedgerEntry:
     """The release that is out, by its number, its file, or where it went: the last one there."""
     path = Path(release)
-    if exists(path):
-        own = digest(path)
-        alike = [entry for entry in book.live if entry.digest == own]
-        alike = [entry for entry in alike if entry.target == str(resolved(path))] or alike
+    if is_occupied(path):
+        release_digest = digest_release(path)
+        alike = [entry for entry in book.live_entries if entry.digest == release_digest]
+        alike = [entry for entry in alike if entry.target == str(resolve_address(path))] or alike
     elif release.isdecimal():
-        alike = [entry for entry in book.live if entry.number == int(release)]
+        alike = [entry for entry in book.live_entries if entry.number == int(release)]
     else:
-        alike = [entry for entry in book.live if entry.target == str(resolved(path))]
+        alike = [entry for entry in book.live_entries if entry.target == str(resolve_address(path))]
     if not alike:
         raise UsageError(f"{release} is no release in the ledger that is out; 'privsql ledger' lists them")
     return alike[-1]
 
 
-def cap(spec: Given, epsilon: Fraction | Decimal | str | float, *, database: PathLike | None = None) -> Listed:
+def cap(
+    spec: SpecLike, epsilon: Fraction | Decimal | str | float, *, database: PathLike | None = None
+) -> LedgerListing:
     """Set the most that all differentially private releases of a source may spend together, and record it.
 
     The only way to raise it: a specification that still asks for less lowers it again. ``database``: as of
     ``ledger``. Raises ``UsageError`` unless it is a positive number, and the source names its records or persons.
     """
-    asked, most = specified(spec), number(epsilon, "cap")
+    source_spec, most = as_spec(spec), as_exact_number(epsilon, "cap")
     if most <= 0:
-        raise UsageError(f"cap: {text(most)} is not above 0")
-    require_names(asked)
-    path = needed(asked, _place(database), exists=False)
-    source = known_as(asked.source)
-    with scratch() as db:
-        with open_for_writing(db, path) as book, db.together():
-            told = {"source": list(source), "epsilon": text(most), "by": "publisher"}
-            write_events(db, book, ("cap", told))
+        raise UsageError(f"cap: {fraction_text(most)} is not above 0")
+    require_names(source_spec)
+    path = require_ledger(source_spec, _as_database_path(database), exists=False)
+    source = known_as(source_spec.source)
+    with open_scratch() as db:
+        with open_for_writing(db, path) as book, db.in_transaction():
+            event = {"source": list(source), "epsilon": fraction_text(most), "by": "publisher"}
+            write_events(db, book, ("cap", event))
         with open_for_reading(db, path) as book:
-            return _listed(path, book, asked)
+            return _list_releases(path, book, source_spec)

@@ -18,20 +18,20 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from privsql.answers.accuracy import BANDS, Workload
 from privsql.answers.answer import OURS, THEIRS
-from privsql.calls import as_path, as_paths, whole
-from privsql.engine.progress import Running, Silent, report_steps, running
-from privsql.engine.sqlfiles import DIALECT, column, every, is_null, named, table
+from privsql.calls import as_path, as_paths, as_whole_number
+from privsql.engine.progress import RunKeywords, SilentReporter, options_from, report_steps
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.extras import SERVING
-from privsql.mechanisms.contract import Categories, Sets, Table
-from privsql.mechanisms.registry import of
-from privsql.pages.rendering import Compared, Foreseen, Learnt, Report, Ways
-from privsql.pages.report import ready, write
-from privsql.releases.contents import stored
-from privsql.releases.draft import digest
-from privsql.releases.opened import Release, explained
-from privsql.releases.statements import lines
-from privsql.source.places import address
+from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
+from privsql.mechanisms.registry import get_mechanism
+from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
+from privsql.pages.report import require_page_target, write_page
+from privsql.releases.contents import locate_release
+from privsql.releases.draft import digest_release
+from privsql.releases.opened import Release, explain_failures
+from privsql.releases.statements import describe_manifest
+from privsql.source.places import join_address
 from privsql.verbs.attack import attack
 from privsql.verbs.compare import evaluate
 from privsql.verbs.verify import verify
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options, Reporter
     from privsql.engine.roles import Field
     from privsql.model.manifest import Manifest
-    from privsql.releases.contents import Stored
-    from privsql.source.keywords import Given
+    from privsql.releases.contents import StoredRelease
+    from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
 
 __all__ = ["Report", "report"]
@@ -62,111 +62,120 @@ KEYWORDS = frozenset(DuckDB.Tokenizer.KEYWORDS)
 Rows = list[tuple[Any, ...]]
 
 
-def questions(release: Release) -> Iterator[exp.Select]:
+def list_questions(release: Release) -> Iterator[exp.Select]:
     """Typical questions: how many records have each value, in the groups by one column, and by two.
 
     What the release can't be asked for is left out.
     """
-    shape = of(release.manifest.mechanism).shape
-    if isinstance(shape, Sets):
-        yield from _of_sets(release)
+    shape = get_mechanism(release.manifest.mechanism).shape
+    if isinstance(shape, ItemSetShape):
+        yield from _list_set_questions(release)
         return
-    roles, shown = release.manifest.roles, frozenset(release.answers.in_bins)
-    if isinstance(shape, Categories):
-        names = [field.name for field in roles.sensitive if field.name not in shown][:LOOKED]
-        chosen = _few(release, names)
+    roles, binned = release.manifest.roles, frozenset(release.answers.in_bins)
+    if isinstance(shape, CategoricalShape):
+        names = [field.name for field in roles.sensitive if field.name not in binned][:LOOKED]
+        chosen = _list_few_valued(release, names)
         values: list[exp.Expr] = []
     else:
-        chosen = _few(release, [field.name for field in roles.quasi_identifiers][:LOOKED])
-        values = _values(release, shape)
+        chosen = _list_few_valued(release, [field.name for field in roles.quasi_identifiers][:LOOKED])
+        values = _group_values(release, shape)
     for names_ in dict.fromkeys((*((name,) for name in chosen[:COLUMNS]), tuple(chosen[:2]))):
-        yield counted(release, [*(column(name) for name in names_), *values])
+        yield build_count_query(release, [*(column(name) for name in names_), *values])
 
 
-def _values(release: Release, shape: Table | Categories[Any]) -> list[exp.Expr]:
+def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
     """By what of the sensitive columns is grouped: their values, or quarters of the records where these are numbers."""
     fields = release.manifest.roles.sensitive
-    if not (isinstance(shape, Table) and shape.numeric):
+    if not (isinstance(shape, TableShape) and shape.numeric):
         return [column(field.name) for field in fields]
-    own = fields[0]
-    ends = quantiles(release, own)
+    sensitive = fields[0]
+    ends = find_quantiles(release, sensitive)
     case = exp.Case()
     for number, end in enumerate(dict.fromkeys(ends)):
-        case = case.when(exp.LT(this=column(own.name), expression=literal(end, own)), exp.Literal.number(number))
-    return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(own.name)]
+        case = case.when(
+            exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive)), exp.Literal.number(number)
+        )
+    return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(sensitive.name)]
 
 
-def quantiles(release: Release, own: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
+def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
     """Values of a column of numbers below which such shares of the records lie, about."""
-    rows = [row for row in asked(release, counted(release, [column(own.name)])) if None not in row[:2]]
+    rows = [
+        row for row in ask_release(release, build_count_query(release, [column(field.name)])) if None not in row[:2]
+    ]
     rows.sort(key=lambda row: row[0])
-    found: list[Any] = []
+    ends: list[Any] = []
     total, running = sum(row[1] for row in rows), 0.0
     for value, records, *_ in rows:
         running += records
-        if len(found) < len(shares) and running > shares[len(found)] * total:
-            found.append(value)
-    return found
+        if len(ends) < len(shares) and running > shares[len(ends)] * total:
+            ends.append(value)
+    return ends
 
 
-def _few(release: Release, names: Sequence[str]) -> list[str]:
+def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
     """The columns that have at least two values, and few of them, those with fewest first."""
-    found = []
+    counts = []
     for name in names:
         with suppress(UsageError):
-            number = len(asked(release, counted(release, [column(name)])))
+            number = len(ask_release(release, build_count_query(release, [column(name)])))
             if 1 < number <= FEW:
-                found.append((number, name))
-    return [name for _, name in sorted(found, key=lambda one: one[0])]
+                counts.append((number, name))
+    return [name for _, name in sorted(counts, key=lambda one: one[0])]
 
 
-def _of_sets(release: Release) -> Iterator[exp.Select]:
+def _list_set_questions(release: Release) -> Iterator[exp.Select]:
     """How many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
-    own = release.manifest.roles.sensitive[0]
-    found = release.answers.frequent(RANKED, "reconstructed")
-    for rank in sorted({round(len(found) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if found else []:
-        items, _ = found[rank]
-        yield counted(release, [], holding(own, items)) if items else counted(release, [])
+    field = release.manifest.roles.sensitive[0]
+    frequent = release.answers.list_frequent(RANKED, "reconstructed")
+    for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
+        items, _ = frequent[rank]
+        yield build_count_query(release, [], items_condition(field, items)) if items else build_count_query(release, [])
 
 
-def holding(own: Field, items: Sequence[str]) -> exp.Expr:
+def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
     """The condition that a list holds some items, given as texts."""
-    listed = exp.Array(expressions=[literal(item, own, own.type.removesuffix("[]")) for item in items])
-    return exp.Anonymous(this="list_has_all", expressions=[column(own.name), listed])
+    listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
+    return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
 
 
-def counted(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
+def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
     """COUNT(*) AS n of the release, by groups; these come first."""
-    number = named(exp.Count(this=exp.Star()), "n")
+    number = alias_as(exp.Count(this=exp.Star()), "n")
     query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
     query = query if condition is None else query.where(condition)
     return query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
 
 
-def asked(release: Release, query: exp.Select, estimator: str = "reconstructed") -> Rows:
+def ask_release(release: Release, query: exp.Select, estimator: str = "reconstructed") -> Rows:
     """The rows of an answer: groups, estimate, standard error, low, high."""
-    return release.query(written(query, plainly=False), estimator=estimator).rows
+    return release.query(as_sql(query, plainly=False), estimator=estimator).rows
 
 
-def literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
+def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
     """A value as a constant of a column."""
-    own = kind or field.type
-    if own == "VARCHAR":
+    sql_type = kind or field.type
+    if sql_type == "VARCHAR":
         return exp.Literal.string(str(value))
     text = str(value)
     if text.removeprefix("-").isdecimal() and text.isascii():
         number = exp.Literal.number(text.removeprefix("-"))
         return exp.Neg(this=number) if text.startswith("-") else number
-    return exp.cast(exp.Literal.string(text), exp.DataType.build(own, dialect=DIALECT))
+    return exp.cast(exp.Literal.string(text), exp.DataType.build(sql_type, dialect=DIALECT))
 
 
-def written(query: exp.Expr, *, plainly: bool = True) -> str:
+def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
     """The SQL of a query; ``plainly``: names that need no quotes have none."""
     if plainly:
         query = query.copy()
         for one in query.find_all(exp.Identifier):
-            own = str(one.this)
-            if own.isascii() and own.isidentifier() and own == own.lower() and own.upper() not in KEYWORDS:
+            identifier = str(one.this)
+            if (
+                identifier.isascii()
+                and identifier.isidentifier()
+                and identifier == identifier.lower()
+                and identifier.upper() not in KEYWORDS
+            ):
                 one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
     return query.sql(dialect=DIALECT)
 
@@ -177,49 +186,55 @@ def written(query: exp.Expr, *, plainly: bool = True) -> str:
 MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
 
 
-def foreseen(release: Release, report: Reporter) -> tuple[Foreseen, ...]:
+def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
     """Typical questions put to the release alone, by the size of the answer.
 
     The expected error of an estimate with standard error s is sqrt(2/pi) s. Answers that the release holds exactly,
     and those without an interval, tell nothing here and are left out.
     """
-    report.step("Asking typical questions")
-    found: list[tuple[float, float, float, float | None]] = []
-    for query in report_steps(report, asking := list(questions(release)), len(asking)):
+    report.start_step("Asking typical questions")
+    answers: list[tuple[float, float, float, float | None]] = []
+    for query in report_steps(report, asking := list(list_questions(release)), len(asking)):
         with suppress(UsageError):  # what the release can't be asked
-            found += _answers(release, query)
-    return tuple(_band(found, low, high) for low, high in pairwise(BANDS) if any(low <= one[0] < high for one in found))
+            answers += _answer_groups(release, query)
+    return tuple(
+        _summarize_band(answers, low, high)
+        for low, high in pairwise(BANDS)
+        if any(low <= one[0] < high for one in answers)
+    )
 
 
-def _answers(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
+def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
     """(estimate, standard error, half of the interval, half of the literature's bounds) of every group."""
-    ours = asked(release, query)
+    ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
         return []
-    theirs = {row[:-4]: _half(row) for row in asked(release, query, THEIRS)}
+    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, THEIRS)}
     return [
         (max(0.0, float(row[-4])), float(row[-3]), half, theirs.get(row[:-4]))
         for row in ours
-        if row[-4] is not None and row[-3] and (half := _half(row)) is not None
+        if row[-4] is not None and row[-3] and (half := _half_width(row)) is not None
     ]
 
 
-def _half(row: Sequence[Any]) -> float | None:
+def _half_width(row: Sequence[Any]) -> float | None:
     low, high = row[-2:]
     return None if low is None or high is None else (float(high) - float(low)) / 2
 
 
-def _band(found: Sequence[tuple[float, float, float, float | None]], low: float, high: float) -> Foreseen:
-    own = [one for one in found if low <= one[0] < high]
-    bounds = [one[3] for one in own if one[3] is not None]
-    return Foreseen(
+def _summarize_band(
+    answers: Sequence[tuple[float, float, float, float | None]], low: float, high: float
+) -> ExpectedAccuracy:
+    inside = [one for one in answers if low <= one[0] < high]
+    bounds = [one[3] for one in inside if one[3] is not None]
+    return ExpectedAccuracy(
         low,
         None if math.isinf(high) else high,
-        len(own),
-        MEAN * median(one[1] for one in own),
-        median(one[2] for one in own),
+        len(inside),
+        MEAN * median(one[1] for one in inside),
+        median(one[2] for one in inside),
         median(bounds) if bounds else None,
-        median(one[0] for one in own),
+        median(one[0] for one in inside),
     )
 
 
@@ -231,77 +246,79 @@ LEGIBLE = 100  # characters of a value
 QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
-def ways(release: Release, found: Stored) -> Ways:
+def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     """The lines for one question, which the release can be asked."""
     name, form = FILE, "file"
-    if found.is_folder:
+    if location.is_folder:
         name, form = FOLDER, "folder"
-    elif found.schema is not None:
-        name, form = str(address(Path(FILE), SCHEMA)), "schema"
-    groups, condition = _question(release)
-    query = written(counted(release, groups, condition))
+    elif location.schema is not None:
+        name, form = str(join_address(Path(FILE), SCHEMA)), "schema"
+    groups, condition = _example_question(release)
+    query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
     python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
-    return Ways(form, name, f"privsql query {name} {quoted}", python, _plain(release, groups, condition, form))
+    return UsageSnippets(
+        form, name, f"privsql query {name} {quoted}", python, _plain_sql(release, groups, condition, form)
+    )
 
 
-def _question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
+def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
     """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
-    roles, mechanism = release.manifest.roles, of(release.manifest.mechanism)
-    if isinstance(mechanism.shape, Sets):
-        frequent = release.answers.frequent(20, "reconstructed")
-        found = next((items for items, _ in frequent if items and _legible(items)), None)
-        return [], holding(roles.sensitive[0], found) if found else None
+    roles, mechanism = release.manifest.roles, get_mechanism(release.manifest.mechanism)
+    if isinstance(mechanism.shape, ItemSetShape):
+        frequent = release.answers.list_frequent(20, "reconstructed")
+        chosen = next((items for items, _ in frequent if items and _is_legible(items)), None)
+        return [], items_condition(roles.sensitive[0], chosen) if chosen else None
     fields = roles.sensitive if roles.quasi_identifiers else roles.sensitive[:1]
     others = roles.quasi_identifiers or roles.sensitive[1:]
-    legible = [field.name for field in others if _legible([field.name])]
+    legible = [field.name for field in others if _is_legible([field.name])]
     few: list[exp.Expr] = [column(name) for name in legible[:1]]
     if (
-        isinstance(mechanism.shape, Table)
+        isinstance(mechanism.shape, TableShape)
         and mechanism.shape.numeric
-        and (middle := quantiles(release, fields[0], [0.5]))
+        and (middle := find_quantiles(release, fields[0], [0.5]))
     ):
-        return few, exp.GTE(this=column(fields[0].name), expression=literal(middle[0], fields[0]))
-    rows = asked(release, counted(release, [column(field.name) for field in fields]))
-    shown = (row for row in rows if _legible(row[: len(fields)]))
-    most = max(shown, key=lambda row: row[len(fields)] or 0, default=None)
+        return few, exp.GTE(this=column(fields[0].name), expression=as_literal(middle[0], fields[0]))
+    rows = ask_release(release, build_count_query(release, [column(field.name) for field in fields]))
+    legible_rows = (row for row in rows if _is_legible(row[: len(fields)]))
+    most = max(legible_rows, key=lambda row: row[len(fields)] or 0, default=None)
     if most is None:
         return few, None
-    own = [_equals(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
-    return few, every(own)
+    conditions = [_equals_value(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
+    return few, all_of(conditions)
 
 
-def _legible(values: Iterable[object]) -> bool:
+def _is_legible(values: Iterable[object]) -> bool:
     """Whether values can be copied from a page, on which what can't be printed is replaced."""
     return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
 
 
-def _equals(left: exp.Expr, value: object, field: Field) -> exp.Expr:
-    return is_null(left) if value is None else exp.EQ(this=left, expression=literal(value, field))
+def _equals_value(left: exp.Expr, value: object, field: Field) -> exp.Expr:
+    return is_null(left) if value is None else exp.EQ(this=left, expression=as_literal(value, field))
 
 
-def _plain(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
+def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
     """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
     manifest = release.manifest
-    mechanism = of(manifest.mechanism)
-    weight = exp.Sum(this=column(manifest.roles.by_all.called("weight")))
-    query = exp.select(*(one.copy() for one in groups), named(weight, "n"))
+    mechanism = get_mechanism(manifest.mechanism)
+    weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
+    query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
     query = query.from_(table(manifest.name, schema=SCHEMA if form == "schema" else None))
     query = query if condition is None else query.where(condition.copy())
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
     if form != "folder":
-        return written(query) + ";"
+        return as_sql(query) + ";"
     view = mechanism.view(manifest)
     read = sorted({one.name for one in view.find_all(exp.Table)})
-    made = [_view(one, exp.select("*").from_(_file(one))) for one in read]
-    return "\n".join(written(one) + ";" for one in (*made, _view(manifest.name, view), query))
+    views = [_create_view(one, exp.select("*").from_(_parquet_scan(one))) for one in read]
+    return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(manifest.name, view), query))
 
 
-def _file(name: str) -> exp.Expr:
+def _parquet_scan(name: str) -> exp.Expr:
     return exp.Anonymous(this="read_parquet", expressions=[exp.Literal.string(f"{FOLDER}/{name}.parquet")])
 
 
-def _view(name: str, query: exp.Query) -> exp.Create:
+def _create_view(name: str, query: exp.Query) -> exp.Create:
     return exp.Create(this=table(name), kind="VIEW", expression=query)
 
 
@@ -314,11 +331,11 @@ PAIRS = 40  # answers that are shown singly
 
 def report(
     release: PathLike,
-    source: Given | None = None,
+    source: SpecLike | None = None,
     *,
     to: PathLike | None = None,
     key_file: PathLike | None = None,
-    **how: Unpack[Running],
+    **how: Unpack[RunKeywords],
 ) -> Report:
     """All that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
 
@@ -331,72 +348,76 @@ def report(
     """
     path, target = as_path(release, "release"), as_path(to, "to") if to is not None else None
     if target is not None:
-        ready(target)
-    with running(how, report) as options:
+        require_page_target(target)
+    with options_from(how, report) as options:
         verified = verify(path, source, key_file=key_file, options=options)
-        learnt = _learnt(path, source, key_file, verified, options) if verified.ok else None
+        learnt = _gather_facts(path, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
-        found = Report(verified.manifest, checks, notes, _digests(path), source is not None, learnt)
+        outcome = Report(verified.manifest, checks, notes, _file_digests(path), source is not None, learnt)
         if target is not None:
-            (options.report or Silent()).step("Drawing the page")
-            write(found, target)
-    return found
+            (options.report or SilentReporter()).start_step("Drawing the page")
+            write_page(outcome, target)
+    return outcome
 
 
-def _learnt(path: Path, source: Given | None, own: PathLike | None, verified: Verified, options: Options) -> Learnt:
+def _gather_facts(
+    path: Path, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
+) -> VerifiedFacts:
     """What is known of a release whose checks hold."""
-    manifest, reported = verified.manifest, options.report or Silent()
-    mechanism = of(manifest.mechanism)
-    asked = mechanism.read(manifest)
-    with Release(path) as opened, explained(path):
+    manifest, reported = verified.manifest, options.report or SilentReporter()
+    mechanism = get_mechanism(manifest.mechanism)
+    params = mechanism.read(manifest)
+    with Release(path) as opened, explain_failures(path):
         parts = tuple(opened.structure())
-        expected = foreseen(opened, reported)
-        how_to_ask, certain = ways(opened, stored(path)), THEIRS in opened.answers.certain
-    reported.step("Attacking the release")
-    attacked = attack(path, source, key_file=own, options=options)
-    return Learnt(
-        mechanism.promise(asked),
-        mechanism.words(asked),
-        tuple(verified.told.bounds) if verified.told is not None else (),
+        expected = estimate_accuracy(opened, reported)
+        how_to_ask, certain = make_snippets(opened, locate_release(path)), THEIRS in opened.answers.certain
+    reported.start_step("Attacking the release")
+    attacked = attack(path, source, key_file=key_file, options=options)
+    return VerifiedFacts(
+        mechanism.promise(params),
+        mechanism.words(params),
+        tuple(verified.recomputed.bounds) if verified.recomputed is not None else (),
         parts,
         tuple(attacked.findings),
         attacked.verdict,
         mechanism.advice,
-        tuple(lines(manifest)),
+        tuple(describe_manifest(manifest)),
         expected,
         certain,
         how_to_ask,
-        _compared(path, source, own, manifest, options) if source is not None else None,
+        _compare_answers(path, source, key_file, manifest, options) if source is not None else None,
     )
 
 
-def _compared(path: Path, source: Given, own: PathLike | None, manifest: Manifest, options: Options) -> Compared:
+def _compare_answers(
+    path: Path, source: SpecLike, key_file: PathLike | None, manifest: Manifest, options: Options
+) -> TruthComparison:
     """The release's answers beside those of its source; numbers are asked for in ranges."""
-    shape = of(manifest.mechanism).shape
-    numeric = isinstance(shape, Table) and shape.numeric
-    number = RANGES if numeric else QUERIES if isinstance(shape, Table) else OF_EACH
-    asked = Workload("ranges" if numeric else "equality", number, ways=1)
-    found = evaluate(path, source, asked, key_file=own, options=options)
-    summaries = {name: score.summary() for name, score in found.scores.items()}
-    return Compared(summaries, _pairs(found.scores[OURS]), found.confidence)
+    shape = get_mechanism(manifest.mechanism).shape
+    numeric = isinstance(shape, TableShape) and shape.numeric
+    number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
+    workload = Workload("ranges" if numeric else "equality", number, ways=1)
+    evaluated = evaluate(path, source, workload, key_file=key_file, options=options)
+    summaries = {name: score.summary() for name, score in evaluated.scores.items()}
+    return TruthComparison(summaries, _sample_pairs(evaluated.scores[OURS]), evaluated.confidence)
 
 
-def _pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
+def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
     """Some answers singly, of every size: true ones in order, every k-th."""
-    rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.points()]
+    rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.pair_answers()]
     rows.sort(key=lambda row: row[:2])
     step = max(1, -(-len(rows) // PAIRS))
     return tuple(rows[step // 2 :: step])
 
 
-def _digests(path: Path) -> dict[str, str]:
+def _file_digests(path: Path) -> dict[str, str]:
     """SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
-    found = stored(path)
-    if found.schema is not None:
-        return {"the tables of the schema": digest(path)}
-    files = {file.relative_to(found.place).as_posix(): file for file in found.readable}
+    location = locate_release(path)
+    if location.schema is not None:
+        return {"the tables of the schema": digest_release(path)}
+    files = {file.relative_to(location.place).as_posix(): file for file in location.readable_files}
     digests = {}
-    for name, file in (files or {"the file": found.place}).items():
+    for name, file in (files or {"the file": location.place}).items():
         with file.open("rb") as read:
             digests[name] = hashlib.file_digest(read, "sha256").hexdigest()
     return digests
@@ -423,7 +444,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     verify: bool = False,
     open: bool = False,  # noqa: A002 (as the flag is called)
     started: Callable[[str], None] | None = None,
-    **how: Unpack[Running],
+    **how: Unpack[RunKeywords],
 ) -> None:
     """Serve a page to ask one or several releases at, until Ctrl-C.
 
@@ -435,42 +456,44 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     ``open``: show it in a browser, which goes without a token alone. ``EngineError`` where the extra
     ``privsql[serve]`` is missing or the port is taken.
     """
-    SERVING.need()
+    SERVING.require_installed()
     from privsql.serving import server  # noqa: PLC0415 (an extra)
-    from privsql.serving.guard import opened  # noqa: PLC0415 (takes long to import)
+    from privsql.serving.guard import open_pools  # noqa: PLC0415 (takes long to import)
 
     paths, files = as_paths(releases, "release"), as_paths(attach, "attach")
-    manners = server.Manners(
-        whole(at_once, "at_once", most=MOST_AT_ONCE),
-        whole(timeout, "timeout", most=LONGEST),
-        whole(rows, "rows", most=MOST_ROWS),
+    limits = server.ServingLimits(
+        as_whole_number(at_once, "at_once", most=MOST_AT_ONCE),
+        as_whole_number(timeout, "timeout", most=LONGEST),
+        as_whole_number(rows, "rows", most=MOST_ROWS),
     )
     hosts = (allow_host,) if isinstance(allow_host, str) else tuple(allow_host)
 
     def begun(address: str) -> None:
-        (started or _said)(address)
+        (started or _print_address)(address)
         if open:
             webbrowser.open(address)
 
-    with running(how, serve) as options:
+    with options_from(how, serve) as options:
         if verify:
-            _verified(paths, options)
-        with opened(paths, files, options) as served:
-            place = server.door(host, whole(port, "port", least=0, most=65_535), token=token, hosts=hosts)
-            with place.socket:
-                if open and place.token is not None:
+            _require_verified(paths, options)
+        with open_pools(paths, files, options) as served:
+            listener = server.open_listener(
+                host, as_whole_number(port, "port", least=0, most=65_535), token=token, hosts=hosts
+            )
+            with listener.socket:
+                if open and listener.token is not None:
                     raise UsageError(
                         "--open would show the token to whoever lists processes; open the address yourself"
                     )
-                server.run(served, place, manners, begun, verified=verify)
+                server.run_server(served, listener, limits, begun, verified=verify)
 
 
-def _said(address: str) -> None:
+def _print_address(address: str) -> None:
     sys.stdout.write(f"serving at {address} (Ctrl-C ends it)\n")
     sys.stdout.flush()
 
 
-def _verified(paths: Sequence[Path], options: Options) -> None:
+def _require_verified(paths: Sequence[Path], options: Options) -> None:
     for path in paths:
         if not verify(path, options=options).ok:
             raise GuaranteeError(f"{path}: does not hold what it promises; privsql verify tells more")

@@ -5,101 +5,103 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.files import temporary
-from privsql.engine.open import spark, workshop
+from privsql.engine.files import temporary_folder
+from privsql.engine.open import open_engine, open_spark
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import Budget
-from privsql.mechanisms.registry import of
-from privsql.releases.contents import admitted, stored
+from privsql.mechanisms.contract import BudgetComposition
+from privsql.mechanisms.registry import get_mechanism
+from privsql.releases.contents import admit_release, locate_release
 from privsql.releases.draft import HOLDER
-from privsql.releases.ledger.keeping import chosen_again
-from privsql.releases.opened import RELEASE, Seen
-from privsql.releases.statements import same_choice
-from privsql.source.records import prepared
+from privsql.releases.ledger.keeping import repeat_choice
+from privsql.releases.opened import RELEASE, OpenedRelease
+from privsql.releases.statements import has_same_choice
+from privsql.source.records import prepare_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.database import Warehouse, Workshop
+    from privsql.engine.database import EngineSession, Warehouse
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
 
 @contextmanager
-def workroom(options: Options | None = None) -> Iterator[Workshop]:
+def open_session(options: Options | None = None) -> Iterator[EngineSession]:
     """An empty engine for the time of a verb, with a folder to spill to."""
-    with temporary() as folder, workshop_in(folder, options or Options()) as db:
+    with temporary_folder() as folder, open_workshop(folder, options or Options()) as db:
         yield db
 
 
 @contextmanager
-def beside(
+def open_release_with_source(
     path: Path, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
-) -> Iterator[tuple[Workshop, Records]]:
+) -> Iterator[tuple[EngineSession, Records]]:
     """A release, its tables in database ``release``, beside the sorted records of its source.
 
     ``key_file``: holds the key that it was made with, if that is not the ledger's. Raises ``UsageError`` if the
     specification is not for such a release.
     """
-    with workroom(options) as db:
-        source = prepared(db, spec, choice=chosen_again(db, spec, path, manifest, key_file))
-        same_roles(manifest, source)
-        same_mechanism(manifest, spec)
-        source.sort()
-        attach(db, path)
+    with open_session(options) as db:
+        source = prepare_records(db, spec, choice=repeat_choice(db, spec, path, manifest, key_file))
+        require_same_roles(manifest, source)
+        require_same_mechanism(manifest, spec)
+        source.sort_records()
+        attach_release_tables(db, path)
         yield db, source
 
 
-def workshop_in(spill: Path, options: Options) -> Workshop:
-    return workshop(spill, options)
+def open_workshop(spill: Path, options: Options) -> EngineSession:
+    return open_engine(spill, options)
 
 
 @contextmanager
-def source_in(spec: Spec, db: Workshop, spill: Path, options: Options) -> Iterator[Warehouse]:
+def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
     """Where a source is counted and dealt: beside its release, or where it lies.
 
     What composes by budget is published from counts of what was brought here.
     """
-    if spec.source.kind != "spark" or isinstance(of(spec.mechanism.kind).composition, Budget):
+    if spec.source.kind != "spark" or isinstance(get_mechanism(spec.mechanism.kind).composition, BudgetComposition):
         yield db
         return
-    with spark(spill, options, remote=spec.source.origin.address) as there:
+    with open_spark(spill, options, remote=spec.source.origin.address) as there:
         yield there
 
 
-def same_roles(manifest: Manifest, source: Records) -> None:
+def require_same_roles(manifest: Manifest, source: Records) -> None:
     if manifest.roles != source.roles:
-        why = source.roles.unlike(manifest.roles)
+        why = source.roles.explain_difference(manifest.roles)
         raise UsageError(f"the specification's columns are not those of the release: {why}")
 
 
-def same_persons(manifest: Manifest, source: Records) -> None:
+def require_same_persons(manifest: Manifest, source: Records) -> None:
     """``UsageError`` unless both hold the same record of each person, or neither is reduced: else counts differ."""
     rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
     if (rules[0] == "one") != (rules[1] == "one"):
         holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
         raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
-    if not same_choice(manifest, source):
+    if not has_same_choice(manifest, source):
         raise UsageError(
             "the key that chose one record of each person is not at hand; give the ledger of the release, or the key "
             "file that it was made with"
         )
 
 
-def same_mechanism(manifest: Manifest, spec: Spec) -> None:
+def require_same_mechanism(manifest: Manifest, spec: Spec) -> None:
     if manifest.mechanism != spec.mechanism.kind:
         raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
 
 
-def attach(db: Workshop, path: Path) -> None:
+def attach_release_tables(db: EngineSession, path: Path) -> None:
     """Make the tables of a release readable in database ``release`` beside the source, if it holds what it states."""
-    found = stored(path)
-    db.create(RELEASE) if found.database is None else db.attach(found.database, RELEASE, read_only=True, strange=True)
-    if found.holder is not None:
-        db.distrust()
-        if db.attached(found.holder) is None:  # it may hold the source, too
-            db.attach(found.holder, HOLDER, read_only=True)
-    Seen(*admitted(db, found, RELEASE)).refuse(path)
+    location = locate_release(path)
+    db.create_database(RELEASE) if location.database_file is None else db.attach(
+        location.database_file, RELEASE, read_only=True, strange=True
+    )
+    if location.holder_file is not None:
+        db.distrust_statistics()
+        if db.attached_name(location.holder_file) is None:  # it may hold the source, too
+            db.attach(location.holder_file, HOLDER, read_only=True)
+    OpenedRelease(*admit_release(db, location, RELEASE)).require_intact(path)

@@ -9,21 +9,21 @@ from privsql import markup
 from privsql._version import __version__
 from privsql.attacks import adversaries
 from privsql.calls import as_path, as_paths
-from privsql.engine.progress import running
-from privsql.engine.sqlfiles import temp
+from privsql.engine.progress import options_from
+from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import Groups, Kept, Together
-from privsql.mechanisms.registry import of
-from privsql.model.manifest import Check, run
-from privsql.releases.contents import LEFTOVERS, look_closer, stated_tables, stored
-from privsql.releases.draft import digest
+from privsql.mechanisms.contract import CrossReleaseChecks, GroupComposition, LedgerRelease
+from privsql.mechanisms.registry import get_mechanism
+from privsql.model.manifest import Check, run_checks
+from privsql.releases.contents import LEFTOVERS, check_statistics, list_stated_tables, locate_release
+from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
-from privsql.releases.ledger.keeping import needed
-from privsql.releases.opened import RELEASE, refuse_target, seen, together, write_copy
-from privsql.releases.statements import APART, examine, same_choice, told
+from privsql.releases.ledger.keeping import require_ledger
+from privsql.releases.opened import RELEASE, attach_release, open_releases, refuse_target, write_copy
+from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest as sourced
-from privsql.source.places import parted
-from privsql.verbs.session import beside
+from privsql.source.places import split_address
+from privsql.verbs.session import open_release_with_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from privsql.calls import PathLike
     from privsql.engine.database import Container, Relations
-    from privsql.engine.progress import Options, Running
-    from privsql.model.manifest import Manifest, Result
-    from privsql.releases.statements import Told
-    from privsql.source.keywords import Given
+    from privsql.engine.progress import Options, RunKeywords
+    from privsql.model.manifest import CheckResult, Manifest
+    from privsql.releases.statements import MeasuredFacts
+    from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 
 
@@ -53,10 +53,10 @@ class Verified:
     written of it.
     """
 
-    checks: list[Result]
+    checks: list[CheckResult]
     notes: list[str]
     manifest: Manifest
-    told: Told | None = None
+    recomputed: MeasuredFacts | None = None
     copy: Path | None = None
 
     @property
@@ -78,11 +78,11 @@ class Verified:
         title = (
             f"NOT verified: {failed} of {len(rows)} checks do not hold" if failed else f"verified, {len(rows)} checks"
         )
-        bounds = self.told.bounds if self.told is not None else ()
+        bounds = self.recomputed.bounds if self.recomputed is not None else ()
         promised = [(one.value, one.bound, one.found) for one in bounds]
-        parts = [markup.table(("verified of", "bound", "found"), promised, len(promised))] if promised else []
-        notes = [markup.line(f"note: {one}") for one in self.notes]
-        return markup.page(title, *parts, markup.table(("check", "holds", ""), rows, len(rows)), *notes)
+        parts = [markup.html_table(("verified of", "bound", "found"), promised, len(promised))] if promised else []
+        notes = [markup.html_line(f"note: {one}") for one in self.notes]
+        return markup.html_page(title, *parts, markup.html_table(("check", "holds", ""), rows, len(rows)), *notes)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -93,19 +93,19 @@ class Verified:
             "checks": checks,
             "notes": self.notes,
             **copy,
-            **(self.told.as_json() if self.told else {}),
+            **(self.recomputed.as_json() if self.recomputed else {}),
         }
 
 
 def verify(
     release: PathLike,
-    source: Given | None = None,
+    source: SpecLike | None = None,
     *,
     against: Sequence[PathLike] | PathLike = (),
     database: PathLike | None = None,
     key_file: PathLike | None = None,
     copy_to: PathLike | None = None,
-    **how: Unpack[Running],
+    **how: Unpack[RunKeywords],
 ) -> Verified:
     """Check a release from its published file, against its source if that is given, and beside other releases.
 
@@ -125,12 +125,12 @@ def verify(
     target = as_path(copy_to, "copy_to") if copy_to is not None else None
     if target is not None:
         refuse_target(path, target)
-    with running(how, verify) as options:
-        outcome = _verified(path, source, others, _Keys(ledger, key), options)
-        return outcome if target is None else _copied(path, outcome, target)
+    with options_from(how, verify) as options:
+        outcome = _check_release(path, source, others, _Keys(ledger, key), options)
+        return outcome if target is None else _copy_release(path, outcome, target)
 
 
-def _copied(path: Path, outcome: Verified, target: Path) -> Verified:
+def _copy_release(path: Path, outcome: Verified, target: Path) -> Verified:
     """Write a clean copy of a release that is verified."""
     if not outcome.ok:
         return replace(outcome, notes=[*outcome.notes, "no copy is written of a release that is not verified"])
@@ -146,92 +146,99 @@ class _Keys:
     file: Path | None = None
 
 
-def _verified(path: Path, given: Given | None, against: Sequence[Path], keys: _Keys, options: Options) -> Verified:
-    found: Told | None = None
+def _check_release(
+    path: Path, source_input: SpecLike | None, against: Sequence[Path], keys: _Keys, options: Options
+) -> Verified:
+    recomputed: MeasuredFacts | None = None
     unchecked: list[str] = []
-    with seen(path, options=options) as (alone, release):
-        manifest, results = release.manifest, list(release.held)
-        results += _placed(path, manifest)
+    with attach_release(path, options=options) as (alone, release):
+        manifest, results = release.manifest, list(release.checks)
+        results += _check_place(path, manifest)
         held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
         if held:
-            results += look_closer(alone, stored(path), stated_tables(manifest), RELEASE)
-        spec = sourced(given, manifest) if held and given is not None else None
-        if held and given is None:  # against a source all other checks run there, where both are open
-            results += examine(alone, manifest, RELEASE)
-            found = _told(alone, manifest, results)
+            results += check_statistics(alone, locate_release(path), list_stated_tables(manifest), RELEASE)
+        spec = sourced(source_input, manifest) if held and source_input is not None else None
+        if held and source_input is None:  # against a source all other checks run there, where both are open
+            results += examine_release(alone, manifest, RELEASE)
+            recomputed = _recompute_facts(alone, manifest, results)
     if held and spec is not None:
-        with beside(path, spec, manifest, options, key_file=keys.file) as (db, source):
-            unchecked = [] if same_choice(manifest, source) else [UNCHECKED]
-            results += examine(db, manifest, RELEASE, source=source, spec=spec)
-            found = _told(db, manifest, results)
+        with open_release_with_source(path, spec, manifest, options, key_file=keys.file) as (db, source):
+            unchecked = [] if has_same_choice(manifest, source) else [UNCHECKED]
+            results += examine_release(db, manifest, RELEASE, source=source, spec=spec)
+            recomputed = _recompute_facts(db, manifest, results)
     if against and all(result.ok for result in results):
-        results += _together([*against, path], spec, keys.ledger)
+        results += _check_together([*against, path], spec, keys.ledger)
     return Verified(
-        results, _notes(manifest) + unchecked, manifest, found if all(result.ok for result in results) else None
+        results,
+        _list_notes(manifest) + unchecked,
+        manifest,
+        recomputed if all(result.ok for result in results) else None,
     )
 
 
-def _placed(path: Path, manifest: Manifest) -> list[Result]:
+def _check_place(path: Path, manifest: Manifest) -> list[CheckResult]:
     """Whether a release that is a schema says so, and no other does."""
-    schema = parted(path)[1]
+    schema = split_address(path)[1]
     if (schema is None) == (manifest.place is None):
         return []
-    said, is_ = ("a schema", "a whole file or folder") if schema is None else ("a whole file or folder", "a schema")
-    return run(None, [Check("it lies where it says", lambda: [f"it says that it is {said}, and is {is_}"])])
+    stated, is_ = ("a schema", "a whole file or folder") if schema is None else ("a whole file or folder", "a schema")
+    return run_checks(None, [Check("it lies where it says", lambda: [f"it says that it is {stated}, and is {is_}"])])
 
 
-def _told(db: Relations, manifest: Manifest, results: list[Result]) -> Told | None:
+def _recompute_facts(db: Relations, manifest: Manifest, results: list[CheckResult]) -> MeasuredFacts | None:
     """What the tables of a release that passed its checks tell, compared with what is stated."""
     if not all(result.ok for result in results):
         return None
-    found = told(db, manifest, RELEASE)
-    results += run(None, [Check("what the tables tell is as stated", lambda: found.differs(manifest))])
-    return found
+    recomputed = measure_facts(db, manifest, RELEASE)
+    results += run_checks(
+        None, [Check("what the tables tell is as stated", lambda: recomputed.list_differences(manifest))]
+    )
+    return recomputed
 
 
-def _together(paths: Sequence[Path], spec: Spec | None, database: Path | None) -> list[Result]:
+def _check_together(paths: Sequence[Path], spec: Spec | None, database: Path | None) -> list[CheckResult]:
     """What several releases tell together, and what the ledger of a specification says of their records."""
     names = [other.name for other in paths]
-    ledger = needed(spec, database) if spec is not None else None
-    with together(paths, [ledger] if ledger is not None else []) as (db, manifests):
-        compared = _compared(manifests[0])
+    ledger = require_ledger(spec, database) if spec is not None else None
+    with open_releases(paths, [ledger] if ledger is not None else []) as (db, manifests):
+        compared = _comparison_rule(manifests[0])
         compared.comparable(names, manifests)
-        results = run(db, compared.published(db, names, manifests))
+        results = run_checks(db, compared.published(db, names, manifests))
         if ledger is not None:
-            results += _by_record(db, paths, ledger, manifests[-1])
+            results += _check_by_record(db, paths, ledger, manifests[-1])
     return results
 
 
-def _by_record(db: Container, paths: Sequence[Path], ledger: Path, manifest: Manifest) -> list[Result]:
+def _check_by_record(db: Container, paths: Sequence[Path], ledger: Path, manifest: Manifest) -> list[CheckResult]:
     """The same by the records that the ledger knows; ``UsageError`` for a release that it does not."""
     with open_for_reading(db, ledger) as book:
         by_digest = {entry.digest: entry for entry in book.entries}
-        found = [by_digest.get(digest(path)) for path in paths]
-        strange = next((path for path, entry in zip(paths, found, strict=True) if entry is None), None)
+        listed = [by_digest.get(digest_release(path)) for path in paths]
+        strange = next((path for path, entry in zip(paths, listed, strict=True) if entry is None), None)
         if strange is not None:
             raise UsageError(f"{strange} is not in the ledger {ledger}")
-        entries = sorted({entry.number: entry for entry in found if entry}.values(), key=lambda entry: entry.number)
+        entries = sorted({entry.number: entry for entry in listed if entry}.values(), key=lambda entry: entry.number)
         for entry in entries:
-            db.view(f"members_{entry.number}", subjects_query(entry))
-        kept = [Kept(entry.number, temp(f"members_{entry.number}")) for entry in entries]
+            db.create_view(f"members_{entry.number}", subjects_query(entry))
+        members = [LedgerRelease(entry.number, temp_table(f"members_{entry.number}")) for entry in entries]
         known = known_values(entries, manifest.sensitive[0].type)
-        return run(db, _compared(manifest).by_record(db, kept, known, manifest))
+        return run_checks(db, _comparison_rule(manifest).by_record(db, members, known, manifest))
 
 
-def _compared(manifest: Manifest) -> Together:
+def _comparison_rule(manifest: Manifest) -> CrossReleaseChecks:
     """How a release is compared with others; ``UsageError`` where no guarantee covers several."""
-    composition = of(manifest.mechanism).composition
-    if not isinstance(composition, Groups):
+    composition = get_mechanism(manifest.mechanism).composition
+    if not isinstance(composition, GroupComposition):
         raise UsageError(f"--against: nothing is promised of several releases that are made by {manifest.mechanism}")
     return composition.together
 
 
-def _notes(manifest: Manifest) -> list[str]:
+def _list_notes(manifest: Manifest) -> list[str]:
     notes = []
     if manifest.randomness == "seed":
         notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
     notes += manifest.composition
-    notes += [f"it is {APART}"] if manifest.place is not None else []
+    notes += [f"it is {SCHEMA_NOTE}"] if manifest.place is not None else []
     notes += adversaries.explain_absence(manifest)
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")

@@ -20,10 +20,10 @@ from mechanisms.setvalued import test_setvalued as sets
 from mechanisms.setvalued import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
 from privsql.mechanisms.contingency import diffpart_tree as cell_tree
-from privsql.mechanisms.contingency.marginals import measure
+from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.setvalued import diffpart_tree as set_tree
 from privsql.mechanisms.setvalued import views as measuring
-from privsql.mechanisms.setvalued.diffpart_tree import grow
+from privsql.mechanisms.setvalued.diffpart_tree import grow_taxonomy
 from support.enumeration import FALSE_ALARM
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ STEPS = 12  # events: a figure is at least 1, 2, .., so many
 class Careless(OpenDPNoise):
     """Noise as if each count might spend six times its budget."""
 
-    def noisy(self, counts: Any, epsilon: Fraction) -> Any:
-        return super().noisy(counts, 6 * epsilon)
+    def add_noise(self, counts: Any, epsilon: Fraction) -> Any:
+        return super().add_noise(counts, 6 * epsilon)
 
 
 def baskets(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
     """Item sets: the target's leaf, the node above it, and both."""
-    taxonomy = grow(4, 2, sets.InOrder())
+    taxonomy = grow_taxonomy(4, 2, sets.InOrder())
     request = sets.asked(1, fan_out=2, c1="0.5", c2="0.5")
     records = [*[{0, 1}] * (9 + with_one), {2}]
-    tree = set_tree.partition(sets.baskets(records), taxonomy, request, noise, rng)
+    tree = set_tree.grow_tree(sets.baskets(records), taxonomy, request, noise, rng)
     leaf = {items: int(tree.size[row]) for row, items in sets.sets_of(tree, taxonomy).items()}.get(frozenset([0, 1]), 0)
     above = int(tree.size[(tree.parent == 0) & (tree.mask == 1)].sum())
     return [leaf, above, leaf + above]
@@ -59,7 +59,7 @@ def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Contingency: the leaves, all that is counted on the way to them, and how many parts there are."""
     records = [*[(0, 0)] * (3 + with_one), (1, 0)]
     request = cells.asked(1, tau=1, tau_cells=1)
-    tree = cell_tree.partition(cells.table(records, cells.TINY), cells.TINY, request, noise)
+    tree = cell_tree.grow_tree(cells.table(records, cells.TINY), cells.TINY, request, noise)
     leaves = int(tree.size[tree.leaf].sum())
     return [leaves, int(tree.size.sum()), len(tree.size) // 2]
 
@@ -76,7 +76,7 @@ def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
 def marginals(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Marginals of two columns: the target's cell of their pair, its cells of all tables, and all records."""
     records = np.array([*[(0, 0)] * (3 + with_one), (1, 0)])
-    tables = measure(records, np.ones(len(records), dtype=np.int64), rule((2, 2), pairs="all"), noise)
+    tables = measure_marginals(records, np.ones(len(records), dtype=np.int64), rule((2, 2), pairs="all"), noise)
     own = [int(one.counts.reshape(-1)[0]) for one in tables]
     return [own[-1], sum(own) // 2, int(tables[-1].counts.sum())]
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.engine.open import scratch
+from privsql.engine.open import open_scratch
 from privsql.engine.parquet import read_layout
 from privsql.engine.sqlfiles import table
 from privsql.model.manifest import MANIFEST
-from privsql.releases.draft import MAIN, folded
-from privsql.releases.opened import write_afresh
+from privsql.releases.draft import MAIN, digest_schema
+from privsql.releases.opened import rewrite_without_leftovers
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow
 from support.shelf import KEPT_APART, MECHANISMS, taken
@@ -213,11 +213,11 @@ def test_folders_of_every_mechanism_are_looked_at(shelf: Path, tmp_path: Path, n
     """A release of each, as a folder: nothing of what DuckDB writes is refused, and metadata of it is."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    with scratch() as db:
+    with open_scratch() as db:
         db.attach(taken(shelf, tmp_path, name), "made", read_only=True)
-        for kind, _, called, _ in db.listed("made"):
+        for kind, _, called, _ in db.list_relations("made"):
             if kind == "table":
-                db.export(table(called, "made"), folder / f"{called}.parquet")
+                db.export_parquet(table(called, "made"), folder / f"{called}.parquet")
     assert run("verify", folder, "--json").code == 0
     with_entries(folder / f"{MANIFEST}.parquet")
     found = failed(run("verify", folder, "--json"))
@@ -261,10 +261,10 @@ def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
         assert privsql.inspect(copy) == privsql.inspect(release)
         assert privsql.verify(copy)
         refused(run("verify", release, "--copy-to", copy), 2, "exists; nothing is copied over it")
-    with scratch() as db:
+    with open_scratch() as db:
         db.attach(tmp_path / "bucketize.duckdb", "release", read_only=True)
         db.attach(tmp_path / "copy-bucketize.duckdb", "copy", read_only=True)
-        assert folded(db, "release", MAIN) == folded(db, "copy", MAIN)
+        assert digest_schema(db, "release", MAIN) == digest_schema(db, "copy", MAIN)
     refused(run("verify", tmp_path / "folder", "--copy-to", tmp_path / "folder" / "inner"), 2, "lies in the release")
 
 
@@ -281,9 +281,9 @@ def test_publishing_leaves_no_block_of_what_was_dropped(shelf: Path, tmp_path: P
     """A file that has free blocks is written afresh, one that has none stays."""
     release = taken(shelf, tmp_path)
     stated = privsql.inspect(release)
-    assert write_afresh(release, stated) == release
+    assert rewrite_without_leftovers(release, stated) == release
     dropped(release)
-    fresh = write_afresh(release, stated)
+    fresh = rewrite_without_leftovers(release, stated)
     assert fresh != release
     assert b"Alice Example" not in fresh.read_bytes()
     assert privsql.verify(fresh)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privsql
-from privsql.engine.open import workshop
+from privsql.engine.open import open_engine
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.registry import of
-from privsql.source.records import prepared
+from privsql.mechanisms.registry import get_mechanism
+from privsql.source.records import prepare_records
 from privsql.source.spec import build
 from support.effort import share
 
@@ -75,18 +75,18 @@ def asked(case: str, records: list[dict[str, Any]]) -> dict[str, Any]:
 
 def observed(case: str, records: list[dict[str, Any]], folder: Path) -> Any:
     """Everything about a plan and a release that no noise is in; or what it is refused with."""
-    with workshop(folder, Options()) as db:
+    with open_engine(folder, Options()) as db:
         try:
             spec = build(asked(case, records))
-            source, mechanism = prepared(db, spec), of(spec.mechanism.kind)
+            source, mechanism = prepare_records(db, spec), get_mechanism(spec.mechanism.kind)
             plan = mechanism.plan(db, source, spec.mechanism)
-            db.create("release")
+            db.create_database("release")
             facts = mechanism.publish(db, source, spec.mechanism, seed_key(1))
         except PrivsqlError as error:
             return type(error), str(error)
-        made = db.ask("SELECT table_name FROM duckdb_tables() WHERE database_name = 'release' ORDER BY 1")
+        made = db.run_select("SELECT table_name FROM duckdb_tables() WHERE database_name = 'release' ORDER BY 1")
         held = [row[0] for row in made]
-        fields = {name: db.fields(table(name, "release")) for name in held}
+        fields = {name: db.list_fields(table(name, "release")) for name in held}
         public = [name for name in held if name in PUBLIC.get(case, ())]
         rows = {name: db.rows(all_rows(table(name, "release"))) for name in public}
         return plan, sorted(facts), fields, rows, source.roles, source.labels if "universe" in plan else None

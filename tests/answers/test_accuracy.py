@@ -6,7 +6,7 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from privsql.answers.accuracy import Evaluated, Put, Score, Workload, among, by_class, equals
+from privsql.answers.accuracy import Evaluated, QuestionKey, Score, Workload, by_class, make_equality, make_membership
 from privsql.engine.sqlfiles import DIALECT, column
 
 
@@ -19,19 +19,24 @@ def scored(*answers: tuple[float, float, float | None, float | None]) -> Score:
 
 
 def test_errors_are_shares_of_the_truth_or_of_a_thousandth_of_the_records() -> None:
-    found = scored((1000, 900, 800, 1000), (0, 5, 0, 4), (100, 100, None, None)).figures(10_000)
+    found = scored((1000, 900, 800, 1000), (0, 5, 0, 4), (100, 100, None, None)).summarize_band(10_000)
     assert found["queries"] == 3
     assert found["mean_error"] == pytest.approx((0.1 + 5 / 10 + 0) / 3)
     assert found["coverage"] == 1.0  # [0, 4] holds 0, and what has no bounds is not asked
     assert found["half_width"] == pytest.approx((100 + 2) / 2)
-    assert scored((0, 0, 1, 2)).figures(0) == {"queries": 1, "mean_error": 0.0, "coverage": 0.0, "half_width": 0.5}
+    assert scored((0, 0, 1, 2)).summarize_band(0) == {
+        "queries": 1,
+        "mean_error": 0.0,
+        "coverage": 0.0,
+        "half_width": 0.5,
+    }
 
 
 def test_nothing_is_said_of_answers_that_there_are_not() -> None:
     nothing = {"queries": 0, "mean_error": None, "coverage": None, "half_width": None}
-    assert Score().figures(100) == nothing
+    assert Score().summarize_band(100) == nothing
     assert Score().by_share(100) == []
-    assert scored((5, 5, None, None)).figures(100) == nothing | {"queries": 1, "mean_error": 0.0}
+    assert scored((5, 5, None, None)).summarize_band(100) == nothing | {"queries": 1, "mean_error": 0.0}
 
 
 def test_bands_are_shares_of_the_records_and_hold_every_answer_once() -> None:
@@ -57,7 +62,7 @@ def test_classes_stand_beside_all_of_them_by_share() -> None:
 
 def test_points_hold_what_every_estimator_says_of_a_question() -> None:
     """A question that is drawn twice is two points; an estimator that refuses one is left out of it."""
-    first, second, third = Put("a"), Put("b", ("x", None)), Put("c", (), "eq1")
+    first, second, third = QuestionKey("a"), QuestionKey("b", ("x", None)), QuestionKey("c", (), "eq1")
     one, other = Score(), Score()
     for put, truth in ((first, 1.0), (first, 1.0), (second, 2.0), (third, 0.0)):
         one.add(truth, (truth + 1, None, truth + 2), put)
@@ -80,7 +85,7 @@ def test_a_workload_wants_true_answers_between_its_ends() -> None:
         ((6, 8), ""),
     ):
         asked = Workload(true_answers=ends)
-        assert [str(truth) for truth in (0, 5, 9) if asked.wants(truth)] == wanted.split()
+        assert [str(truth) for truth in (0, 5, 9) if asked.is_wanted(truth)] == wanted.split()
 
 
 def test_a_value_among_others_may_be_null() -> None:
@@ -92,6 +97,9 @@ def test_a_value_among_others_may_be_null() -> None:
             db.execute(f"CREATE TABLE t AS SELECT TRY_CAST(x AS {kind}) AS x FROM {rows}")
             flat, nested = (
                 db.execute(f"SELECT count(*) FROM t WHERE {one.sql(dialect=DIALECT)}").fetchall()
-                for one in (among(x, chosen, kind), exp.or_(*(equals(x, value, kind) for value in chosen)))
+                for one in (
+                    make_membership(x, chosen, kind),
+                    exp.or_(*(make_equality(x, value, kind) for value in chosen)),
+                )
             )
             assert flat == nested != [(0,)]

@@ -14,14 +14,14 @@ from sqlglot import exp
 
 import privsql as api
 from privsql.answers import evaluate_select
-from privsql.answers.evaluate_select import Figures
+from privsql.answers.evaluate_select import AggregateEstimate
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PARTS = {0: Figures(40.0, 3.0, 35.0, 47.0), 1: Figures(90.0, 4.0, 82.0, 97.0)}
+PARTS = {0: AggregateEstimate(40.0, 3.0, 35.0, 47.0), 1: AggregateEstimate(90.0, 4.0, 82.0, 97.0)}
 
 
 def tree(text: str) -> exp.Expr:
@@ -29,10 +29,10 @@ def tree(text: str) -> exp.Expr:
     return sqlglot.parse_one(text, dialect="duckdb")
 
 
-def found(text: str, parts: dict[int, Figures], r: float | None) -> tuple[float, ...]:
+def found(text: str, parts: dict[int, AggregateEstimate], r: float | None) -> tuple[float, ...]:
     """Value, error and bounds."""
     expression = tree(text)
-    value, _ = evaluate_select.slopes(expression, {j: one.estimate for j, one in parts.items()})
+    value, _ = evaluate_select.compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
     own = {j: one for j, one in parts.items() if j in used}
     ends = evaluate_select.combine_figures(expression, value, own, lambda *_: r)
@@ -61,9 +61,14 @@ def test_by_hand(text: str, r: float | None, expected: tuple[float, ...]) -> Non
 
 def test_who_is_missing_could_count_in_one_figure_and_not_in_the_other() -> None:
     """Six of them: however the noise of two counts cancels, their difference reaches six further on either side."""
-    parts = {0: Figures(40.0, 3.0, 35.0, 45.0 + 6, missing=6), 1: Figures(90.0, 3.0, 85.0, 95.0 + 6, missing=6)}
+    parts = {
+        0: AggregateEstimate(40.0, 3.0, 35.0, 45.0 + 6, missing=6),
+        1: AggregateEstimate(90.0, 3.0, 85.0, 95.0 + 6, missing=6),
+    }
     assert found("a_1 - a_0", parts, 1.0) == pytest.approx((50, 0, 44, 56))
-    sure = {j: Figures(one.estimate, None, one.low, one.high, certain=True, missing=6) for j, one in parts.items()}
+    sure = {
+        j: AggregateEstimate(one.estimate, None, one.low, one.high, certain=True, missing=6) for j, one in parts.items()
+    }
     assert found("a_1 - a_0", sure, 1.0)[2:] == (85 - 51, 101 - 35)
 
 
@@ -72,7 +77,7 @@ def test_a_ratio_by_simulation() -> None:
     rng, r = np.random.default_rng(3), 0.6
     drawn = rng.multivariate_normal([40, 90], [[9, r * 12], [r * 12, 16]], 200_000)
     _, error, low, high = found("a_0 / a_1", {
-        j: Figures(mean, s, mean - 2 * s, mean + 2 * s) for j, mean, s in ((0, 40.0, 3.0), (1, 90.0, 4.0))
+        j: AggregateEstimate(mean, s, mean - 2 * s, mean + 2 * s) for j, mean, s in ((0, 40.0, 3.0), (1, 90.0, 4.0))
     }, r)  # fmt: skip
     ratio = drawn[:, 0] / drawn[:, 1]
     assert error == pytest.approx(ratio.std(), rel=0.02)
@@ -81,7 +86,7 @@ def test_a_ratio_by_simulation() -> None:
 
 def test_a_share_whose_error_is_that_of_the_whole_is_known_well() -> None:
     """A group that is lopsided and hardly known, of which a quarter is asked for: the quarter is known."""
-    parts = {0: Figures(25.0, 20.0, 0.0, 100.0), 1: Figures(100.0, 80.0, 0.0, 400.0)}
+    parts = {0: AggregateEstimate(25.0, 20.0, 0.0, 100.0), 1: AggregateEstimate(100.0, 80.0, 0.0, 400.0)}
     assert found("100.0 * a_0 / a_1", parts, 1.0) == pytest.approx((25, 0, 25, 25), abs=1e-6)
     wide = found("100.0 * a_0 / a_1", parts, 0.9)
     assert 0 < wide[2] < 25 < wide[3] < 60
@@ -102,10 +107,14 @@ def test_a_share_whose_error_is_that_of_the_whole_is_known_well() -> None:
 )
 def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, float] | None) -> None:
     """Of a quotient that names a part and its whole once; of others the range is not known."""
-    assert evaluate_select.shares(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
-    assert evaluate_select.shares(tree(text), (1, 0)) is None or text == "a_1 / a_0"
+    assert evaluate_select.share_range(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
+    assert evaluate_select.share_range(tree(text), (1, 0)) is None or text == "a_1 / a_0"
     ends = evaluate_select.combine_figures(
-        tree(text), 0.5, {0: Figures(1.0, 9.0, 0.0, 20.0), 1: Figures(2.0, 9.0, 0.0, 30.0)}, lambda *_: 0.0, (0, 1)
+        tree(text),
+        0.5,
+        {0: AggregateEstimate(1.0, 9.0, 0.0, 20.0), 1: AggregateEstimate(2.0, 9.0, 0.0, 30.0)},
+        lambda *_: 0.0,
+        (0, 1),
     )
     if limits is not None:
         assert limits[0] <= (ends[1] or 0.0) <= (ends[2] or 0.0) <= limits[1]
@@ -115,9 +124,9 @@ def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, floa
 def test_certain_bounds_by_brute_force(text: str) -> None:
     """All values within the ranges; a divisor that can be 0 leaves no bound."""
     expression = tree(text)
-    low, high = evaluate_select.ranges(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
+    low, high = evaluate_select.compute_range(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
     grid = itertools.product(np.linspace(35, 47, 25), np.linspace(82, 97, 16))
-    values = [evaluate_select.slopes(expression, {0: a, 1: b})[0] for a, b in grid]
+    values = [evaluate_select.compute_slopes(expression, {0: a, 1: b})[0] for a, b in grid]
     assert low <= min(v for v in values if not math.isnan(v))
     assert high >= max(v for v in values if not math.isnan(v))
     if "40" not in text:
@@ -159,6 +168,6 @@ def test_figures_of_one_posterior_vary_together(ill: api.Release, arithmetic: st
     """The same number written otherwise has the same error: that of the whole, not of independent parts."""
     answer = ill.query(f"SELECT {arithmetic} AS a, {plain} AS b FROM ill WHERE age < 40")
     (row,) = answer.rows
-    one, other = (figure.of(row) for figure in answer.figures)
+    one, other = (figure.read_row(row) for figure in answer.figures)
     assert one[0] == pytest.approx(other[0], abs=0.5)
     assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-6)

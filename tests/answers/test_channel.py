@@ -12,17 +12,34 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privsql.answers import channel as algebra
-from privsql.answers.channel import Channel, Observation, Prior, counting, likelihoods, quality, reconstruct
-from privsql.answers.estimate import Bounds, Level, Observed, QuestionOn, collect_estimates, interval, whole, within
+from privsql.answers.channel import (
+    Channel,
+    Observation,
+    Prior,
+    measure_quality,
+    observe_counts,
+    reconstruct,
+    strength_likelihoods,
+)
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    RecordSets,
+    ReleaseQuestion,
+    collect_estimates,
+    count_interval,
+    project_within,
+    round_bounds,
+)
 from privsql.answers.question import CountQuery
-from privsql.engine.open import scratch
+from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import table
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import layout
-from privsql.mechanisms.bucketize.informative import LAYOUTS, placed
-from privsql.mechanisms.bucketize.layout import of_entries
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.informative import LAYOUTS, draw_bids
+from privsql.mechanisms.bucketize.layout import runs_from_entries
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.search import find_plan
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 
@@ -34,7 +51,7 @@ def plan_of(counts: list[int], buckets: dict[int, int], allocation: list[list[in
     """A plan made by hand; ``allocation``: records per value and size."""
     placed = np.array(allocation, dtype=np.int64)
     assert placed.sum(axis=1).tolist() == counts
-    setting = Setting.of(buckets)
+    setting = Setting.from_counts(buckets)
     assert placed.sum(axis=0).tolist() == [size * number for size, number in setting.items]
     return Plan("by hand", setting, placed)
 
@@ -53,7 +70,9 @@ def compositions(bids: NDArray[np.int32], counts: list[int], setting: Setting) -
 
 def released_channel(bids: NDArray[np.int32], counts: list[int], setting: Setting) -> Channel:
     """The channel as a release holds it: from ``meetings``."""
-    met = of_entries(bids, np.repeat(np.arange(len(counts)), counts), len(counts), setting.items).meetings()
+    met = runs_from_entries(
+        bids, np.repeat(np.arange(len(counts)), counts), len(counts), setting.items
+    ).count_meetings()
     size, first, second, pairs = (met[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     moment = np.zeros((len(counts), len(counts)))
     np.add.at(moment, (first, second), pairs / size)
@@ -89,7 +108,7 @@ def test_mean_and_covariance_by_enumeration(world: str, chosen: tuple[int, ...] 
     """Every order of each value's records over its slots: E[e] = M^T n, Cov[e] = sum n(1-n/o) o/(o-1) C."""
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = placed(plan, "blocks", seed_key(seed).stream("enumerate"))
+    bids = draw_bids(plan, "blocks", seed_key(seed).random_generator("enumerate"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     starts = np.cumsum([0, *counts])
     members = range(sum(counts)) if chosen == "all" else [int(i) for i in chosen]
@@ -119,7 +138,7 @@ def test_amounts_by_enumeration(world: str, chosen: tuple[int, ...] | str) -> No
     """
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = placed(plan, "blocks", seed_key(4).stream("amounts"))
+    bids = draw_bids(plan, "blocks", seed_key(4).random_generator("amounts"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     starts = np.cumsum([0, *counts])
     members = range(sum(counts)) if chosen == "all" else [int(i) for i in chosen]
@@ -150,7 +169,7 @@ def test_channel_of_meetings_is_that_of_the_slots(world: str, selected: int) -> 
     """M and S from ``meetings`` are the slots' means; weight (S - M^T diag(o) M) = sum_i o_i weight C_i."""
     plan = WORLDS[world]
     counts = plan.allocation.sum(axis=1).tolist()
-    bids = placed(plan, "blocks", seed_key(3).stream("slots"))
+    bids = draw_bids(plan, "blocks", seed_key(3).random_generator("slots"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     slots = np.split(weights[bids], np.cumsum(counts)[:-1])
     through = released_channel(bids, counts, plan.setting)
@@ -158,7 +177,7 @@ def test_channel_of_meetings_is_that_of_the_slots(world: str, selected: int) -> 
     np.testing.assert_allclose(through.mean, [rows.mean(axis=0) for rows in slots], atol=1e-12)
     np.testing.assert_allclose(through.moment, sum(rows.T @ rows for rows in slots), atol=1e-12)
     total = np.array([float(selected)])
-    weight = float(counting(np.zeros((1, len(counts))), total, float(sum(counts))).weight[0])
+    weight = float(observe_counts(np.zeros((1, len(counts))), total, float(sum(counts))).weight[0])
     share = selected / sum(counts)
     noise = weight * (through.moment - through.mean.T @ np.diag(through.records) @ through.mean)
     expected = sum(count * share * (1 - share) * within_value(rows) for count, rows in zip(counts, slots, strict=True))
@@ -171,8 +190,8 @@ def test_channel_of_a_layout_on_a_larger_plan(layout: str) -> None:
     counts = [70, 60, 55, 50, 40, 30, 20, 12, 8, 5]
     thresholds = tuple(Fraction(2 * count, 350) + Fraction(1, 8) for count in counts)
     algorithm = "informative" if layout == "lumps" else "two-size"
-    plan = find(Problem(np.array(counts, dtype=np.int64), thresholds, 4, 12), algorithm)
-    bids = placed(plan, layout, seed_key(4).stream("larger"))
+    plan = find_plan(BucketProblem(np.array(counts, dtype=np.int64), thresholds, 4, 12), algorithm)
+    bids = draw_bids(plan, layout, seed_key(4).random_generator("larger"))
     weights = compositions(bids, counts, plan.setting) / bucket_sizes(plan.setting)[:, None]
     slots = np.split(weights[bids], np.cumsum(counts)[:-1])
     through = released_channel(bids, counts, plan.setting)
@@ -227,7 +246,7 @@ def test_a_batch_answers_like_its_sets_alone() -> None:
     functionals = np.eye(7)
     together = reconstruct(through, seen, functionals)
     for g in range(8):
-        alone = reconstruct(through, seen.rows(np.array([g])), functionals)
+        alone = reconstruct(through, seen.select_sets(np.array([g])), functionals)
         np.testing.assert_allclose(together.values[g], alone.values[0], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(together.std_error[g], alone.std_error[0], rtol=1e-9, atol=1e-9)
 
@@ -249,9 +268,9 @@ def test_rounded_noise_levels_cost_about_one_per_cent() -> None:
     through = random_channel(rng, 9)
     seen = questions(rng, through, 60)
     functionals = np.eye(9)
-    assert len(np.unique(algebra._levels(through, seen))) < 60
+    assert len(np.unique(algebra._noise_levels(through, seen))) < 60
     exact = through.records.sum() * seen.weight / seen.second
-    rounded = algebra._levels(through, seen)
+    rounded = algebra._noise_levels(through, seen)
     assert (rounded >= exact * (1 - 1e-9)).all()
     assert (rounded <= exact * algebra.LEVEL * (1 + 1e-9)).all()
     found, expected = reconstruct(through, seen, functionals), textbook(through, seen, functionals)
@@ -270,8 +289,8 @@ def test_mixture_prefers_the_strength_that_explains_what_was_seen() -> None:
     strong = total * lean / lean.sum()
     functionals = np.eye(6)
     records = float(through.records.sum())
-    calm = reconstruct(through, counting((plain @ through.mean)[None], total, records), functionals)
-    moved = reconstruct(through, counting((strong @ through.mean)[None], total, records), functionals)
+    calm = reconstruct(through, observe_counts((plain @ through.mean)[None], total, records), functionals)
+    moved = reconstruct(through, observe_counts((strong @ through.mean)[None], total, records), functionals)
     np.testing.assert_allclose(calm.values[0], plain, atol=1e-6)
     assert (calm.std_error <= moved.std_error + 1e-9).all()
     assert np.abs(moved.values[0] - strong).sum() < 0.5 * np.abs(plain - strong).sum()
@@ -282,10 +301,10 @@ def test_strengths_of_which_hardly_any_is_likely() -> None:
     through = random_channel(np.random.default_rng(17), 5)
     through = Channel(through.mean, through.moment * 1000, through.records * 1000)
     total = np.array([50_000.0])
-    seen = counting((total * np.eye(5)[0] @ through.mean)[None], total, float(through.records.sum()))
+    seen = observe_counts((total * np.eye(5)[0] @ through.mean)[None], total, float(through.records.sum()))
     strengths, weights = np.array([0.001, 0.01, 0.02]), np.array([0.98, 0.01, 0.01])
-    form = through.default
-    logs = likelihoods(form, seen, strengths)
+    form = through.default_form
+    logs = strength_likelihoods(form, seen, strengths)
     assert (logs.max() - logs.min()) > 1000
     found = reconstruct(through, seen, np.eye(5), Prior(form, strengths, weights))
     strongest = reconstruct(through, seen, np.eye(5), Prior(form, strengths[2:], np.ones(1)))
@@ -302,18 +321,18 @@ def test_a_channel_that_tells_nothing_leaves_the_prior() -> None:
     records = shares * 1000
     through = Channel(np.tile(shares, (4, 1)), np.outer(shares, shares) * 1000, records)
     total = np.array([100.0])
-    found = reconstruct(through, counting((total * shares)[None], total, 1000.0), np.eye(4))
+    found = reconstruct(through, observe_counts((total * shares)[None], total, 1000.0), np.eye(4))
     np.testing.assert_allclose(found.values[0], 100 * shares, rtol=1e-6)
     np.testing.assert_allclose(found.values.sum(), 100, rtol=1e-6)
     assert np.isfinite(found.std_error).all()
     sampling = 100 * shares * (1 - shares)
     assert (found.std_error[0] ** 2 > sampling).all()
-    weakest, strongest = ((c * 100) ** 2 * through.spread + 100 * shares for c in algebra.STRENGTHS[[0, -1]])
+    weakest, strongest = ((c * 100) ** 2 * through.prior_shape + 100 * shares for c in algebra.STRENGTHS[[0, -1]])
     conditioned = [prior - prior**2 / prior.sum() for prior in (weakest, strongest)]
     assert (found.std_error[0] ** 2 >= conditioned[0] * 0.99).all()
     assert (found.std_error[0] ** 2 <= conditioned[1] * 1.01).all()
-    assert all(np.isfinite(value) for value in quality(through).values())
-    assert quality(through)["smallest"] == pytest.approx(0, abs=1e-7)
+    assert all(np.isfinite(value) for value in measure_quality(through).values())
+    assert measure_quality(through)["smallest"] == pytest.approx(0, abs=1e-7)
 
 
 def test_half_a_channel_tells_half() -> None:
@@ -326,7 +345,7 @@ def test_half_a_channel_tells_half() -> None:
     total = np.array([20.0])
     true = np.array([12.0, 2.0, 6.0])
     functionals = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0]])
-    found = reconstruct(through, counting((true @ through.mean)[None], total, 120.0), functionals)
+    found = reconstruct(through, observe_counts((true @ through.mean)[None], total, 120.0), functionals)
     np.testing.assert_allclose(found.values[0], [7, 7, 6], atol=1e-3)
     assert found.std_error[0, 0] > 1
     assert found.std_error[0, 2] < 1e-2
@@ -340,13 +359,13 @@ def test_no_records_one_value_and_everything(total: float) -> None:
     through = random_channel(rng, 5)
     records = float(through.records.sum())
     size = records if total == 1000.0 else total
-    seen = counting((size * through.shares @ through.mean)[None], np.array([size]), records)
+    seen = observe_counts((size * through.shares @ through.mean)[None], np.array([size]), records)
     found = reconstruct(through, seen, np.eye(5))
     assert np.isfinite(found.values).all()
     assert np.isfinite(found.std_error).all()
     assert found.values.sum() == pytest.approx(size, rel=1e-6, abs=1e-9)
     single = Channel(np.ones((1, 1)), np.array([[60.0]]), np.array([60.0]))
-    alone = reconstruct(single, counting(np.array([[size]]), np.array([size]), max(60.0, size)), np.ones((1, 1)))
+    alone = reconstruct(single, observe_counts(np.array([[size]]), np.array([size]), max(60.0, size)), np.ones((1, 1)))
     assert alone.values[0, 0] == pytest.approx(size, rel=1e-6, abs=1e-9)
     assert alone.std_error[0, 0] == pytest.approx(0, abs=1e-3 * max(size, 1))
 
@@ -355,7 +374,7 @@ def test_everything_selected_is_known() -> None:
     """Q = all records has no noise: a channel that is not singular gives back every count."""
     through = random_channel(np.random.default_rng(11), 5)
     records = float(through.records.sum())
-    seen = counting((through.records @ through.mean)[None], np.array([records]), records)
+    seen = observe_counts((through.records @ through.mean)[None], np.array([records]), records)
     assert seen.weight[0] == 0
     found = reconstruct(through, seen, np.eye(5))
     np.testing.assert_allclose(found.values[0], through.records, rtol=1e-6)
@@ -433,7 +452,7 @@ def test_fifteen_hundred_values_without_cubic_memory() -> None:
 def test_values_inside_stay() -> None:
     """The identity where every value is possible and the sum is right."""
     values = np.array([[3.0, 2.0, 5.0], [0.0, 4.0, 6.0]])
-    found = within(values, np.array([10.0, 10.0]), np.full((2, 3), 8.0), np.array([0.2, 0.3, 0.5]))
+    found = project_within(values, np.array([10.0, 10.0]), np.full((2, 3), 8.0), np.array([0.2, 0.3, 0.5]))
     np.testing.assert_allclose(found, values, atol=1e-9)
 
 
@@ -444,7 +463,7 @@ def test_values_outside_move_to_where_counts_can_be(seed: int) -> None:
     sets, m = 4, 9
     caps = rng.integers(1, 40, (sets, m)).astype(float)
     total = np.floor(caps.sum(axis=1) * np.array([0.0, 0.3, 0.8, 1.0]))
-    found = within(rng.normal(0, 60, (sets, m)), total, caps, rng.uniform(1e-4, 1, m))
+    found = project_within(rng.normal(0, 60, (sets, m)), total, caps, rng.uniform(1e-4, 1, m))
     assert (found >= 0).all()
     assert (found <= caps).all()
     np.testing.assert_allclose(found.sum(axis=1), total, atol=1e-6)
@@ -455,7 +474,7 @@ def test_values_outside_move_to_where_counts_can_be(seed: int) -> None:
 @each("confidence", [0.5, 0.95, 0.999])
 def test_interval_holds_its_mean(mean: float, error: float, confidence: float) -> None:
     """0 <= low <= mean <= high, finite, and no width without an error."""
-    low, high = interval(mean, error, confidence)
+    low, high = count_interval(mean, error, confidence)
     assert 0 <= low <= mean <= high < np.inf
     if error == 0:
         assert low == high == mean
@@ -467,7 +486,7 @@ def test_interval_holds_its_mean(mean: float, error: float, confidence: float) -
 @pytest.mark.parametrize("mean", [-3.0, -1e-12])
 def test_interval_of_a_mean_below_zero(mean: float) -> None:
     """A count is never below zero."""
-    low, high = interval(mean, 1.0, 0.95)
+    low, high = count_interval(mean, 1.0, 0.95)
     assert low == 0.0
     assert high > 0
 
@@ -477,11 +496,11 @@ def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
     """Yet the papers' formula may say less than that, where nothing bounds it."""
     query = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
     bounds = (np.full((1, 1), end) for end in (-np.inf, np.inf))
-    parts = Bounds(np.full((1, 1), mean), np.full((1, 1), 4.0), *bounds)
-    nothing, seen = np.zeros((1, 1)), Observed([()], np.zeros((1, 1)), np.zeros((1, 1)))
-    with scratch() as db:
-        asked = QuestionOn(db, query, table("t"), Channel(nothing, nothing, nothing[0]))
-        (found,) = collect_estimates(asked, seen, [()], parts, Level(0.95))
+    parts = CountBounds(np.full((1, 1), mean), np.full((1, 1), 4.0), *bounds)
+    nothing, seen = np.zeros((1, 1)), RecordSets([()], np.zeros((1, 1)), np.zeros((1, 1)))
+    with open_scratch() as db:
+        asked = ReleaseQuestion(db, query, table("t"), Channel(nothing, nothing, nothing[0]))
+        (found,) = collect_estimates(asked, seen, [()], parts, ConfidenceLevel(0.95))
     assert found.estimate == shown
     assert found.std_error == 2.0
     assert found.low is not None
@@ -493,7 +512,7 @@ def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
 def test_whole_numbers_leave_out_no_more_than_was(error: float) -> None:
     """Counts that are what a normal one is nearest to: at least 95 %, and no more than the step of 1 makes of it."""
     middle, normal = np.linspace(100, 101, 1001), stats.norm
-    low, high = whole(middle - 1.959964 * error, middle + 1.959964 * error)
+    low, high = round_bounds(middle - 1.959964 * error, middle + 1.959964 * error)
     covered = normal.cdf((high + 0.5 - middle) / error) - normal.cdf((low - 0.5 - middle) / error)
     assert covered.min() >= 0.95 - 1e-6
     assert covered.mean() <= 0.95 + 0.06 * min(0.8, 1 / error)
@@ -503,7 +522,7 @@ def test_whole_numbers_leave_out_no_more_than_was(error: float) -> None:
 
 def test_interval_widens_with_confidence() -> None:
     """And holds the narrower one."""
-    bounds = [interval(40.0, 9.0, confidence) for confidence in (0.5, 0.8, 0.95, 0.99)]
+    bounds = [count_interval(40.0, 9.0, confidence) for confidence in (0.5, 0.8, 0.95, 0.99)]
     assert all(outer[0] <= inner[0] and inner[1] <= outer[1] for inner, outer in itertools.pairwise(bounds))
     assert bounds[2][0] == pytest.approx(40 - 1.959964 * 9)
 
@@ -522,8 +541,8 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     shares = np.geomspace(4, 1, values)
     shares /= shares.sum()
     counts = np.bincount(rng.choice(values, 20_000, p=shares), minlength=values)
-    problem = Problem(counts.astype(np.int64), (Fraction(1, 4),) * values)
-    plan = find(problem, "one-size")
+    problem = BucketProblem(counts.astype(np.int64), (Fraction(1, 4),) * values)
+    plan = find_plan(problem, "one-size")
     chance = 0.1 * np.exp(0.6 * rng.standard_normal(values))
     member = rng.random(20_000) < np.repeat(chance, counts)
     true = np.add.reduceat(member.astype(float), np.cumsum(counts) - counts)
@@ -532,13 +551,13 @@ def simulated() -> tuple[Floats, Floats, Floats, Floats]:
     for run in range(runs):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layout, "BLOCKS", 64)  # of 20,000 records no more are needed, and each takes its time
-            bids = placed(plan, "blocks", seed_key(run).stream("simulate"))
+            bids = draw_bids(plan, "blocks", seed_key(run).random_generator("simulate"))
         through = released_channel(bids, counts.tolist(), plan.setting)
         weights = compositions(bids, counts.tolist(), plan.setting) / sizes[:, None]
         observed = weights[bids[member]].sum(axis=0)
-        seen = counting(observed[None], np.array([true.sum()]), 20_000.0)
+        seen = observe_counts(observed[None], np.array([true.sum()]), 20_000.0)
         found = reconstruct(through, seen, np.eye(values))
-        bounds = [interval(*pair, 0.95) for pair in zip(found.values[0], found.std_error[0], strict=True)]
+        bounds = [count_interval(*pair, 0.95) for pair in zip(found.values[0], found.std_error[0], strict=True)]
         gaps.append(observed - through.mean.T @ true)
         covered.append([low <= n <= high for (low, high), n in zip(bounds, true, strict=True)])
         estimates.append(found.values[0])

@@ -100,7 +100,7 @@ def wrong(answer: Answer, one: Figure, true: dict[Key, Any], *, counts: bool) ->
     """What a figure says that can't be."""
     width = answer.figures[0].at
     for row, may_be_empty in zip(answer.rows, answer.may_be_empty, strict=True):
-        (estimate, error, low, high), key = one.of(row), row[:width]
+        (estimate, error, low, high), key = one.read_row(row), row[:width]
         truth, exists = true.get(key, 0 if counts else None), key in true
         told = f"{one.name} of {key}: {estimate} +- {error} in [{low}, {high}], {one.rests_on}, truth {truth}"
         if not (is_within(estimate, low, high) or None in (estimate, low, high)):

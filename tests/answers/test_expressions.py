@@ -128,7 +128,7 @@ def test_what_analysts_write(both: Beside, sql: str) -> None:
     answer = compare(both, sql)
     for one in answer.figures:
         for row in answer.rows:
-            estimate, error, low, high = one.of(row)
+            estimate, error, low, high = one.read_row(row)
             if estimate is not None and not isinstance(estimate, str | dt.date):
                 assert low <= estimate <= high, (one, row)
                 assert error is None or 0 <= error < 1e-3 + 1e-5 * abs(estimate), (one, row)

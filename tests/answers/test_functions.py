@@ -70,7 +70,7 @@ def test_pure_functions_are_written_as_they_were_read(engine: duckdb.DuckDBPyCon
     for written in listed(PURE):
         (tree,) = sqlglot.parse_one(f"SELECT {written} FROM t", dialect="duckdb").expressions
         question.check_kinds("SELECT", tree)
-        pairs = ", ".join(f"({text})::VARCHAR, typeof({text})" for text in (written, question.text(tree)))
+        pairs = ", ".join(f"({text})::VARCHAR, typeof({text})" for text in (written, question.as_written(tree)))
         for before, kind, after, other in engine.execute(f"SELECT {pairs} FROM t ORDER BY i").fetchall():
             assert (before, kind) == (after, other), written
 

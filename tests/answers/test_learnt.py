@@ -15,9 +15,9 @@ from privsql.answers import learned_prior as asking
 from privsql.answers import learned_prior as em
 from privsql.answers import learned_prior as gibbs
 from privsql.answers import learned_prior as learning
-from privsql.answers.channel import STRENGTHS, Channel, Form, Observation, Prior, counting, reconstruct
-from privsql.answers.estimate import interval
-from privsql.answers.learned_prior import Sample, encoded
+from privsql.answers.channel import STRENGTHS, Channel, CovarianceForm, Observation, Prior, observe_counts, reconstruct
+from privsql.answers.estimate import count_interval
+from privsql.answers.learned_prior import Sample, encode_values
 from privsql.keyed_random import seed_key
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
@@ -60,7 +60,7 @@ def test_a_full_covariance_is_the_textbook_mixture(values: int, own: bool, seed:
     functionals = rng.integers(0, 2, (4, values, 3) if own else (values, 3)).astype(float)
     found, strengths = any_covariance(rng, values), np.array([0.1, 0.6, 2.0, 4.0])
     weights = np.append(rng.dirichlet(np.ones(3)), 1e-12)
-    posterior = reconstruct(through, seen, functionals, Prior(Form(through, found), strengths, weights))
+    posterior = reconstruct(through, seen, functionals, Prior(CovarianceForm(through, found), strengths, weights))
     expected = textbook(through, seen, functionals, found, (strengths, weights))
     assert_same(posterior, expected, float(seen.total.max()))
 
@@ -71,7 +71,7 @@ def test_the_default_form_as_a_matrix_gives_the_default_answers() -> None:
     through = random_channel(rng, 9)
     seen, functionals = questions(rng, through, 5), np.eye(9)
     uniform = np.full(len(STRENGTHS), 1 / len(STRENGTHS))
-    whole = Prior(Form(through, np.diag(through.spread)), STRENGTHS, uniform)
+    whole = Prior(CovarianceForm(through, np.diag(through.prior_shape)), STRENGTHS, uniform)
     assert_same(reconstruct(through, seen, functionals, whole), reconstruct(through, seen, functionals), 1.0, rtol=1e-9)
 
 
@@ -84,10 +84,10 @@ def test_the_spread_is_that_of_both_accounts_half_each(own: bool) -> None:
     functionals = rng.integers(0, 2, (4, 7, 3) if own else (7, 3)).astype(float)
     grid = gibbs.STRENGTHS
     weights = {name: (rng.dirichlet(np.ones(len(grid))), rng.dirichlet(np.ones(len(grid)))) for name in ("", "age")}
-    taught = learning.Taught(through, learning.Learnt(any_covariance(rng, 7), weights))
+    taught = learning.TaughtPrior(through, learning.LearnedPrior(any_covariance(rng, 7), weights))
     found = taught.reconstruct(seen, functionals, ["age", "unknown"])
-    together = reconstruct(through, seen, functionals, Prior(taught.form, grid, weights["age"][0]))
-    alone = reconstruct(through, seen, functionals, Prior(through.default, grid, weights["age"][1]))
+    together = reconstruct(through, seen, functionals, Prior(taught.learned_form, grid, weights["age"][0]))
+    alone = reconstruct(through, seen, functionals, Prior(through.default_form, grid, weights["age"][1]))
     np.testing.assert_array_equal(found.values, together.values)
     for g in range(4):
         x = functionals[g] if own else functionals
@@ -101,9 +101,11 @@ def test_a_question_has_the_weights_of_its_strongest_column() -> None:
     grid = gibbs.STRENGTHS
     point = np.eye(len(grid))
     weights = {"": (point[4], point[5]), "weak": (point[1], point[3]), "strong": (point[6], point[2])}
-    taught = learning.Taught(random_channel(np.random.default_rng(74), 3), learning.Learnt(np.eye(3), weights))
+    taught = learning.TaughtPrior(
+        random_channel(np.random.default_rng(74), 3), learning.LearnedPrior(np.eye(3), weights)
+    )
     for columns, first, second in ((["weak"], 1, 3), (["strong", "weak"], 6, 3), (["other"], 4, 5), ([], 4, 5)):
-        together, alone = taught.weights(columns)
+        together, alone = taught.choose_weights(columns)
         assert (np.argmax(together), np.argmax(alone)) == (first, second)
 
 
@@ -135,7 +137,9 @@ def test_one_round_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
         added += np.outer(gain @ d, gain @ d) + start - gain @ through.mean.T @ start
     scale = np.trace(added) / 9 / np.trace(default)
     expected = (added + em.PRIOR * scale * default) / (9 + em.PRIOR)
-    np.testing.assert_allclose(em.covariance(through, seen), expected, rtol=1e-6, atol=1e-9 * np.trace(expected))
+    np.testing.assert_allclose(
+        em.estimate_covariance(through, seen), expected, rtol=1e-6, atol=1e-9 * np.trace(expected)
+    )
 
 
 @pytest.mark.slow
@@ -148,7 +152,7 @@ def test_every_round_raises_the_likelihood(monkeypatch: pytest.MonkeyPatch) -> N
     found = []
     for rounds in range(6):
         monkeypatch.setattr(em, "ROUNDS", rounds)
-        covariance = em.covariance(through, seen)
+        covariance = em.estimate_covariance(through, seen)
         logs = 0.0
         for d, noise in zip(*deviations(through, seen), strict=True):
             whole = through.mean.T @ covariance @ through.mean + noise
@@ -161,7 +165,7 @@ def test_without_questions_it_is_the_default_form() -> None:
     """Nothing was learnt."""
     through = random_channel(np.random.default_rng(77), 4)
     empty = Observation(np.zeros((0, 4)), *(np.zeros(0) for _ in range(4)))
-    np.testing.assert_array_equal(em.covariance(through, empty), np.diag(through.spread))
+    np.testing.assert_array_equal(em.estimate_covariance(through, empty), np.diag(through.prior_shape))
 
 
 # Strengths ---
@@ -182,13 +186,15 @@ def test_weights_are_their_posterior_mean_by_enumeration(prior: float, monkeypat
         chance = np.exp(logs[list(strengths), range(4)].sum() + scipy.special.gammaln(counts + prior).sum())
         total += chance
         expected += chance * (counts + prior) / (4 + 3 * prior)
-    found = gibbs.weigh_strengths(logs, np.full(3, prior), seed_key(1).stream("test"))
+    found = gibbs.weigh_strengths(logs, np.full(3, prior), seed_key(1).random_generator("test"))
     np.testing.assert_allclose(found, expected / total, atol=0.05)
 
 
 def test_without_questions_weights_are_the_prior() -> None:
     """Within the error of 200 draws of a Dirichlet: five times sqrt(2/9 / 2.5 / 200)."""
-    found = gibbs.weigh_strengths(np.zeros((3, 0)), np.array([1.0, 0.5, 0.0 + 1e-9]), seed_key(1).stream("test"))
+    found = gibbs.weigh_strengths(
+        np.zeros((3, 0)), np.array([1.0, 0.5, 0.0 + 1e-9]), seed_key(1).random_generator("test")
+    )
     np.testing.assert_allclose(found, [2 / 3, 1 / 3, 0], atol=0.11)
 
 
@@ -199,9 +205,9 @@ def test_what_sets_of_records_see_by_brute_force() -> None:
     """Record by record."""
     rng = np.random.default_rng(79)
     _, sample = made(rng, 120)
-    each_sees = sample.shown.toarray()[sample.places]
+    each_sees = sample.contributions.toarray()[sample.places]
     members = [np.flatnonzero(rng.random(120) < 0.3) for _ in range(4)] + [np.zeros(0, dtype=np.intp)]
-    observed, total = sample.seen(members)
+    observed, total = sample.observe_sets(members)
     np.testing.assert_allclose(observed, [each_sees[chosen].sum(axis=0) for chosen in members])
     assert total.tolist() == [len(chosen) for chosen in members]
     codes, some = sample.columns["free"], np.array([7, 2, 5])
@@ -213,21 +219,21 @@ def test_what_sets_of_records_see_by_brute_force() -> None:
 def test_conditions_select_enough_of_the_records() -> None:
     """And none that selects less is among them, or stands twice; columns of which every value is rare give none."""
     through, sample = made(np.random.default_rng(80), 9000)
-    seen = asking.draw_conditions(sample, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(sample, through, seed_key(1).random_generator("test"))
     assert 40 < len(seen.total) <= asking.NUMBER
     assert len(np.unique(seen.observed, axis=0)) == len(seen.total)
     assert (seen.total > asking.SHARE * 9000).all()
     np.testing.assert_allclose(seen.observed.sum(axis=1), seen.total)
-    rare = Sample(sample.places, sample.shown, {"id": np.arange(9000, dtype=np.int32)})
-    assert not len(asking.draw_conditions(rare, through, seed_key(1).stream("test")).total)
-    assert not len(asking.list_values(rare, through, "id", seed_key(1).stream("test")).total)
+    rare = Sample(sample.places, sample.contributions, {"id": np.arange(9000, dtype=np.int32)})
+    assert not len(asking.draw_conditions(rare, through, seed_key(1).random_generator("test")).total)
+    assert not len(asking.list_values(rare, through, "id", seed_key(1).random_generator("test")).total)
 
 
 def test_a_question_that_is_drawn_again_and_again_is_one() -> None:
     """A column of two values has two conditions; counted 250 times, what they hardly say was taken for certain."""
     through, sample = made(np.random.default_rng(82), 9000)
     two = replace(sample, columns={"two": (np.arange(9000) % 7 == 0).astype(np.int32)})
-    seen = asking.draw_conditions(two, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(two, through, seed_key(1).random_generator("test"))
     assert sorted(seen.total.tolist()) == [1286, 7714]
 
 
@@ -235,9 +241,9 @@ def test_values_of_a_column_are_those_with_enough_records() -> None:
     """All of them where they are few; of many some."""
     through, sample = made(np.random.default_rng(81), 9000)
     records = np.bincount(sample.columns["fine"])
-    few = asking.list_values(sample, through, "strong", seed_key(1).stream("test"))
+    few = asking.list_values(sample, through, "strong", seed_key(1).random_generator("test"))
     assert sorted(few.total.tolist()) == sorted(np.bincount(sample.columns["strong"]).tolist())
-    some = asking.list_values(sample, through, "fine", seed_key(1).stream("test"))
+    some = asking.list_values(sample, through, "fine", seed_key(1).random_generator("test"))
     assert (records >= asking.FEWEST_IN_SET).sum() > asking.GROUPS == len(some.total)
     assert (some.total >= asking.FEWEST_IN_SET).all()
 
@@ -245,7 +251,7 @@ def test_values_of_a_column_are_those_with_enough_records() -> None:
 def test_noise_is_never_taken_for_less_than_it_is() -> None:
     """Levels are rounded up."""
     through, sample = made(np.random.default_rng(82))
-    seen = asking.draw_conditions(sample, through, seed_key(1).stream("test"))
+    seen = asking.draw_conditions(sample, through, seed_key(1).random_generator("test"))
     share = seen.total / 3000
     assert (seen.weight >= share * (1 - share) - 1e-12).all()
     assert len(np.unique(np.round(seen.weight / share, 9))) <= len(asking.LEVELS)
@@ -262,7 +268,7 @@ def test_noise_is_never_taken_for_less_than_it_is() -> None:
 )
 def test_values_are_told_apart(column: pa.ChunkedArray) -> None:
     """NULL and NaN are values."""
-    assert encoded(column).tolist() == [0, 1, 2, 0, 1]
+    assert encode_values(column).tolist() == [0, 1, 2, 0, 1]
 
 
 def test_a_digest_stands_for_everything() -> None:
@@ -274,15 +280,15 @@ def test_a_digest_stands_for_everything() -> None:
     renamed = {f"{name}!": codes for name, codes in sample.columns.items()}
     moved = sample.places.copy()
     moved[:2] = moved[1::-1]
-    twice = scipy.sparse.csr_array(sample.shown * 2)
+    twice = scipy.sparse.csr_array(sample.contributions * 2)
     changed = [
-        Sample(sample.places, sample.shown, other),
-        Sample(sample.places, sample.shown, renamed),
-        Sample(moved, sample.shown, sample.columns),
+        Sample(sample.places, sample.contributions, other),
+        Sample(sample.places, sample.contributions, renamed),
+        Sample(moved, sample.contributions, sample.columns),
         Sample(sample.places, twice, sample.columns),
     ]
     assert len({one.digest for one in (sample, *changed)}) == 5
-    assert Sample(sample.places.copy(), sample.shown.copy(), dict(sample.columns)).digest == sample.digest
+    assert Sample(sample.places.copy(), sample.contributions.copy(), dict(sample.columns)).digest == sample.digest
 
 
 # Learning ---
@@ -291,7 +297,7 @@ def test_a_digest_stands_for_everything() -> None:
 def test_learning_finds_what_was_put_there() -> None:
     """Strengths of a column that says much are larger by far than of one that says nothing; and the same again."""
     through, sample = made(np.random.default_rng(84))
-    first, second = (learning.learn_prior(through, sample, seed_key(1).stream("test")) for _ in range(2))
+    first, second = (learning.learn_prior(through, sample, seed_key(1).random_generator("test")) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)
     assert all(
         np.array_equal(one, other)
@@ -309,7 +315,7 @@ def test_learning_finds_what_was_put_there() -> None:
 def test_values_that_go_together_do_so_in_k() -> None:
     """0 and 4, 1 and 5 share a value of ``strong``; 0 and 1 do not."""
     through, sample = made(np.random.default_rng(85), 12_000)
-    found = learning.learn_prior(through, sample, seed_key(1).stream("test")).covariance
+    found = learning.learn_prior(through, sample, seed_key(1).random_generator("test")).covariance
     size = np.sqrt(np.diag(found))
     correlation = found / size[:, None] / size
     assert min(correlation[0, 4], correlation[1, 5]) > 0.3
@@ -319,23 +325,23 @@ def test_values_that_go_together_do_so_in_k() -> None:
 def test_more_noise_in_every_place_and_none_in_their_sum() -> None:
     """The rows of the noise's moment add up to what they did; the rest is positive."""
     through = random_channel(np.random.default_rng(87), 6)
-    more = learning.blurred(through).moment - through.moment
+    more = learning.blur_channel(through).moment - through.moment
     np.testing.assert_allclose(more.sum(axis=0), 0, atol=1e-12 * np.trace(through.moment))
     assert (np.linalg.eigvalsh(more) > -1e-12 * np.trace(through.moment)).all()
     own = np.diag(through.moment - through.mean.T @ np.diag(through.records) @ through.mean)
     np.testing.assert_allclose(np.diag(more), learning.BLUR * own * (1 - own / own.sum()))
     records = np.array([30.0, 20.0, 10.0])
     clear = Channel(np.eye(3), np.diag(records), records)
-    np.testing.assert_allclose(learning.blurred(clear).moment, clear.moment, rtol=1e-12)
+    np.testing.assert_allclose(learning.blur_channel(clear).moment, clear.moment, rtol=1e-12)
 
 
 def test_what_everybody_has_stays_known() -> None:
     """All records: the posterior with what was learnt gives every count back, as the default one does."""
     through, sample = made(np.random.default_rng(88))
-    taught = learning.learned_weights(through, sample)
+    taught = learning.find_or_learn_prior(through, sample)
     assert taught is not None
     total = np.array([3000.0])
-    everyone = counting((through.records @ through.mean)[None], total, 3000.0)
+    everyone = observe_counts((through.records @ through.mean)[None], total, 3000.0)
     found = taught.reconstruct(everyone, np.eye(6), [])
     np.testing.assert_allclose(found.values[0], through.records, rtol=1e-6)
     assert (found.std_error[0] < 0.01 * through.records).all()
@@ -344,10 +350,10 @@ def test_what_everybody_has_stays_known() -> None:
 def test_too_little_to_learn_from() -> None:
     """Few records, no columns, or more values than are solved for at once: the default prior stays."""
     through, sample = made(np.random.default_rng(86), 900)
-    assert learning.learned_weights(through, sample) is None
+    assert learning.find_or_learn_prior(through, sample) is None
     through, sample = made(np.random.default_rng(86))
-    assert learning.learned_weights(through, Sample(sample.places, sample.shown, {})) is None
-    assert learning.learned_weights(through, sample) is not None
+    assert learning.find_or_learn_prior(through, Sample(sample.places, sample.contributions, {})) is None
+    assert learning.find_or_learn_prior(through, sample) is not None
 
 
 @pytest.mark.soak(part="coverage")
@@ -374,17 +380,17 @@ def test_intervals_cover_where_columns_differ() -> None:
             codes[name] = (rng.random(records)[:, None] > ends).sum(axis=1).clip(max=9)
         columns = {name: one.astype(np.int32) for name, one in codes.items()}
         sample = Sample(place.astype(np.int32), scipy.sparse.csr_array(counts / size), columns)
-        taught = learning.learned_weights(Channel(moment / own[:, None], moment, own), sample)
+        taught = learning.find_or_learn_prior(Channel(moment / own[:, None], moment, own), sample)
         assert taught is not None
         covered = []
         for name, one in columns.items():
             seen, total = sample.by_value(name, np.unique(one))
-            found = taught.reconstruct(counting(seen, total, float(records)), np.eye(values), [name])
+            found = taught.reconstruct(observe_counts(seen, total, float(records)), np.eye(values), [name])
             for g, level in enumerate(np.unique(one)):
                 truth = np.bincount(value[one == level], minlength=values)
                 bounds = zip(found.values[g], found.std_error[g], truth, strict=True)
                 for mean, error, true in bounds:
-                    low, high = interval(mean, error, 0.95, learning.DEGREES)
+                    low, high = count_interval(mean, error, 0.95, learning.DEGREES)
                     covered.append(np.floor(low) <= true <= np.ceil(high))
         shares.append(np.mean(covered))
     error = np.std(shares, ddof=1) / np.sqrt(len(shares))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
-from privsql.answers.present import Limits
+from privsql.answers.present import QuestionLimits
 from privsql.errors import LateError, UsageError
 from support.commands import rows
 from support.loops import each
@@ -43,18 +43,18 @@ def test_an_answer_has_at_most_the_rows_that_are_foreseen(ill: Release, sql: str
     answer = ill.query(sql)
     number = len(answer.rows)
     assert most in (None, number)
-    assert ill.query(sql, limits=Limits(60, number)).as_json() == answer.as_json()
+    assert ill.query(sql, limits=QuestionLimits(60, number)).as_json() == answer.as_json()
     with pytest.raises(UsageError, match=f"could have {number:,} rows, more than {number - 1:,}"):
-        ill.query(sql, limits=Limits(60, number - 1))
+        ill.query(sql, limits=QuestionLimits(60, number - 1))
 
 
 def test_every_figure_of_a_row_counts(ill: Release) -> None:
     sql = (
         "SELECT sex, COUNT(*) AS n, AVG(age) AS mean, COUNT(*) / 2 AS half FROM ill WHERE disease = 'flu' GROUP BY sex"
     )
-    assert len(ill.query(sql, limits=Limits(60, 4)).rows) == 2
+    assert len(ill.query(sql, limits=QuestionLimits(60, 4)).rows) == 2
     with pytest.raises(UsageError, match="2 rows of 2 figures, more than 3"):
-        ill.query(sql, limits=Limits(60, 3))
+        ill.query(sql, limits=QuestionLimits(60, 3))
 
 
 def fresh(over: int) -> str:
@@ -64,25 +64,25 @@ def fresh(over: int) -> str:
 
 def test_what_nobody_waits_for_ends(ill: Release) -> None:
     stop = threading.Event()
-    assert ill.query(SQL, limits=Limits(60, 99, stop)).rows
+    assert ill.query(SQL, limits=QuestionLimits(60, 99, stop)).rows
     stop.set()
     with pytest.raises(LateError, match="was stopped"):
-        ill.query(fresh(31), limits=Limits(60, 99, stop))
+        ill.query(fresh(31), limits=QuestionLimits(60, 99, stop))
     assert ill.query(SQL).rows
 
 
 def test_a_question_without_time_is_late(ill: Release) -> None:
     with pytest.raises(LateError, match="takes longer than 0 s"):
-        ill.query(fresh(32), limits=Limits(0, 99))
-    assert ill.query(SQL, limits=Limits(60, 99)).rows
+        ill.query(fresh(32), limits=QuestionLimits(0, 99))
+    assert ill.query(SQL, limits=QuestionLimits(60, 99)).rows
 
 
 def test_a_release_shows_its_values_in_order(ill: Release, ward: Path) -> None:
     for name, table in (("age", "qit"), ("sex", "qit"), ("zip", "qit"), ("disease", "st")):
         own = sorted(value for (value,) in rows(ward / "ill.duckdb", f"SELECT DISTINCT {name} FROM {table}"))
-        assert ill.shown(name) == [str(value) for value in own]
-        assert ill.shown(name, 1) == [str(own[0])]
-    assert ill.answers.labels == ()
+        assert ill.list_values(name) == [str(value) for value in own]
+        assert ill.list_values(name, 1) == [str(own[0])]
+    assert ill.answers.item_labels == ()
 
 
 @pytest.mark.slow

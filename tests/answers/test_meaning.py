@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import privsql as api
-from privsql.cli.printing import csv_rows
+from privsql.cli.printing import write_csv
 from support.unhidden import Beside, unhidden
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_sum_that_no_double_holds_is_exact(both: Beside) -> None:
     assert json.loads(json.dumps(answer.as_json()))["rows"][0]["estimate"] == true
     assert answer.frame()["estimate"].tolist() == [true]
     shown = io.StringIO()
-    csv_rows(shown, answer)
+    write_csv(shown, answer)
     assert shown.getvalue().splitlines()[1] == f"{true},0.0,{true},{true}"
     for expression in ("SUM(big) + 1", "SUM(big) - SUM(age)", "SUM(CAST(big AS DECIMAL(30, 1)) + 0.1)", "MAX(big)"):
         sql = f"SELECT {expression} AS x FROM t WHERE age = 1"

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import privsql as api
-from privsql.answers.evaluate_select import touching
+from privsql.answers.evaluate_select import count_touching
 from privsql.answers.parser import parse_query
 from privsql.engine.roles import Field, Roles
 from privsql.model.manifest import Manifest
@@ -90,12 +90,12 @@ def test_bounds_of_arithmetic_are_the_source_s(excess: Path) -> None:
         (true,), answer = db.execute(sql).fetchall(), release.query(sql)
     (row,) = answer.rows
     for one, value in list(zip(answer.figures, true, strict=True))[:2]:
-        estimate, error, low, high = one.of(row)
+        estimate, error, low, high = one.read_row(row)
         assert (one.rests_on, error) == ("certain", None)
         assert low <= value <= high
         assert low < estimate < high
     assert answer.figures[2].rests_on == "point"
-    assert answer.figures[2].of(row)[1:] == (None, None, None)
+    assert answer.figures[2].read_row(row)[1:] == (None, None, None)
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def test_who_is_missing_for_a_null_meets_nothing_that_refuses_null(sql: str, exp
     roles = Roles((Field("age", "INTEGER"), Field("pay", "INTEGER")), (Field("job", "VARCHAR"),))
     asked = parse_query(sql, roles, "t").questions[0]
     given = Manifest.model_construct(nulls={"pay": "suppress", "age": "value"}, suppressed=9, facts={"left_out": 0})
-    assert touching(asked, given) == expected
+    assert count_touching(asked, given) == expected
     others = given.model_copy(update={"facts": {"left_out": 4}})
-    assert touching(asked, others) == (expected or 4)
+    assert count_touching(asked, others) == (expected or 4)
     both = given.model_copy(update={"nulls": {"pay": "suppress", "age": "suppress"}})
-    assert touching(asked, both) == (0 if "pay IN" in sql or "AVG(pay) FROM t WHERE age" in sql else 9)
+    assert count_touching(asked, both) == (0 if "pay IN" in sql or "AVG(pay) FROM t WHERE age" in sql else 9)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from privsql.answers.parser import parse_query
-from privsql.engine.files import fold
-from privsql.engine.open import scratch
+from privsql.engine.files import fold_name
+from privsql.engine.open import open_scratch
 from privsql.engine.roles import Field, Roles
 from privsql.errors import PrivsqlError, UsageError
 from support.openly import answered
@@ -18,7 +18,7 @@ from support.openly import answered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import EngineSession
 
 # Numbers alone, so that nothing is refused for its type; more than one table has age, sex and region.
 TABLES = {
@@ -38,9 +38,11 @@ class Listed:
     def __init__(self, **columns: tuple[str, ...]) -> None:
         self._columns = columns
 
-    def find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """The table, and its columns."""
-        found = [(name, own) for name, own in self._columns.items() if (fold(name),) == tuple(map(fold, names))]
+        found = [
+            (name, own) for name, own in self._columns.items() if (fold_name(name),) == tuple(map(fold_name, names))
+        ]
         if not found:
             raise UsageError(f"there is no lookup table {'.'.join(names)}")
         return found[0]
@@ -50,10 +52,10 @@ LOOKUPS = Listed(lk=("Age", "region", "sex"), areas=("zip", "region", "job"))
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Workshop]:
+def world() -> Iterator[EngineSession]:
     """The table that a release would hold exactly, and lookups beside it."""
     dice = random.Random(2)  # noqa: S311
-    with scratch() as db:
+    with open_scratch() as db:
         run = db.connection.run  # type: ignore[attr-defined]
         run("ATTACH ':memory:' AS lookups")
         for name, columns in TABLES.items():
@@ -69,7 +71,7 @@ def world() -> Iterator[Workshop]:
         yield db
 
 
-def told(db: Workshop, sql: str) -> tuple[list[str], list[tuple[Any, ...]]] | str:
+def told(db: EngineSession, sql: str) -> tuple[list[str], list[tuple[Any, ...]]] | str:
     """DuckDB's own answer, or its refusal."""
     try:
         found = db.connection.arrow(sql)  # type: ignore[attr-defined]
@@ -78,7 +80,7 @@ def told(db: Workshop, sql: str) -> tuple[list[str], list[tuple[Any, ...]]] | st
         return str(error)
 
 
-def compared(db: Workshop, sql: str) -> str:
+def compared(db: EngineSession, sql: str) -> str:
     """Which of the two answer; fails where DuckDB refuses what is answered here, or answers otherwise."""
     expected = told(db, sql)
     try:
@@ -153,7 +155,7 @@ REFUSED = {
 }
 
 
-def test_names_that_have_one_meaning(world: Workshop) -> None:
+def test_names_that_have_one_meaning(world: EngineSession) -> None:
     """Qualified, of USING, before and after FROM, aliases: the answers of DuckDB."""
     for sql in filter(None, map(str.strip, ANSWERED.splitlines())):
         assert compared(world, sql) == "both", sql
@@ -187,7 +189,7 @@ def test_what_is_no_text_is_refused(sql: object) -> None:
 
 
 @pytest.mark.slow
-def test_deep_expressions_are_refused_and_long_ones_read(world: Workshop) -> None:
+def test_deep_expressions_are_refused_and_long_ones_read(world: EngineSession) -> None:
     """What is read can be written as SQL, though the stack is used by callers, too."""
     count = "SELECT COUNT(*) FROM people WHERE "
     for deep in (f"age = {'- ' * 400}3", f"age = 3{'::INT' * 400}", f"age{' BETWEEN 1 AND 2' * 400}"):
@@ -258,7 +260,7 @@ class Writer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "queries"), [(1, 600), pytest.param(2, 1_500, marks=pytest.mark.slow)])
-def test_names_mean_what_they_mean_to_duckdb(world: Workshop, seed: int, queries: int) -> None:
+def test_names_mean_what_they_mean_to_duckdb(world: EngineSession, seed: int, queries: int) -> None:
     """Both refuse or both answer the same, or it is refused here alone, which must be rare."""
     writer = Writer(random.Random(seed))  # noqa: S311
     found = Counter(compared(world, writer.query()) for _ in range(queries))

@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp
 
 import privsql as api
-from privsql.answers.question import in_order, plain
+from privsql.answers.question import in_order, unwrap_order
 from privsql.engine.sqlfiles import column
 from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
@@ -174,5 +174,5 @@ def test_labels_and_their_types() -> None:
     tree = exp.select(column("a"), column("b")).from_("t")
     assert in_order(tree.copy(), {}) == tree
     found = in_order(tree.copy(), {"a": ["x"]}).expressions
-    assert [plain(one) for one in found] == [column("a"), column("b")]
+    assert [unwrap_order(one) for one in found] == [column("a"), column("b")]
     assert found[0] != column("a")

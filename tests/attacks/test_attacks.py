@@ -25,12 +25,12 @@ from privsql.dp_random import laplace
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
-from privsql.mechanisms.bucketize.attacks import Buckets
-from privsql.mechanisms.registry import of
-from privsql.releases.opened import opened
+from privsql.mechanisms.bucketize.attacks import BucketAttackView
+from privsql.mechanisms.registry import get_mechanism
+from privsql.releases.opened import open_release
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary
-from privsql.verbs.attack import Attacked, _noise
+from privsql.verbs.attack import Attacked, _draw_noise
 from support.commands import refused, rows, run, specification, succeeded
 from support.loops import each, rest_slow
 from support.tampering import rewrite
@@ -137,12 +137,12 @@ def stub(size: int, fakes: int, buckets: int = 50) -> Any:
     members = np.arange(buckets * size).reshape(buckets, size)
     given = SimpleNamespace(noise=np.random.default_rng(1))
     return SimpleNamespace(
-        classes=[(members, codes)],
+        size_classes=[(members, codes)],
         fakes=fakes,
         bounds=np.full(20, 1 / size),
         baseline=1 / 20,
         given=given,
-        ratio=np.ones(20),
+        real_ratio=np.ones(20),
         truth=None,
         channel=SimpleNamespace(records=np.bincount(codes.ravel(), minlength=20) * size / (size + fakes)),
         labels=[str(x) for x in range(20)],
@@ -195,7 +195,7 @@ def block(likely: list[list[float]], spare: int = 0) -> np.ndarray[Any, Any]:
         exclusive=True,
         spare=spare,
     )
-    return np.asarray(made_.believe(weights)[0])
+    return np.asarray(made_.update_beliefs(weights)[0])
 
 
 def test_without_knowledge_every_slot_is_as_likely() -> None:
@@ -225,7 +225,7 @@ def test_beliefs_are_near_the_sum_over_all_assignments(spread: float, spare: int
     rows_ = np.arange(100 * (slots - spare)).reshape(100, -1)
     codes = np.tile(np.arange(slots), (100, 1))
     made_ = Block(rows_, codes, np.full((100, 1, slots), 1 / slots), exclusive=True, spare=spare)
-    found = made_.believe(likely)
+    found = made_.update_beliefs(likely)
     assert np.abs(found - exact).mean() < error
     assert found.max(axis=2).mean() == pytest.approx(exact.max(axis=2).mean(), rel=0.06)
     assert (found.argmax(axis=2) == exact.argmax(axis=2)).mean() > 0.95
@@ -245,8 +245,8 @@ def test_fakes_take_what_no_record_takes() -> None:
 def test_a_value_that_is_listed_twice_has_the_slots_of_both() -> None:
     made_ = Block(np.arange(3)[None], np.array([[5, 5, 7]]), np.full((1, 1, 3), 1 / 3), exclusive=True)
     tally = Tally(np.full(8, 0.5))
-    tally.add(made_, np.broadcast_to(made_.prior, made_.shape))
-    found = tally.figures()
+    tally.add_block(made_, np.broadcast_to(made_.prior, made_.shape))
+    found = tally.finding_fields()
     assert found["mean"] == found["highest"] == pytest.approx(2 / 3)
     assert found["above"] == 1
 
@@ -254,16 +254,16 @@ def test_a_value_that_is_listed_twice_has_the_slots_of_both() -> None:
 def test_a_belief_at_its_bound_does_not_exceed_it() -> None:
     made_ = Block(np.arange(3)[None], np.arange(3)[None], np.full((1, 1, 3), 1 / 3), exclusive=True)
     tally = Tally(np.full(3, 1 / 3))
-    tally.add(made_, np.broadcast_to(made_.prior, made_.shape))
-    assert tally.figures()["above"] == 0
+    tally.add_block(made_, np.broadcast_to(made_.prior, made_.shape))
+    assert tally.finding_fields()["above"] == 0
 
 
 def test_the_truth_is_shared_by_records_with_the_same_quasi_identifiers() -> None:
     """Key 0: value 0 three times, value 1 once, of 4 and 2 records in all; key 1 is not in the source."""
     truth = Truth(np.array([0, 1]), np.array([0, 1]), np.array([3, 1]), np.array([4, 2, 1]))
     made_ = Block(np.arange(2)[None], np.array([[0, 1]]), np.full((1, 1, 2), 1 / 2), exclusive=True)
-    assert truth.of(made_)[0, 0] == pytest.approx([0.6, 0.4])
-    assert truth.of(made_)[0, 1] == pytest.approx([0, 0])
+    assert truth.true_probability(made_)[0, 0] == pytest.approx([0.6, 0.4])
+    assert truth.true_probability(made_)[0, 1] == pytest.approx([0, 0])
 
 
 # Clean releases are not accused ---
@@ -457,9 +457,9 @@ def test_what_is_no_release_is_not_attacked(plain: Path, tmp_path: Path) -> None
 # What is learnt ---
 
 
-def scene(db: Any, manifest: Any) -> Buckets:
+def scene(db: Any, manifest: Any) -> BucketAttackView:
     """The release as its adversaries see it."""
-    return Buckets(ReleaseView(db, manifest, seed_key(1).stream("test")))
+    return BucketAttackView(ReleaseView(db, manifest, seed_key(1).random_generator("test")))
 
 
 def test_nothing_is_learnt_where_nothing_can_be(plain: Path) -> None:
@@ -511,10 +511,10 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
     monkeypatch.setattr(adversaries, "RARE", 0.5)
     monkeypatch.setattr(adversaries, "SURE", 0.5)
-    with opened(tied / "ill.duckdb") as (db, manifest):
+    with open_release(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
-        rules = [adversaries.excluded(one, seen.shares) for one in columns]
+        rules = [adversaries.mark_excluded(one, seen.shares) for one in columns]
         assert rules[2].sum() > 30  # of 8 times 7
         assert not rules[2][np.arange(8), columns[2].counts.argmax(axis=1)].any()
         (found,) = adversaries.attack_by_negative(seen, columns)
@@ -525,7 +525,7 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
 def test_learnt_counts_are_the_true_ones(tied: Path) -> None:
     """Reconstructed counts of job and disease, within 5 standard errors; one round keeps every column's totals."""
     truth = pq.read_table(tied / "people.parquet").to_pandas().groupby(["job", "disease"]).size().unstack(fill_value=0)
-    with opened(tied / "ill.duckdb") as (db, manifest):
+    with open_release(tied / "ill.duckdb") as (db, manifest):
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
         names = [name for (name,) in db.rows(seen_order())]
@@ -543,13 +543,13 @@ def seen_order() -> Any:
 
 
 def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> None:
-    with opened(plain / "ill.duckdb") as (db, manifest):
+    with open_release(plain / "ill.duckdb") as (db, manifest):
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
-        assert adversaries._running(seen) == []
+        assert adversaries._find_running(seen) == []
         seen.close()
         seen = scene(db, manifest)
-        assert abs(adversaries._deviate(seen, np.arange(PEOPLE))) > 20
+        assert abs(adversaries._order_deviate(seen, np.arange(PEOPLE))) > 20
 
 
 # Fake values ---
@@ -604,7 +604,7 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
     for _ in range(2000):
         members = noise.permutation(300)
         numbered = [members[:120].reshape(40, 3), members[120:].reshape(36, 5)]
-        found.append(adversaries._deviate(SimpleNamespace(numbered=numbered), level))  # type: ignore[arg-type]
+        found.append(adversaries._order_deviate(SimpleNamespace(numbered_groups=numbered), level))  # type: ignore[arg-type]
     assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
     assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
 
@@ -612,9 +612,9 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
 # The publisher's estimate ---
 
 
-def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.Risk | None:
-    mechanism = of(manifest.mechanism)
-    view = ReleaseView(db, manifest, seed_key(1).stream("risk"), sample=sample)
+def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.LearningRisk | None:
+    mechanism = get_mechanism(manifest.mechanism)
+    view = ReleaseView(db, manifest, seed_key(1).random_generator("risk"), sample=sample)
     return suite.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
 
 
@@ -622,32 +622,32 @@ def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.Risk 
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
-        with opened(folder / "ill.duckdb") as (db, manifest):
+        with open_release(folder / "ill.duckdb") as (db, manifest):
             found[name] = quick(db, manifest)
     assert found["plain"] is not None
     assert found["tied"] is not None
-    assert not found["plain"].exceeds()
-    assert found["tied"].exceeds()
+    assert not found["plain"].exceeds_share()
+    assert found["tied"].exceeds_share()
     assert found["tied"].attacked == PEOPLE
-    assert "larger buckets" in found["tied"].warning()
+    assert "larger buckets" in found["tied"].explain_risk()
     assert set(found["tied"].as_facts()) == {"above", "twice", "attacked"}
 
 
 def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     """First buckets of every size; what is made in the database is forgotten again."""
-    with opened(tied / "ill.duckdb") as (db, manifest):
-        before = db.objects(None)
+    with open_release(tied / "ill.duckdb") as (db, manifest):
+        before = db.list_objects(None)
         some = quick(db, manifest, sample=1000)
-        assert db.objects(None) == before
+        assert db.list_objects(None) == before
     assert some is not None
     assert 1000 <= some.attacked <= 1010
-    assert some.exceeds()
+    assert some.exceeds_share()
 
 
 @pytest.mark.slow
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
-    with opened(made(tmp_path, mechanism=UP)) as (db, manifest):
+    with open_release(made(tmp_path, mechanism=UP)) as (db, manifest):
         found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
     assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
     whole, half = found
@@ -658,8 +658,10 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
 
 def test_no_estimate_without_a_scene(plain: Path) -> None:
     """A mechanism that has nothing to learn from quasi-identifiers says so."""
-    with opened(plain / "ill.duckdb") as (db, manifest):
-        assert suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).stream("risk")), None, ()) is None
+    with open_release(plain / "ill.duckdb") as (db, manifest):
+        assert (
+            suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk")), None, ()) is None
+        )
 
 
 def test_nothing_measured_is_no_success() -> None:
@@ -722,7 +724,7 @@ def test_theorem_two_is_what_opendp_gives() -> None:
 def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise has the mean size and the spread of Laplace noise of scale 10 (5 standard errors of 20,000 draws)."""
     monkeypatch.setattr("privsql.dp_random.laplace", None)
-    first, second = _noise(10, 20_000, 3)
+    first, second = _draw_noise(10, 20_000, 3)
     for noise in (first, second):
         assert np.abs(noise).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
         assert noise.mean() == pytest.approx(0, abs=5 * 200**0.5 / 20_000**0.5)

@@ -43,7 +43,7 @@ import privsql
 from privsql.engine.progress import Options
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import optimal
-from privsql.mechanisms.bucketize.model import Problem
+from privsql.mechanisms.bucketize.model import BucketProblem
 from privsql.mechanisms.randomize import partition as merge
 from privsql.mechanisms.randomize import partition as randomization
 from privsql.mechanisms.randomize.parameters import Randomize
@@ -212,10 +212,10 @@ def search() -> None:
         n = int(counts.sum())
         for theta in (2, 4, 8, 16, 32):
             rule = tuple(min(Fraction(1), theta * Fraction(int(o), n) + Fraction(1, 50)) for o in counts)
-            two = seconds(lambda c=counts, r=rule: optimal.best_two_size(Problem(c, r)))
+            two = seconds(lambda c=counts, r=rule: optimal.best_two_size(BucketProblem(c, r)))
             begin = time.perf_counter()
-            problem = Problem(counts, rule)
-            best = optimal.search(problem, optimal.best_two_size(problem), 0.8)
+            problem = BucketProblem(counts, rule)
+            best = optimal.search_optimum(problem, optimal.best_two_size(problem), 0.8)
             lasted = time.perf_counter() - begin
             gap = (best.setting.loss - best.lower_bound) / best.lower_bound if best else float("nan")
             rows.append([name, len(counts), theta, two * 1000, lasted, gap, best.proof if best else "-"])
@@ -322,7 +322,7 @@ def partition() -> None:
                 took = seconds(lambda a=asked, o=objective: randomization.find_partition(a, "pp", o))
                 found = randomization.find_partition(asked, "pp", objective)
                 groups = initial_groups(asked.counts, asked.protected)
-                paper = merge.bound(asked, groups, merge.along(asked, groups, merge.paper_order(groups)))
+                paper = merge.partition_bound(asked, groups, merge.best_runs(asked, groups, merge.paper_order(groups)))
                 whole = randomization.find_partition(asked, "up").bound
                 variance, most = (asked.costs_of(parts)[:, 1].sum() for parts in (found.parts, counts[None]))
                 error = float(np.sqrt(variance / most))

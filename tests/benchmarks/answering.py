@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import privsql
-from privsql.answers.accuracy import Measuring, Workload
-from privsql.engine.files import temporary
-from privsql.engine.open import workshop
-from privsql.engine.progress import Options, Silent
+from privsql.answers.accuracy import EvaluationContext, Workload
+from privsql.engine.files import temporary_folder
+from privsql.engine.open import open_engine
+from privsql.engine.progress import Options, SilentReporter
 from privsql.mechanisms.contingency import domains as of_tables
 from privsql.mechanisms.setvalued import questions as of_sets
-from privsql.mechanisms.setvalued.questions import Holdings
+from privsql.mechanisms.setvalued.questions import WeightedSets
 from privsql.model.manifest import Estimate
-from privsql.source.records import prepared
+from privsql.source.records import prepare_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +76,7 @@ class Figure:
     said: Said
     at: int
 
-    def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Estimate, standard error, low and high."""
         value, low, high = self.said._bounded(float(row[self.at]), 0, self.at)
         return value, None, low, high
@@ -99,9 +99,20 @@ class Beside:
         """Figures by class of whatever answers."""
         asked = Workload(queries=queries, cells=ALL)
         truth = lambda sql: {tuple(row[:-1]): float(row[-1]) for row in self.db.ask(sql)}  # noqa: E731
-        shape: Any = (self.db, self.source, self.spec.name, answers, asked, 0.95, answer, truth, self.db.ask, Silent())
+        shape: Any = (
+            self.db,
+            self.source,
+            self.spec.name,
+            answers,
+            asked,
+            0.95,
+            answer,
+            truth,
+            self.db.ask,
+            SilentReporter(),
+        )
         of = of_sets if self.source.roles.hold_sets else of_tables
-        return dict(of.evaluate(Measuring(*shape)).as_json()["reconstructed"])
+        return dict(of.evaluate(EvaluationContext(*shape)).as_json()["reconstructed"])
 
     def distances(self, ways: int, distance: Callable[[Sequence[str]], float]) -> float:
         """Mean total variation of all tables by so many columns."""
@@ -122,10 +133,10 @@ class Beside:
 @contextmanager
 def beside(spec: Spec) -> Iterator[Beside]:
     """The source under the release's name."""
-    with temporary() as folder, workshop(folder, Options()) as db:
-        source = prepared(db, spec)
-        source.sort()
-        source.named(spec.name)
+    with temporary_folder() as folder, open_engine(folder, Options()) as db:
+        source = prepare_records(db, spec)
+        source.sort_records()
+        source.expose_as(spec.name)
         yield Beside(spec, db, source)
 
 
@@ -141,19 +152,19 @@ class Rows:
     estimators = ONE
 
     def __init__(self, path: Path, labels: tuple[str, ...]):
-        self.labels, table = labels, pq.read_table(path)
+        self.item_labels, table = labels, pq.read_table(path)
         held = np.stack([table[f"i{code}"].to_numpy() == 1 for code in range(len(labels))], axis=1)
         found, number = np.unique(held, axis=0, return_counts=True)
         starts = np.concatenate(([0], np.cumsum(found.sum(axis=1))))
-        self._sets = Holdings(starts, np.nonzero(found)[1].astype(np.int64), number.astype(np.float64), len(labels))
+        self._sets = WeightedSets(starts, np.nonzero(found)[1].astype(np.int64), number.astype(np.float64), len(labels))
 
     def containing(self, codes: Sequence[int], _estimator: str, _confidence: float) -> Estimate:
         """So many of the rows contain them; there is no interval."""
-        return Estimate((), float(self._sets.weights[self._sets.holding(codes)].sum()), None, None, None)
+        return Estimate((), float(self._sets.weights[self._sets.sets_with_all(codes)].sum()), None, None, None)
 
-    def frequent(self, top: int, _estimator: str) -> list[tuple[list[str], float]]:
+    def list_frequent(self, top: int, _estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets of the rows."""
-        return [([self.labels[code] for code in chosen], size) for chosen, size in self._sets.top(top)]
+        return [([self.item_labels[code] for code in chosen], size) for chosen, size in self._sets.top_sets(top)]
 
 
 def own(spec: Spec, queries: int) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def noise(spec: Spec, queries: int, how: str) -> dict[str, Any]:
     epsilon = float(spec.mechanism.epsilon)  # type: ignore[attr-defined]
     with beside(spec) as place:
         if place.source.roles.hold_sets:
-            made = Sets(of_sets.holdings(place.source), tuple(place.source.labels), how, epsilon)
+            made = Sets(of_sets.read_sets(place.source), tuple(place.source.labels), how, epsilon)
             return place.measured(made, _nothing, queries)
         tables = Tables(place.db.ask, spec.name, place.columns, how, epsilon)
         found = place.measured(Answers(), tables.answer, queries)

@@ -89,7 +89,7 @@ def answered(
     found = []
     for row in answer.rows:
         value, records = truth.pop(tuple(row[:width]), (0, 0))
-        estimate, error, low, high = one.of(row)
+        estimate, error, low, high = one.read_row(row)
         if value is None or (question.kind in ("avg", "share") and not records and not value):
             continue  # nobody to be averaged
         if estimate is None or low is None or high is None:

@@ -9,7 +9,7 @@ import numpy as np
 import privsql
 from privsql.answers.channel import relative_error
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.mechanism import ASKED
+from privsql.mechanisms.bucketize.mechanism import QUESTIONS
 from tests.benchmarks.accuracy import World, condition, numbered, specification
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def beside(
     with privsql.open(spec.target) as release:
         world = World(release, columns, columns.pop("sensitive"))
         channel = release.answers.channel
-        for share in sorted({share for _, _, share in ASKED}):
+        for share in sorted({share for _, _, share in QUESTIONS}):
             pairs = np.array(list(_answers(world, share, conditions)))
-            for count in (count for _, count, own in ASKED if own == share):
+            for count in (count for _, count, own in QUESTIONS if own == share):
                 truth, estimate = pairs[(pairs[:, 0] >= count / NEAR) & (pairs[:, 0] <= count * NEAR)].T
                 error = float((np.abs(estimate - truth) / truth).mean()) if len(truth) else float("nan")
                 yield [count, share, relative_error(channel, share, count), error, len(truth)]

@@ -10,9 +10,9 @@ import numpy as np
 
 import privsql
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.permute.checks import closure
-from privsql.mechanisms.permute.grouping import axis
-from privsql.mechanisms.permute.incremental import History, arranged, release
+from privsql.mechanisms.permute.checks import find_closure_breaches
+from privsql.mechanisms.permute.grouping import make_axis
+from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def _exposed(place: Path, algorithm: str, number: int) -> int:
         known = "SELECT id, min(value)::BIGINT AS value FROM subjects GROUP BY id"
         table = np.array(db.execute(f"SELECT k.value, {columns} FROM ({known}) k {joins}").fetchall(), dtype=np.int64)
     units, ranks = np.unique(table[:, 0], return_inverse=True)
-    return sum(map(len, closure(axis(units.tolist(), 5, 5000), ranks, table[:, 1:].T)))
+    return sum(map(len, find_closure_breaches(make_axis(units.tolist(), 5, 5000), ranks, table[:, 1:].T)))
 
 
 def searches(records: int = 1_000_000, releases: int = 20) -> list[list[object]]:
@@ -79,16 +79,16 @@ def searches(records: int = 1_000_000, releases: int = 20) -> list[list[object]]
     }
     for name, values in shapes.items():
         units, ranks = np.unique(values.astype(np.int64), return_inverse=True)
-        scale, births = axis(units.tolist(), 5, 5000), rng.integers(0, releases + 1, records)
+        scale, births = make_axis(units.tolist(), 5, 5000), rng.integers(0, releases + 1, records)
         for algorithm in ("nested", "exact"):
             groups = np.zeros((0, records), dtype=np.int64)
             for number in range(releases + 1):
                 here = np.flatnonzero(births <= number)
                 begin = time.perf_counter()
-                order = here[arranged(ranks[here], groups[:, here])]
+                order = here[arrange_records(ranks[here], groups[:, here])]
                 own, codes = np.unique(ranks[order], return_inverse=True)
-                part = axis([scale.units[rank] for rank in own.tolist()], 5, 5000)
-                found = release(History(part, codes, groups[:, order]), algorithm)
+                part = make_axis([scale.units[rank] for rank in own.tolist()], 5, 5000)
+                found = group_release(GroupingHistory(part, codes, groups[:, order]), algorithm)
                 took = time.perf_counter() - begin
                 last = np.full(records, -1)
                 last[order] = found

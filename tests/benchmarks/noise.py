@@ -21,7 +21,7 @@ from tests.benchmarks.answering import Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.mechanisms.setvalued.questions import Holdings
+    from privsql.mechanisms.setvalued.questions import WeightedSets
 
 WIDEST = {"every cell": None, "all marginals": 3, "every set": None, "all small sets": 4}  # columns or items
 MANY = 8  # from which on a sum of Laplace variables is taken to be normal for its interval
@@ -98,8 +98,8 @@ class Sets:
 
     estimators = ("reconstructed",)
 
-    def __init__(self, true: Holdings, labels: tuple[str, ...], how: str, epsilon: float):
-        self.labels, self._true, self._widest = labels, true, WIDEST[how]
+    def __init__(self, true: WeightedSets, labels: tuple[str, ...], how: str, epsilon: float):
+        self.item_labels, self._true, self._widest = labels, true, WIDEST[how]
         sets = 1 if self._widest is None else sum(comb(true.items, k) for k in range(1, self._widest + 1))
         self._noise = Noise(sets / epsilon, np.random.default_rng(1))
 
@@ -108,10 +108,10 @@ class Sets:
         if self._widest is not None and len(codes) > self._widest:
             return Estimate((), 0.0, None, None, None)
         counts = np.array([1.0 if self._widest is not None else 2.0 ** (self._true.items - len(codes))])
-        truth = self._true.weights[self._true.holding(codes)].sum(keepdims=True)
+        truth = self._true.weights[self._true.sets_with_all(codes)].sum(keepdims=True)
         ((noisy,), (width,)) = (one.tolist() for one in self._noise.of(truth, counts))
         return Estimate((), noisy, None, max(noisy - width, 0.0), noisy + width)
 
-    def frequent(self, top: int, _estimator: str) -> list[tuple[list[str], float]]:
+    def list_frequent(self, top: int, _estimator: str) -> list[tuple[list[str], float]]:
         """None: no set is listed."""
         return []

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsql.mechanisms.registry import parameters
+from privsql.mechanisms.registry import get_parameters
 from tests.benchmarks import made, peers
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Run:
     @property
     def algorithms(self) -> tuple[str, ...]:
         """Ours for such a table; those that list every set are for tiny universes."""
-        found = get_args(parameters(self.data.kind).model_fields["algorithm"].annotation)
+        found = get_args(get_parameters(self.data.kind).model_fields["algorithm"].annotation)
         return tuple(one for one in found if one != "basic" or self.data.items <= PAGES)
 
     def _measured(self, kind: str, spec: Path, *more: str) -> dict[str, Any]:

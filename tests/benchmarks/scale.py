@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 
 import privsql
-from privsql.engine.open import spark
+from privsql.engine.open import open_spark
 from privsql.engine.progress import Options
 from privsql.keyed_random import seed_key
 
@@ -75,8 +75,8 @@ def one(source: str, way: str, quasi: str, skewed: str, memory_limit: str) -> No
         )
         begin = time.perf_counter()
         if engine == "spark":
-            with spark(Path(place), options) as there:
-                there.ask("SELECT 1")
+            with open_spark(Path(place), options) as there:
+                there.run_select("SELECT 1")
         start = time.perf_counter() - begin
         begin = time.perf_counter()
         privsql.publish(spec, key=seed_key(1), options=options)

@@ -23,19 +23,19 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 
 import privsql
-from privsql.serving.form import form, parameters, read
-from privsql.serving.results import statement, text
+from privsql.serving.form import make_form, parse_parameters, read_question
+from privsql.serving.results import build_statement, query_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.serving.form import Form
+    from privsql.serving.form import ReleaseForm
 
 WARM = 200  # questions before anything is measured
 PARTS = 5  # of the questions, after each of which memory is looked at
 
 
-def questions(chosen: Form, number: int, seed: int = 1) -> list[str]:
+def questions(chosen: ReleaseForm, number: int, seed: int = 1) -> list[str]:
     """Different addresses: a value of the sensitive column, a range or a value of two others, and perhaps a group."""
     rng = np.random.default_rng(seed)
     found: dict[str, None] = {}
@@ -108,12 +108,12 @@ def row(what: str, took: Sequence[float], whole: float, *more: object) -> list[o
 def measured(release: Path, requests: int, at_once: int, flags: Sequence[str] = ()) -> list[list[object]]:
     """What, questions, median, p95, a second, failed, MB of memory by parts, and p95 over that of ``query``."""
     with privsql.open(release) as opened:
-        chosen = form(opened)
+        chosen = make_form(opened)
         warm, addresses = np.split(np.array(questions(chosen, WARM + requests), object), [WARM])
 
         def query(address: str) -> None:
-            pairs = parameters(address.encode("ascii"))
-            opened.query(text(statement(read(pairs, chosen), chosen)))
+            pairs = parse_parameters(address.encode("ascii"))
+            opened.query(query_text(build_statement(read_question(pairs, chosen), chosen)))
 
         asked(query, warm.tolist(), at_once)
         begun = time.perf_counter()

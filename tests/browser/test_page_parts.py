@@ -44,7 +44,7 @@ ROWS = [[f"row {i} of a table", *(i * j * 1000 for j in range(12))] for i in ran
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with one of everything."""
-    made = rendering._environment().from_string(ALL)
+    made = rendering._make_environment().from_string(ALL)
     page = tmp_path_factory.mktemp("parts") / "parts.html"
     text = made.render(title="One of everything", evil=EVIL, long="x" * 10_000, head=HEAD, rows=ROWS)
     page.write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ from privsql.mechanisms import registry
 from privsql.model.parameters import Parameters
 from privsql.source import keywords
 from privsql.source.places import Source
-from privsql.source.spec import Columns, Ledger, Release
+from privsql.source.spec import Columns, Ledger, ReleaseSection
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
 from support.places import ROOT
 from support.shelf import NEWEST
@@ -106,9 +106,9 @@ def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
         "name",
     }
     keys |= {"source_name"} | {f"ledger_{key}" for key in Ledger.model_fields}
-    keys |= {key for kind in registry.PACKAGES for key in registry.parameters(kind).model_fields}
+    keys |= {key for kind in registry.PACKAGES for key in registry.get_parameters(kind).model_fields}
     if command == "publish":
-        keys |= {field.alias or key for key, field in Release.model_fields.items()}
+        keys |= {field.alias or key for key, field in ReleaseSection.model_fields.items()}
     missing = {"--" + key.replace("_", "-") for key in keys} | {f"--{name}" for name in CONTRACT[command].split()}
     assert missing - spelled(command) == set()
 
@@ -117,7 +117,7 @@ def test_no_two_options_of_a_command_share_a_name() -> None:
     own = set(inspect.signature(commands.publish).parameters) - {"ctx", "as_json"} | {"json", "help"}
     assert own == set(keywords.TAKEN)
     assert own & keywords.list_flags().keys() == set()
-    names = [name for flag in keywords.list_flags().values() for name in flag.spelled]
+    names = [name for flag in keywords.list_flags().values() for name in flag.spellings]
     assert len(set(names)) == len(names)
 
 
@@ -177,7 +177,7 @@ def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
             continue
         with pytest.raises(UsageError) as error:
             keywords.spec_from_flags(file, {flag.name: values[flag.form]})
-        assert str(error.value).startswith(f"{flag.spelled[0]} does not go with"), flag.name
+        assert str(error.value).startswith(f"{flag.spellings[0]} does not go with"), flag.name
     moved = keywords.spec_from_flags(
         file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()}
     )
@@ -200,10 +200,10 @@ class Odd(Parameters):
 
 def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.PACKAGES, "odd", "nowhere")
-    known = registry.parameters
-    monkeypatch.setattr(keywords, "parameters", lambda kind: Odd if kind == "odd" else known(kind))
+    known = registry.get_parameters
+    monkeypatch.setattr(keywords, "get_parameters", lambda kind: Odd if kind == "odd" else known(kind))
     found = keywords.list_flags()
-    assert found["mechanism_query"].spelled == ("--mechanism-query",)
+    assert found["mechanism_query"].spellings == ("--mechanism-query",)
     assert found["mechanism_seed"].fields.keys() == {"odd"}
     assert found["query"].section == "source"
     assert found["mechanism_seed"].help == "Where to begin. [default: 7]"

@@ -10,7 +10,7 @@ import pytest
 
 from privsql import system
 from privsql.engine import files
-from privsql.engine.files import LOCK, ROOM, Folder, private, sweep_folders, temporary
+from privsql.engine.files import LOCK, ROOM, Folder, private, sweep_folders, temporary_folder
 from privsql.errors import EngineError
 from support.rights import mode
 
@@ -70,8 +70,8 @@ def test_rights_that_are_left(inside: bool) -> None:
     try:
         if inside:
             with private:
-                assert private.spare(0o644) == 0o640
-        assert private.spare(0o755) == 0o751
+                assert private.spare_rights(0o644) == 0o640
+        assert private.spare_rights(0o755) == 0o751
         assert os.umask(0o026) == 0o026
     finally:
         os.umask(before)
@@ -152,11 +152,11 @@ def test_temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = of_the_dead(tmp_path)
     dead = dead.rename(tmp_path / f"{ROOM}dead")
-    with temporary() as folder:
+    with temporary_folder() as folder:
         assert folder.parent == tmp_path
         assert not dead.exists()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(files, "_taken", lambda *_: None)
-    with pytest.raises(EngineError, match="no temporary folder"), temporary():
+    with pytest.raises(EngineError, match="no temporary folder"), temporary_folder():
         pass
     assert list(tmp_path.iterdir()) == []

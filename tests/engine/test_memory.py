@@ -8,9 +8,9 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from privsql.engine.duck.connection import Memory
-from privsql.engine.open import locked
-from privsql.engine.sqlfiles import DIALECT, fill, temp
+from privsql.engine.duck.connection import ResultCache
+from privsql.engine.open import open_locked
+from privsql.engine.sqlfiles import DIALECT, fill, temp_table
 from support.commands import warehouse
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def tree(sql: str) -> exp.Query:
 def test_what_reads_the_file_alone_is_asked_once(tmp_path: Path) -> None:
     """As rows, as a table, and what its columns are; whoever changes what he was given changes nothing."""
     path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
-    with locked({"home": path}, home="home") as db:
+    with open_locked({"home": path}, home="home") as db:
         for _ in range(3):
             rows = db.rows(tree(NUMBERS))
             assert rows == [(0,), (1,), (2,)]
             rows.append((99,))
             assert db.arrow(tree(NUMBERS))["i"].to_pylist() == [0, 1, 2]
-            (field,) = db.fields(tree(NUMBERS))
+            (field,) = db.list_fields(tree(NUMBERS))
             assert (field.name, field.type) == ("i", "BIGINT")
         asked = [sql for sql in db.connection.trace if '"home"' in sql and "ATTACH" not in sql]  # type: ignore[attr-defined]
     assert len(asked) == 3
@@ -46,16 +46,16 @@ def test_what_reads_the_file_alone_is_asked_once(tmp_path: Path) -> None:
 def test_what_can_change_is_asked_again(tmp_path: Path) -> None:
     """Temporary relations, beside the file too, another database, settings, and one statement with several values."""
     path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
-    with locked({"home": path, "other": None}, home="home") as db:
+    with open_locked({"home": path, "other": None}, home="home") as db:
         for number in (1, 2):
-            db.put("few", pa.table({"i": [number]}))
-            assert db.rows(exp.select("i").from_(temp("few"))) == [(number,)]
-            both = exp.select("a.i").from_(exp.to_table("t").as_("a")).join(temp("few").as_("b"), on="a.i = b.i")
+            db.register_arrow("few", pa.table({"i": [number]}))
+            assert db.rows(exp.select("i").from_(temp_table("few"))) == [(number,)]
+            both = exp.select("a.i").from_(exp.to_table("t").as_("a")).join(temp_table("few").as_("b"), on="a.i = b.i")
             assert db.rows(both) == [(number,)]
             db.drop("few")
-            db.make("made", tree(f"SELECT i FROM t WHERE i < {number}"), into="other")
+            db.create_table("made", tree(f"SELECT i FROM t WHERE i < {number}"), into="other")
             assert db.rows(tree("SELECT count(*) FROM other.main.made")) == [(number,)]
-            assert db.fields(tree("SELECT * FROM other.main.made"))
+            assert db.list_fields(tree("SELECT * FROM other.main.made"))
             db.connection.run("DROP TABLE other.main.made")  # type: ignore[attr-defined]
             assert db.rows(tree("SELECT count(*) FROM t WHERE i < $most"), {"most": number}) == [(number,)]
         before = len(db.connection.trace)  # type: ignore[attr-defined]
@@ -65,16 +65,16 @@ def test_what_can_change_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_database_in_memory_can_change() -> None:
     """Such as that of a release that is a folder."""
-    with locked({"home": None}, home="home") as db:
+    with open_locked({"home": None}, home="home") as db:
         for number in (1, 2):
-            db.make("made", tree(f"SELECT {number} AS i"), into="home")
+            db.create_table("made", tree(f"SELECT {number} AS i"), into="home")
             assert db.rows(tree("SELECT i FROM made")) == [(number,)]
             db.connection.run("DROP TABLE home.main.made")  # type: ignore[attr-defined]
 
 
 def test_the_oldest_results_are_forgotten() -> None:
     """Those that were not asked for again; a large one is not kept at all."""
-    memory, asked = Memory(400), []
+    memory, asked = ResultCache(400), []
 
     def ask(name: str, rows: int) -> list[int]:
         def found() -> list[int]:
@@ -102,7 +102,7 @@ def test_statements_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A session that is asked for days holds the last ones alone."""
     monkeypatch.setattr("privsql.engine.duck.connection.TRACED", 5)
     path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
-    with locked({"home": path}, home="home") as db:
+    with open_locked({"home": path}, home="home") as db:
         for number in range(20):
             assert db.rows(tree(f"SELECT i FROM t WHERE i = {number % 10}"))
         db.connection.run("SELECT 'last'")  # type: ignore[attr-defined]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlglot import exp
 
-from privsql.engine.open import scratch
-from privsql.engine.roles import Field, injective
-from privsql.engine.sqlfiles import all_rows, temp
+from privsql.engine.open import open_scratch
+from privsql.engine.roles import Field, injective_texts
+from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import PrivsqlError, UsageError
 from support import engines
 from support.engines import tree
@@ -39,29 +39,29 @@ def db() -> Iterator[PostgresRelations]:
 
 
 def test_what_is_put_or_made_is_what_comes_back(db: PostgresRelations) -> None:
-    with scratch() as duck:
+    with open_scratch() as duck:
         given = duck.arrow(tree(MIXED))
-    db.put("given", given)
-    db.make("made", all_rows(temp("given")))
-    db.view("seen", all_rows(temp("made")))
-    assert db.fields(temp("seen")) == [Field(*pair) for pair in zip(given.column_names, KINDS, strict=True)]
+    db.register_arrow("given", given)
+    db.create_table("made", all_rows(temp_table("given")))
+    db.create_view("seen", all_rows(temp_table("made")))
+    assert db.list_fields(temp_table("seen")) == [Field(*pair) for pair in zip(given.column_names, KINDS, strict=True)]
     expected = [tuple(row.values()) for row in given.to_pylist()]
     for name in ("given", "made", "seen"):
-        assert sorted(db.rows(all_rows(temp(name))), key=str) == sorted(expected, key=str)
-    with db.streamed(tree('SELECT i, d FROM temp."privsql_seen" ORDER BY i'), 1) as rows:
+        assert sorted(db.rows(all_rows(temp_table(name))), key=str) == sorted(expected, key=str)
+    with db.stream_batches(tree('SELECT i, d FROM temp."privsql_seen" ORDER BY i'), 1) as rows:
         assert [batch.to_pylist() for batch in rows] == [[{"i": -7, "d": "1.500"}], [{"i": None, "d": None}]]
-    with db.beside() as other, pytest.raises(UsageError, match="does not exist"):
-        other.rows(all_rows(temp("made")))
+    with db.open_sibling() as other, pytest.raises(UsageError, match="does not exist"):
+        other.rows(all_rows(temp_table("made")))
     db.drop("seen", "made", "never")
     with pytest.raises(UsageError, match="does not exist"):
-        db.rows(all_rows(temp("made")))
+        db.rows(all_rows(temp_table("made")))
 
 
 @pytest.mark.parametrize("kind", ["digest", "hashed"])
 def test_hashes_are_those_of_duckdb(db: PostgresRelations, kind: str) -> None:
     texts = [["", ""], ["a", "b"], ["ab", ""], ["ä\\' \n", "\x1f"], ["1.5", "2020-01-01"]]
     constants = [[exp.Literal.string(part) for part in text] for text in texts]
-    with scratch() as duck:
+    with open_scratch() as duck:
         expected = duck.rows(exp.select(*map(getattr(duck, kind), constants)))
     made = [exp.alias_(one, f"d{i}") for i, one in enumerate(map(getattr(db, kind), constants))]
     assert db.rows(exp.select(*made)) == expected
@@ -69,13 +69,13 @@ def test_hashes_are_those_of_duckdb(db: PostgresRelations, kind: str) -> None:
 
 def test_texts_of_records_are_those_of_duckdb(db: PostgresRelations) -> None:
     """So that one key hashes a record alike on both."""
-    with scratch() as duck:
-        duck.put("given", duck.arrow(tree(MIXED)).drop_columns(["l", "f"]))
-        fields = {field.name: field for field in duck.fields(temp("given"))}
-        named = [exp.alias_(one, f"t{i}") for i, one in enumerate(injective(fields, "g", everywhere=True))]
-        query = exp.select(*named).from_(temp("given").as_("g"))
+    with open_scratch() as duck:
+        duck.register_arrow("given", duck.arrow(tree(MIXED)).drop_columns(["l", "f"]))
+        fields = {field.name: field for field in duck.list_fields(temp_table("given"))}
+        named = [exp.alias_(one, f"t{i}") for i, one in enumerate(injective_texts(fields, "g", everywhere=True))]
+        query = exp.select(*named).from_(temp_table("given").as_("g"))
         expected = duck.rows(query)
-        db.put("given", duck.arrow(all_rows(temp("given"))))
+        db.register_arrow("given", duck.arrow(all_rows(temp_table("given"))))
     assert sorted(db.rows(query)) == sorted(expected)
 
 

@@ -22,5 +22,5 @@ OWN = Roles((AGE, ZIP), (ILL,))
     ],
 )
 def test_how_columns_differ_is_said(other: Roles, words: str) -> None:
-    assert OWN.unlike(other) == words
+    assert OWN.explain_difference(other) == words
     assert (words == "") == (other == OWN)

@@ -11,11 +11,11 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.engine.open import scratch
-from privsql.engine.open import spark as opened
+from privsql.engine.open import open_scratch
+from privsql.engine.open import open_spark as opened
 from privsql.engine.progress import Options
-from privsql.engine.roles import Field, canonical, comparable, injective
-from privsql.engine.sqlfiles import DIALECT, all_rows, temp
+from privsql.engine.roles import Field, canonical_value, comparable_text, injective_texts
+from privsql.engine.sqlfiles import DIALECT, all_rows, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import engines
 from support.engines import tree
@@ -44,7 +44,7 @@ KINDS = [
 
 def mixed() -> pa.Table:
     """A row with a value of every type, and one without any."""
-    with scratch() as duck:
+    with open_scratch() as duck:
         return duck.arrow(tree(MIXED))
 
 
@@ -56,25 +56,25 @@ def db(tmp_path: Path) -> Iterator[SparkRelations]:
 
 def test_what_is_put_or_made_is_what_comes_back(db: SparkRelations) -> None:
     given = mixed()
-    db.put("given", given)
-    db.make("made", all_rows(temp("given")))
-    db.view("seen", all_rows(temp("made")))
+    db.register_arrow("given", given)
+    db.create_table("made", all_rows(temp_table("given")))
+    db.create_view("seen", all_rows(temp_table("made")))
     names = given.column_names
-    assert db.fields(temp("seen")) == [Field(*pair) for pair in zip(names, KINDS, strict=True)]
+    assert db.list_fields(temp_table("seen")) == [Field(*pair) for pair in zip(names, KINDS, strict=True)]
     expected = [tuple(row[name] for name in names) for row in given.to_pylist()]
     for name in ("given", "made", "seen"):
-        assert sorted(db.rows(all_rows(temp(name))), key=str) == sorted(expected, key=str)
-    assert db.arrow(all_rows(temp("made"))).num_rows == 2
-    db.put("none", given.slice(0, 0))
-    db.make("none_made", all_rows(temp("none")))
-    assert db.rows(all_rows(temp("none_made"))) == []
-    assert db.fields(temp("none_made")) == db.fields(temp("given"))
+        assert sorted(db.rows(all_rows(temp_table(name))), key=str) == sorted(expected, key=str)
+    assert db.arrow(all_rows(temp_table("made"))).num_rows == 2
+    db.register_arrow("none", given.slice(0, 0))
+    db.create_table("none_made", all_rows(temp_table("none")))
+    assert db.rows(all_rows(temp_table("none_made"))) == []
+    assert db.list_fields(temp_table("none_made")) == db.list_fields(temp_table("given"))
 
 
 def test_a_stream_comes_and_goes_in_its_order(db: SparkRelations) -> None:
     table = pa.table({"i": [(7 * i) % 1000 for i in range(1000)]})
-    db.put("given", table.to_reader(100))
-    with db.streamed(tree('SELECT i FROM temp."privsql_given" ORDER BY i'), 64) as rows:
+    db.register_arrow("given", table.to_reader(100))
+    with db.stream_batches(tree('SELECT i FROM temp."privsql_given" ORDER BY i'), 64) as rows:
         batches = list(rows)
     assert [value for batch in batches for value in batch["i"].to_pylist()] == list(range(1000))
     assert max(batch.num_rows for batch in batches) <= 64
@@ -82,17 +82,17 @@ def test_a_stream_comes_and_goes_in_its_order(db: SparkRelations) -> None:
 
 def test_what_is_dropped_leaves_nothing(db: SparkRelations, tmp_path: Path) -> None:
     for number in (1, 2):  # the second one reads the first, and takes its place
-        before = [exp.select("i").from_(temp("made")).union(tree("SELECT 2 AS i"), distinct=False)]
-        db.make("made", before[0] if number == 2 else tree("SELECT 1 AS i"))
-    assert sorted(db.rows(all_rows(temp("made")))) == [(1,), (2,)]
-    with db.beside() as other:
-        other.make("made", tree("SELECT 3 AS i"))
-        assert other.rows(all_rows(temp("made"))) == [(3,)]
-    assert len(db.rows(all_rows(temp("made")))) == 2
+        before = [exp.select("i").from_(temp_table("made")).union(tree("SELECT 2 AS i"), distinct=False)]
+        db.create_table("made", before[0] if number == 2 else tree("SELECT 1 AS i"))
+    assert sorted(db.rows(all_rows(temp_table("made")))) == [(1,), (2,)]
+    with db.open_sibling() as other:
+        other.create_table("made", tree("SELECT 3 AS i"))
+        assert other.rows(all_rows(temp_table("made"))) == [(3,)]
+    assert len(db.rows(all_rows(temp_table("made")))) == 2
     db.drop("made", "never")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UsageError, match="cannot be found"):
-        db.rows(all_rows(temp("made")))
+        db.rows(all_rows(temp_table("made")))
 
 
 def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
     from privsql.engine.spark import SparkRelations
 
     with engines.spark(tmp_path) as local, SparkRelations(local.session, None) as db:
-        db.make("made", tree("SELECT 2 AS i UNION ALL SELECT 1 AS i"))
-        with db.streamed(tree('SELECT i FROM temp."privsql_made" ORDER BY i'), 1) as rows:
+        db.create_table("made", tree("SELECT 2 AS i UNION ALL SELECT 1 AS i"))
+        with db.stream_batches(tree('SELECT i FROM temp."privsql_made" ORDER BY i'), 1) as rows:
             assert [batch["i"].to_pylist() for batch in rows] == [[1], [2]]
     assert list(tmp_path.iterdir()) == []
 
@@ -124,7 +124,7 @@ def test_values_are_bound(db: SparkRelations) -> None:
     ],
 )
 def test_a_tree_means_the_same(db: SparkRelations, sql: str, expected: list[Any]) -> None:
-    with scratch() as duck:
+    with open_scratch() as duck:
         assert [tuple(map(_plain, row)) for row in duck.rows(tree(sql))] == expected
     assert db.rows(tree(sql)) == expected
 
@@ -151,7 +151,7 @@ def test_what_goes_wrong_is_one_line(db: SparkRelations, sql: str, error: type[P
 def test_a_product_that_overflows_is_an_error_and_not_null(db: SparkRelations) -> None:
     """It would be no row of a check."""
     large = pa.table({"a": pa.array([Decimal(10) ** 37], pa.decimal128(38))})
-    db.put("large", large)
+    db.register_arrow("large", large)
     with pytest.raises(UsageError, match="cannot be represented"):
         db.rows(tree('SELECT CAST(a AS HUGEINT) * CAST(a AS HUGEINT) > 1 FROM temp."privsql_large"'))
 
@@ -160,7 +160,7 @@ def test_a_product_that_overflows_is_an_error_and_not_null(db: SparkRelations) -
 def test_hashes_are_those_of_duckdb(db: SparkRelations, kind: str) -> None:
     texts = [["", ""], ["a", "b"], ["ab", ""], ["ä\\' \n", "\x1f"], ["1.5", "2020-01-01"]]
     constants = [[exp.Literal.string(part) for part in text] for text in texts]
-    with scratch() as duck:
+    with open_scratch() as duck:
         expected = duck.rows(exp.select(*map(getattr(duck, kind), constants)))
     made = [exp.alias_(one, f"d{i}") for i, one in enumerate(map(getattr(db, kind), constants))]
     assert db.rows(exp.select(*made)) == expected
@@ -168,14 +168,14 @@ def test_hashes_are_those_of_duckdb(db: SparkRelations, kind: str) -> None:
 
 def test_texts_of_records_are_those_of_duckdb(db: SparkRelations) -> None:
     """So that one key hashes a record alike on both."""
-    with scratch() as duck:
-        duck.put("given", mixed().drop_columns(["u", "w", "l", "f"]))
-        fields = {field.name: field for field in duck.fields(temp("given"))}
-        texts = injective(fields, "g", everywhere=True)
+    with open_scratch() as duck:
+        duck.register_arrow("given", mixed().drop_columns(["u", "w", "l", "f"]))
+        fields = {field.name: field for field in duck.list_fields(temp_table("given"))}
+        texts = injective_texts(fields, "g", everywhere=True)
         named = [exp.alias_(text, f"t{i}") for i, text in enumerate(texts)]
-        query = exp.select(*named).from_(temp("given").as_("g"))
+        query = exp.select(*named).from_(temp_table("given").as_("g"))
         expected = duck.rows(query)
-        db.put("given", duck.arrow(all_rows(temp("given"))))
+        db.register_arrow("given", duck.arrow(all_rows(temp_table("given"))))
     assert sorted(db.rows(query)) == sorted(expected)
 
 
@@ -188,26 +188,26 @@ def test_canonical_and_comparable_values_are_those_of_duckdb(db: SparkRelations)
     wanted = []
     for i, (text, kind) in enumerate(given):
         value = sqlglot.parse_one(f"CAST({text} AS {kind})", dialect=DIALECT)
-        known = canonical(value, kind) if kind != "DOUBLE" else exp.cast(canonical(value, kind), "VARCHAR")
-        wanted += [exp.alias_(known, f"k{i}"), exp.alias_(comparable(canonical(value, kind), kind), f"c{i}")]
-    with scratch() as duck:
+        known = canonical_value(value, kind) if kind != "DOUBLE" else exp.cast(canonical_value(value, kind), "VARCHAR")
+        wanted += [exp.alias_(known, f"k{i}"), exp.alias_(comparable_text(canonical_value(value, kind), kind), f"c{i}")]
+    with open_scratch() as duck:
         expected = [str(value).lower() for value in duck.rows(exp.select(*wanted))[0]]
     assert [str(value).lower() for value in db.rows(exp.select(*wanted))[0]] == expected
 
 
 def test_a_select_of_the_publishers_own(db: SparkRelations) -> None:
-    db.own("own", " SELECT array_size(array(1, 2)) AS n; ")
-    assert db.rows(all_rows(temp("own"))) == [(2,)]
+    db.create_from_sql("own", " SELECT array_size(array(1, 2)) AS n; ")
+    assert db.rows(all_rows(temp_table("own"))) == [(2,)]
     for bad in ("DROP TABLE t", "SELECT 1; SELECT 2", "SELEC", "CREATE TABLE t AS SELECT 1 AS a"):
         with pytest.raises(UsageError, match="query: "):
-            db.own("bad", bad)
+            db.create_from_sql("bad", bad)
 
 
 def test_types_that_spark_lacks_are_named(db: SparkRelations) -> None:
     with pytest.raises(EngineError, match="'at'"):
-        db.put("given", pa.table({"at": pa.array([dt.time(1)], pa.time64("us"))}))
+        db.register_arrow("given", pa.table({"at": pa.array([dt.time(1)], pa.time64("us"))}))
     with pytest.raises(EngineError, match="can't be made in 'release'"):
-        db.make("made", tree("SELECT 1"), into="release")
+        db.create_table("made", tree("SELECT 1"), into="release")
 
 
 # Sessions -------------------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_pa
             pass
         session.conf.set(name, right)
     with opened(tmp_path, Options(), session=session) as given:
-        given.own("own", "SELECT count(*) AS n FROM mine")
-        assert given.rows(all_rows(temp("own"))) == [(3,)]
+        given.create_from_sql("own", "SELECT count(*) AS n FROM mine")
+        assert given.rows(all_rows(temp_table("own"))) == [(3,)]
         assert len(session.catalog.listTables()) == 2
     assert [one.name for one in session.catalog.listTables()] == ["mine"]
     with pytest.raises(UsageError, match="str is not a session"), opened(tmp_path, Options(), session="x"):
@@ -240,7 +240,7 @@ def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPa
     lax = db.session.newSession()
     lax.conf.set("spark.sql.ansi.enabled", "false")
     with pytest.raises(EngineError, match="ANSI mode is off"):
-        sessions.asserted(lax)
+        sessions.require_ansi_mode(lax)
 
 
 def test_without_pyspark_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
-from privsql.engine.open import spark as opened
+from privsql.engine.open import open_spark as opened
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.keyed_random import seed_key

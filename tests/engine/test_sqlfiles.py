@@ -15,9 +15,20 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.answers.question import ASKED
+from privsql.answers.question import PERMITTED
 from privsql.engine import sqlfiles
-from privsql.engine.sqlfiles import column, every, fill, named, render, same, some, table, temp, unfit
+from privsql.engine.sqlfiles import (
+    alias_as,
+    all_of,
+    any_of,
+    column,
+    fill,
+    render_sql,
+    same_columns,
+    table,
+    temp_table,
+    unfit_nodes,
+)
 from support import sqllogic
 from support.loops import each
 from support.places import ROOT
@@ -41,7 +52,7 @@ def text_is(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
 
 
 def test_the_reader_finds_every_file() -> None:
-    assert sqlfiles.names() == FILES
+    assert sqlfiles.list_sql_files() == FILES
     assert FILES
 
 
@@ -59,7 +70,7 @@ def test_every_test_has_a_file() -> None:
 
 @each("name", FILES)
 def test_every_file_parses_as_it_stands_as_one_select(name: str) -> None:
-    assert isinstance(sqlfiles.parse(name), exp.Query)
+    assert isinstance(sqlfiles.parse_file(name), exp.Query)
 
 
 @each("name", FILES)
@@ -87,7 +98,7 @@ def test_no_file_draws_or_hashes(name: str) -> None:
 
 
 def test_digests_are_those_of_the_files_asked_for() -> None:
-    found = sqlfiles.digests(["core/", "verify/tally"])
+    found = sqlfiles.sql_digests(["core/", "verify/tally"])
     assert list(found) == [name for name in FILES if name.startswith(("core/", "verify/tally"))]
     for name, digest in found.items():
         assert digest == hashlib.sha256((SQL / f"{name}.sql").read_bytes()).hexdigest()
@@ -126,7 +137,7 @@ def untold(query: exp.Query) -> list[str]:
 
 @each("name", CHECKS)
 def test_a_comparison_that_is_null_is_a_violation(name: str) -> None:
-    assert bool(untold(sqlfiles.parse(name))) is (name in EITHER_WAY)
+    assert bool(untold(sqlfiles.parse_file(name))) is (name in EITHER_WAY)
 
 
 @each(
@@ -176,7 +187,7 @@ def test_a_file_with_a_foreign_node_is_rejected(sql: str, kind: str, monkeypatch
     with pytest.raises(ValueError, match=rf"sql/core/domain\.sql is outside the portable subset: (.+, )?{kind}"):
         fill("core/domain", {})
     if kind != "Insert":
-        assert isinstance(sqlfiles.parse("duckdb/objects"), exp.Select)
+        assert isinstance(sqlfiles.parse_file("duckdb/objects"), exp.Select)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +201,7 @@ def test_a_file_with_a_foreign_node_is_rejected(sql: str, kind: str, monkeypatch
 def test_what_a_known_node_hides_is_rejected(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text_is(monkeypatch, sql)
     with pytest.raises(ValueError, match="outside the portable subset"):
-        sqlfiles.parse("core/domain")
+        sqlfiles.parse_file("core/domain")
 
 
 @each(
@@ -212,9 +223,9 @@ def test_what_fills_a_hole_is_looked_at_as_well(filling: str, kind: str) -> None
     assert fill("duckdb/records", {"baskets": source})
 
 
-@each("kind", sorted(ASKED, key=lambda kind: kind.__name__))
+@each("kind", sorted(PERMITTED, key=lambda kind: kind.__name__))
 def test_what_an_analyst_may_write_may_fill_a_hole(kind: type[exp.Expr]) -> None:
-    assert unfit(kind()) == set()
+    assert unfit_nodes(kind()) == set()
 
 
 @each(
@@ -225,7 +236,7 @@ def test_a_file_that_is_not_one_select_is_rejected(sql: str, monkeypatch: pytest
     text_is(monkeypatch, sql)
     for name in ("core/domain", "duckdb/objects"):
         with pytest.raises(ValueError, match="is not one SELECT"):
-            sqlfiles.parse(name)
+            sqlfiles.parse_file(name)
 
 
 # Holes ----------------------------------------------------------------------------------------------------------------
@@ -304,7 +315,7 @@ def test_a_list_may_be_empty_or_long(sql: str, none: str, two: str, monkeypatch:
 def test_a_table_keeps_the_alias_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     text_is(monkeypatch, "SELECT r.a FROM __x__ AS r JOIN __y__ AS s ON r.a = s.a, __x__")
     query = exp.select("a").from_("u").subquery()
-    found = fill("core/domain", {"x": temp("t"), "y": query}).sql(dialect="duckdb")
+    found = fill("core/domain", {"x": temp_table("t"), "y": query}).sql(dialect="duckdb")
     assert (
         found == 'SELECT r.a FROM "temp"."privsql_t" AS r JOIN (SELECT a FROM u) AS s ON r.a = s.a, "temp"."privsql_t"'
     )
@@ -315,25 +326,25 @@ def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
     holes: sqlfiles.Holes = {
         "source": table(name),
-        "sa": [named(column(name), "s0")],
-        "qi": [named(column(f"{name}2"), "q0")],
-        "keep": every([exp.not_(exp.Is(this=column(name), expression=exp.null()))]),
+        "sa": [alias_as(column(name), "s0")],
+        "qi": [alias_as(column(f"{name}2"), "q0")],
+        "keep": all_of([exp.not_(exp.Is(this=column(name), expression=exp.null()))]),
         "sa_order": [column("s0")],
         "qi_order": [column("q0")],
     }
     with duckdb.connect() as connection:
         connection.execute(f'CREATE TABLE {quoted} ({quoted} INTEGER, {quoted[:-1]}2" INTEGER)')
         connection.execute(f"INSERT INTO {quoted} VALUES (2, 1), (1, 4), (NULL, 3), (1, 2)")
-        made = render(fill("core/records", holes))
+        made = render_sql(fill("core/records", holes))
         assert len(duckdb.extract_statements(made)) == 1
         assert connection.execute(made).fetchall() == [(1, 2), (1, 4), (2, 1)]
         published = fill("bucketize/qit", {
             "assigned": sqlglot.parse_one("(SELECT 7 AS q0, 0 AS bid)", dialect="duckdb"),
-            "qi": [named(column("q0", "r"), name)],
+            "qi": [alias_as(column("q0", "r"), name)],
             "qi_order": [column("q0", "r")],
-            "bid": sqlfiles.identifier(f"{name}3"),
+            "bid": sqlfiles.quoted_identifier(f"{name}3"),
         })  # fmt: skip
-        connection.execute(f"CREATE TABLE made AS {render(published)}")
+        connection.execute(f"CREATE TABLE made AS {render_sql(published)}")
         assert [row[0] for row in connection.execute("DESCRIBE made").fetchall()] == [name, f"{name}3"]
         assert connection.execute(f"SELECT count(*) FROM {quoted}").fetchall() == [(4,)]
 
@@ -341,22 +352,22 @@ def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
 @each("name", NASTY)
 def test_texts_are_quoted(name: str) -> None:
     with duckdb.connect() as connection:
-        found = render(fill("duckdb/objects", {"database": exp.Literal.string(name)}))
+        found = render_sql(fill("duckdb/objects", {"database": exp.Literal.string(name)}))
         assert connection.execute(found).fetchall() == []
-        assert connection.execute(render(exp.select(exp.Literal.string(name)))).fetchall() == [(name,)]
+        assert connection.execute(render_sql(exp.select(exp.Literal.string(name)))).fetchall() == [(name,)]
 
 
 def test_builders() -> None:
-    assert render(table("t", "d", "s")) == '"d"."s"."t"'
-    assert temp('a"b').sql("duckdb") == '"temp"."privsql_a""b"'
-    assert sqlfiles.all_rows(temp("t")).sql("duckdb") == 'SELECT * FROM "temp"."privsql_t"'
-    assert every([]).sql("duckdb") == "TRUE"
-    assert some([]).sql("duckdb") == "FALSE"
+    assert render_sql(table("t", "d", "s")) == '"d"."s"."t"'
+    assert temp_table('a"b').sql("duckdb") == '"temp"."privsql_a""b"'
+    assert sqlfiles.all_rows(temp_table("t")).sql("duckdb") == 'SELECT * FROM "temp"."privsql_t"'
+    assert all_of([]).sql("duckdb") == "TRUE"
+    assert any_of([]).sql("duckdb") == "FALSE"
     both = [sqlglot.parse_one("a OR b"), sqlglot.parse_one("c")]
-    assert every(both).sql("duckdb") == "(a OR b) AND c"
-    assert some(both).sql("duckdb") == "(a OR b) OR c"
-    assert same("a", "b", []).sql("duckdb") == "TRUE"
-    assert same("a", "b", ["x", "y"]).sql("duckdb") == (
+    assert all_of(both).sql("duckdb") == "(a OR b) AND c"
+    assert any_of(both).sql("duckdb") == "(a OR b) OR c"
+    assert same_columns("a", "b", []).sql("duckdb") == "TRUE"
+    assert same_columns("a", "b", ["x", "y"]).sql("duckdb") == (
         'a."x" IS NOT DISTINCT FROM b."x" AND a."y" IS NOT DISTINCT FROM b."y"'
     )
 
@@ -436,7 +447,7 @@ def test_the_wheel_holds_the_files_and_finds_them(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "installed")
     assert sorted(name for name in shipped if name.endswith(".sql")) == [f"privsql/sql/{name}.sql" for name in FILES]
     assert {name.split("/")[0] for name in shipped} == {"privsql"}
-    code = "from privsql.engine import sqlfiles; print(sqlfiles.folder(), *sqlfiles.names(), sep='\\n')"
+    code = "from privsql.engine import sqlfiles; print(sqlfiles.sql_folder(), *sqlfiles.list_sql_files(), sep='\\n')"
     found = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path / "installed"
     ).stdout.splitlines()

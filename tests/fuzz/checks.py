@@ -90,7 +90,7 @@ def _well_formed(answer: Answer) -> None:
     for one in answer.figures:
         assert told[one.name]["rests_on"] == one.rests_on
         for row in answer.rows:
-            estimate, error, low, high = one.of(row)
+            estimate, error, low, high = one.read_row(row)
             if isinstance(estimate, int | float) and math.isfinite(estimate):
                 assert error is None or error >= 0, row
                 assert low is None or low <= estimate + CLOSE, row

@@ -33,7 +33,7 @@ def figures(world: World, conditions: Sequence[Condition | str], estimator: str)
     """Estimate, error and bounds of each count, and what they rest on."""
     answer = world.release.query(select(world, conditions), estimator=estimator)
     assert len(answer.rows) == 1
-    return [(one.of(answer.rows[0]), one.rests_on) for one in answer.figures]
+    return [(one.read_row(answer.rows[0]), one.rests_on) for one in answer.figures]
 
 
 def wrong(world: World, figure: tuple[Four, str], true: int, estimator: str) -> bool:

@@ -10,8 +10,8 @@ import pytest
 from privsql.attacks.suite import Suite
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
-from privsql.mechanisms.contract import Alone, Budget, Groups, Mechanism
-from privsql.mechanisms.registry import PACKAGES, of, parameters
+from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Mechanism, NoComposition
+from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
 from support.commands import manifest, refused, run, succeeded, write
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_columns_of_another_shape_name_the_mechanisms_that_fit(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", PACKAGES)
 def test_no_member_can_be_forgotten(kind: str) -> None:
-    whole = of(kind)
+    whole = get_mechanism(kind)
     members = {member.name: getattr(whole, member.name) for member in fields(whole)}
     assert Mechanism(**members) == whole
     for name in members:
@@ -135,17 +135,17 @@ def test_a_sixth_mechanism_is_reported_as_any_other(tmp_path: Path) -> None:
 def test_what_is_registered_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.PACKAGES, "other", PACKAGES["permute"])
     with pytest.raises(TypeError, match="registered as 'other' and calls itself 'permute'"):
-        of("other")
+        get_mechanism("other")
     with pytest.raises(UsageError, match="unheard"):
-        of("unheard")
+        get_mechanism("unheard")
     with pytest.raises(UsageError, match="unheard"):
-        parameters("unheard")
+        get_parameters("unheard")
 
 
 def test_what_composes_by_budget_states_no_count() -> None:
     for kind in PACKAGES:
-        mechanism = of(kind)
-        assert isinstance(mechanism.composition, Alone | Groups | Budget)
-        assert mechanism.states_counts == (not isinstance(mechanism.composition, Budget))
+        mechanism = get_mechanism(kind)
+        assert isinstance(mechanism.composition, NoComposition | GroupComposition | BudgetComposition)
+        assert mechanism.states_counts == (not isinstance(mechanism.composition, BudgetComposition))
         assert isinstance(mechanism.adversaries, Suite)
         assert mechanism.advice

@@ -18,12 +18,12 @@ from sqlglot import exp
 
 import privsql
 from privsql.engine.duck.container import DuckRelations
-from privsql.engine.open import scratch
-from privsql.engine.sqlfiles import all_rows, column, temp
+from privsql.engine.open import open_scratch
+from privsql.engine.sqlfiles import all_rows, column, temp_table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.private import Dealing, Parts, Segments, cut
-from privsql.source.records import prepared
+from privsql.mechanisms.private import RankAssignment, RecordParts, Segments, cut_segments
+from privsql.source.records import prepare_records
 from support.commands import write
 from support.enumeration import FALSE_ALARM
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import EngineSession
     from privsql.model.records import Records
 
 TINY = [("x", 1), ("x", 1), ("x", 2), ("y", 1)]  # value x: two equal records and another one
@@ -57,23 +57,23 @@ def values(rows: list[tuple[Any, ...]]) -> str:
 
 
 @pytest.fixture
-def db() -> Iterator[Workshop]:
-    with scratch() as made:
+def db() -> Iterator[EngineSession]:
+    with open_scratch() as made:
         yield made
 
 
-def dealt(db: Workshop, source: Records, key: int, segments: Segments) -> list[tuple[Any, ...]]:
+def dealt(db: EngineSession, source: Records, key: int, segments: Segments) -> list[tuple[Any, ...]]:
     """Sensitive value, quasi-identifiers and number of every record."""
-    bound = source.bound(seed_key(key))
-    dealing = Dealing(db, source, bound, Parts(np.array(source.counts)), [*source.roles.qi_keys, "code"])
-    found = db.rows(dealing.dealt(segments, [column("code", "r"), *source.roles.qi("r")]))
-    dealing.done()
+    bound = source.bind_key(seed_key(key))
+    dealing = RankAssignment(db, source, bound, RecordParts(np.array(source.counts)), [*source.roles.qi_keys, "code"])
+    found = db.rows(dealing.query_assigned(segments, [column("code", "r"), *source.roles.qi_columns("r")]))
+    dealing.drop_relations()
     return found
 
 
 @pytest.mark.parametrize("bits", [60, 1, 0])
 def test_every_order_is_equally_likely(
-    db: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
+    db: EngineSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
     """Places are drawn in every order that they can have; all ways to deal come out equally often.
 
@@ -82,23 +82,23 @@ def test_every_order_is_equally_likely(
     real = DuckRelations.hashed
     short = exp.Literal.number(2**bits)
     monkeypatch.setattr(DuckRelations, "hashed", lambda self, texts: exp.Mod(this=real(self, texts), expression=short))
-    source = prepared(db, spec(tmp_path, values(TINY)))
-    bound = source.bound(seed_key(1))
-    db.make("kept", all_rows(temp("hashed")))
+    source = prepare_records(db, spec(tmp_path, values(TINY)))
+    bound = source.bind_key(seed_key(1))
+    db.create_table("kept", all_rows(temp_table("hashed")))
     db.drop("hashed")
-    hashes = Counter(row[0] for row in db.rows(exp.select("h").from_(temp("kept"))))
+    hashes = Counter(row[0] for row in db.rows(exp.select("h").from_(temp_table("kept"))))
     pairs = [(h, copy) for h, number in hashes.items() for copy in range(number)]
-    drawn = exp.select(column("u", "c")).from_(exp.alias_(temp("chances"), "c", table=True))
+    drawn = exp.select(column("u", "c")).from_(exp.alias_(temp_table("chances"), "c", table=True))
     same = [column(name, "c").eq(column(name, "r")) for name in ("h", "copy")]
-    monkeypatch.setattr(Dealing, "hash", lambda _self, _tag: drawn.where(*same).subquery())
+    monkeypatch.setattr(RankAssignment, "make_hash", lambda _self, _tag: drawn.where(*same).subquery())
     outcomes: Counter[tuple[tuple[Any, ...], ...]] = Counter()
     for order in itertools.permutations(range(4)):
         h, copy = zip(*pairs, strict=True)
-        db.put("chances", pa.table({"h": h, "copy": copy, "u": order}))
-        db.make("hashed", all_rows(temp("kept")))
-        dealing = Dealing(db, source, bound, Parts(np.array(source.counts)), ["q0", "code"])
-        rows = db.rows(dealing.dealt(SINGLE, [column("code", "r"), column("q0", "r")]))
-        dealing.done()
+        db.register_arrow("chances", pa.table({"h": h, "copy": copy, "u": order}))
+        db.create_table("hashed", all_rows(temp_table("kept")))
+        dealing = RankAssignment(db, source, bound, RecordParts(np.array(source.counts)), ["q0", "code"])
+        rows = db.rows(dealing.query_assigned(SINGLE, [column("code", "r"), column("q0", "r")]))
+        dealing.drop_relations()
         db.drop("chances")
         outcomes[tuple(sorted(rows))] += 1
     expected: Counter[tuple[tuple[Any, ...], ...]] = Counter()
@@ -107,12 +107,12 @@ def test_every_order_is_equally_likely(
     assert {rows: number / 24 for rows, number in outcomes.items()} == {r: n / 6 for r, n in expected.items()}
 
 
-def test_equal_records_lie_anywhere(db: Workshop, tmp_path: Path) -> None:
+def test_equal_records_lie_anywhere(db: EngineSession, tmp_path: Path) -> None:
     """20,000 records of three contents: ranks of each are spread evenly, and neighbours have nothing in common.
 
     Chi-square over 40 stretches and a normal test on runs, each with a false alarm in a million.
     """
-    source = prepared(db, spec(tmp_path, "SELECT 'x' AS s, i * i % 7 % 3 AS q FROM range(20000) t(i)"))
+    source = prepare_records(db, spec(tmp_path, "SELECT 'x' AS s, i * i % 7 % 3 AS q FROM range(20000) t(i)"))
     one = Segments(np.array([0]), np.array([0]), np.array([20000]), np.array([0]), step=1)
     found = dealt(db, source, 3, one)
     assert sorted(number for *_, number in found) == list(range(20000))
@@ -125,7 +125,7 @@ def test_equal_records_lie_anywhere(db: Workshop, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_contents_decide_and_not_the_order_of_rows(db: Workshop, tmp_path: Path) -> None:
+def test_contents_decide_and_not_the_order_of_rows(db: EngineSession, tmp_path: Path) -> None:
     """Rows in another order are dealt the same; another key, or another record, changes the places of most."""
     rows = "SELECT 'x' AS s, i // 2 AS q FROM range(3000) t(i) ORDER BY {}"
     one = Segments(np.array([0]), np.array([0]), np.array([3000]), np.array([0]), step=1)
@@ -133,22 +133,22 @@ def test_contents_decide_and_not_the_order_of_rows(db: Workshop, tmp_path: Path)
     for order, key in (("i", 1), ("hash(i)", 1), ("i", 2), ("i LIMIT 2999", 1)):
         (tmp_path / "t.parquet").unlink(missing_ok=True)
         asked = rows.format(order) if "LIMIT" not in order else f"({rows.format(order)}) UNION ALL SELECT 'x', 9999"
-        with scratch() as own:
-            found.append(dict.fromkeys(dealt(own, prepared(own, spec(tmp_path, asked)), key, one)))
+        with open_scratch() as own:
+            found.append(dict.fromkeys(dealt(own, prepare_records(own, spec(tmp_path, asked)), key, one)))
     assert found[0] == found[1]
     assert all(len(found[0].keys() & other.keys()) < 30 for other in found[2:])
 
 
-def test_known_hash(db: Workshop, tmp_path: Path) -> None:
+def test_known_hash(db: EngineSession, tmp_path: Path) -> None:
     """SHA-256 of the subkey and the texts, between U+001F, to 60 bits."""
     rows = "SELECT 'Zoë' AS s, 7 AS q, NULL::DATE AS d, 1.50 AS m, TIMESTAMP '2020-01-02 03:04:05.5' AS t, true AS b"
     asked = spec(tmp_path, rows, qi=["q", "d", "m", "t", "b"])
-    source = prepared(db, asked)
-    source.bound(seed_key(1))
+    source = prepare_records(db, asked)
+    source.bind_key(seed_key(1))
     word = seed_key(1).word("records")["word"][0].as_py()
     text = f"{word}|7|-|1.50|2020-01-02 03:04:05.5|true|3:Zoë".replace("|", "\x1f")
     expected = int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)
-    assert db.rows(exp.select("h").from_(temp("hashed"))) == [(expected,)]
+    assert db.rows(exp.select("h").from_(temp_table("hashed"))) == [(expected,)]
 
 
 @pytest.mark.slow
@@ -162,23 +162,23 @@ def test_known_hash(db: Workshop, tmp_path: Path) -> None:
         (("1:a", ""), ("a", "1:")),
     ],
 )
-def test_texts_are_injective(db: Workshop, tmp_path: Path, one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def test_texts_are_injective(db: EngineSession, tmp_path: Path, one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     """Records that differ have different texts, whatever stands in them."""
     table = pa.table({"s": ["x", "x"], "q": [one[0], other[0]], "r": [one[1], other[1]]})
     with duckdb.connect() as writer:
         writer.register("given", table)
         writer.execute(f"COPY given TO '{tmp_path / 'g.parquet'}'")
-    source = prepared(db, spec(tmp_path, f"SELECT * FROM '{tmp_path / 'g.parquet'}'", qi=["q", "r"]))
-    source.bound(seed_key(1))
-    assert len(set(db.rows(exp.select("h").from_(temp("hashed"))))) == 2
+    source = prepare_records(db, spec(tmp_path, f"SELECT * FROM '{tmp_path / 'g.parquet'}'", qi=["q", "r"]))
+    source.bind_key(seed_key(1))
+    assert len(set(db.rows(exp.select("h").from_(temp_table("hashed"))))) == 2
 
 
-def test_another_source_is_noticed(db: Workshop, tmp_path: Path) -> None:
+def test_another_source_is_noticed(db: EngineSession, tmp_path: Path) -> None:
     """Counts that are not those of the records are refused."""
-    source = prepared(db, spec(tmp_path, values(TINY)))
-    bound = source.bound(seed_key(1))
+    source = prepare_records(db, spec(tmp_path, values(TINY)))
+    bound = source.bind_key(seed_key(1))
     with pytest.raises(GuaranteeError, match="changed"):
-        Dealing(db, source, bound, Parts(np.array([2, 2])))
+        RankAssignment(db, source, bound, RecordParts(np.array([2, 2])))
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_segments_are_cut_along_units(data: st.DataObject) -> None:
     names = ("part", "bin", "records")
     told = pa.table({name: pa.array([unit[i] for unit in units], pa.int64()) for i, name in enumerate(names)})
     columns = np.array(segments, dtype=np.int64).reshape(-1, 4).T
-    found = cut(Segments(*columns, step=step), told).to_pylist()
+    found = cut_segments(Segments(*columns, step=step), told).to_pylist()
     dealt = [
         ((one["part"], one["bin"], rank), one["number"] + one["step"] * (rank - one["lo"]))
         for one in found

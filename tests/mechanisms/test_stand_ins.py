@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.dp.noisy_tree import Estimator, enough_remaining
-from privsql.mechanisms.registry import of
-from privsql.mechanisms.setvalued.questions import Holdings
+from privsql.mechanisms.registry import get_mechanism
+from privsql.mechanisms.setvalued.questions import WeightedSets
 from support import shop as shop_
 from support import town as people
 from support.commands import manifest, refused, rows, run, succeeded, write
@@ -99,18 +99,20 @@ def test_the_baseline_of_item_sets_has_no_interval(shop: Path, condition: str) -
 
 def test_both_kinds_warn_in_their_own_words() -> None:
     """An item set is no cell; what an earlier version published states no ``kept_records``."""
-    assert [of("setvalued").warnings({"algorithm": "diffpart", "item_sets": number}) for number in (0, 1)] == [
+    assert [
+        get_mechanism("setvalued").warnings({"algorithm": "diffpart", "item_sets": number}) for number in (0, 1)
+    ] == [
         [f"no item set was kept: {TOLD}; a larger epsilon keeps more"],
         [],
     ]
     facts = {"algorithm": "diffpart", "cells": 3, "estimated_records": 100.0, "kept_records": 49.0}
-    assert of("contingency").warnings(facts) == [
+    assert get_mechanism("contingency").warnings(facts) == [
         f"more was pruned (about 51 records) than kept (49): {TOLD}; a larger epsilon keeps more"
     ]
-    assert of("contingency").warnings(facts | {"kept_records": 50.0}) == []
+    assert get_mechanism("contingency").warnings(facts | {"kept_records": 50.0}) == []
     without = facts | {"item_sets": 3, "without_items": 10}
-    assert of("setvalued").warnings(without | {"kept_records": 45.0}) == []
-    assert of("setvalued").warnings(without | {"kept_records": 44.0}) != []
+    assert get_mechanism("setvalued").warnings(without | {"kept_records": 45.0}) == []
+    assert get_mechanism("setvalued").warnings(without | {"kept_records": 44.0}) != []
 
 
 # Where too little was kept ---
@@ -161,7 +163,9 @@ def test_a_release_of_nothing_verifies_and_invents_nothing(empty: Path) -> None:
     ("kept", "lost", "leaves", "right"), [(50, 50, 3, True), (49.9, 50, 3, False), (0, -9, 0, False), (9, -3, 1, True)]
 )
 def test_what_was_pruned_may_not_outweigh_what_was_kept(kept: float, lost: float, leaves: int, right: bool) -> None:
-    made: Any = SimpleNamespace(kept=kept, lost=lost, tree=SimpleNamespace(leaf=np.ones(leaves, dtype=bool)))
+    made: Any = SimpleNamespace(
+        remaining_records=kept, lost_records=lost, tree=SimpleNamespace(leaf=np.ones(leaves, dtype=bool))
+    )
     made.is_mostly_lost = vars(Estimator)["is_mostly_lost"].fget(made)
     asks = SimpleNamespace(allow_empty=False, epsilon=Fraction(1, 3))
     if right:
@@ -201,7 +205,7 @@ def test_frequent_item_sets_are_half_measured(sets: list[set[int]], measured: li
     codes = np.array([code for one in lists for code in one], dtype=np.int64)
     weights = np.array([max(5.0, part) for part in measured[: len(lists)]])
     counted = np.minimum(np.array(measured[: len(lists)], dtype=np.float64), weights)
-    found = dict(Holdings(starts, codes, weights, 5).top(100, counted))
+    found = dict(WeightedSets(starts, codes, weights, 5).top_sets(100, counted))
     expected = {}
     for size in range(1, 5):
         for chosen in itertools.combinations(range(5), size):

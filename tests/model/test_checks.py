@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsql.engine.open import workshop
+from privsql.engine.open import open_engine
 from privsql.engine.progress import Options
-from privsql.engine.sqlfiles import temp
+from privsql.engine.sqlfiles import temp_table
 from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def out_of_order(folder: Path, rows: Sequence[Row], *, strict: bool) -> list[tup
     """What the check says of rows that lie as they are given."""
     names = [f"k{number}" for number in range(len(rows[0]))]
     columns = [pa.array(list(values), pa.int64()) for values in zip(*rows, strict=True)]
-    with workshop(folder, Options()) as db:
-        db.put("given", pa.table(columns, names))
-        return list(db.rows(in_order(temp("given"), names, strict=strict)))
+    with open_engine(folder, Options()) as db:
+        db.register_arrow("given", pa.table(columns, names))
+        return list(db.rows(in_order(temp_table("given"), names, strict=strict)))
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -17,7 +17,7 @@ from privsql.errors import EngineError
 from privsql.pages import rendering
 from support.markup import EVIL, Seen
 
-BASE = rendering.page("base.html", title=EVIL)
+BASE = rendering.render_page("base.html", title=EVIL)
 
 
 def test_titles_are_escaped_and_nothing_runs() -> None:
@@ -38,29 +38,29 @@ def test_the_policy_lets_in_the_one_style_and_nothing_else() -> None:
 
 
 def test_the_style_asks_for_nothing() -> None:
-    assert not re.search(r"url\(|@import|</|expression|\r", rendering.style())
+    assert not re.search(r"url\(|@import|</|expression|\r", rendering.read_stylesheet())
 
 
 def test_every_value_is_cleaned_and_cut() -> None:
-    long = rendering.page("base.html", title="x" * 50_000)
+    long = rendering.render_page("base.html", title="x" * 50_000)
     assert len(long) < len(BASE) + 3 * rendering.LONGEST
-    turned = rendering.page("base.html", title="a\u202eb\x00c")
+    turned = rendering.render_page("base.html", title="a\u202eb\x00c")
     assert "\u202e" not in turned
     assert "\x00" not in turned
     assert "a\ufffdb\ufffdc" in turned
-    assert rendering.short("<b>" * 50).startswith("<bdi>&lt;b&gt;")
-    assert len(Seen(rendering.short("y" * 10_000)).text) == rendering.SHORT
+    assert rendering.shorten_text("<b>" * 50).startswith("<bdi>&lt;b&gt;")
+    assert len(Seen(rendering.shorten_text("y" * 10_000)).text) == rendering.SHORT
 
 
 def test_lines_to_copy_stay_whole() -> None:
     text = f"-- {EVIL}\n" + "z" * 10_000
-    assert Seen(str(rendering.code(text))).text == text
-    assert rendering.code("SELECT\n\t1\b") == "SELECT\n\t1\ufffd"
+    assert Seen(str(rendering.as_code(text))).text == text
+    assert rendering.as_code("SELECT\n\t1\b") == "SELECT\n\t1\ufffd"
 
 
 def test_what_a_template_names_must_be_given() -> None:
     with pytest.raises(jinja2.UndefinedError, match="title"):
-        rendering.page("base.html")
+        rendering.render_page("base.html")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_what_a_template_names_must_be_given() -> None:
 )
 def test_templates_come_from_the_package_alone(name: str) -> None:
     with pytest.raises(jinja2.TemplateNotFound):
-        rendering.page(name, title="")
+        rendering.render_page(name, title="")
 
 
 def test_every_template_parses_and_holds_no_script() -> None:
     folder = Path(rendering.__file__).parent / "templates"
     for path in folder.glob("*.html"):
         text = path.read_text(encoding="utf-8")
-        rendering._environment().get_template(path.name)
+        rendering._make_environment().get_template(path.name)
         assert not re.search(r"<script|javascript:|\son\w+=|style=|\|\s*safe|https?://(?!www\.w3\.org/)", text), path
 
 
@@ -83,4 +83,4 @@ def test_without_jinja_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
     there = util.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "jinja2" else there(name))
     with pytest.raises(EngineError, match=r"pip install 'privsql\[plot\]'"):
-        rendering.page("base.html", title="")
+        rendering.render_page("base.html", title="")

@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.mechanisms.permute.checks import closure, pairwise
-from privsql.mechanisms.permute.grouping import axis
-from privsql.releases.ledger.book import default, key_of
+from privsql.mechanisms.permute.checks import find_closure_breaches, find_pairwise_breaches
+from privsql.mechanisms.permute.grouping import make_axis
+from privsql.releases.ledger.book import default_path, key_of
 from support.commands import refused, rows, run, succeeded
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
@@ -105,10 +105,10 @@ def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
     for release in range(4):
         for record, group in office.groups(release + 1).items():
             releases[release, record - 1] = group
-    scale = axis(units.tolist(), 2, 3)
+    scale = make_axis(units.tolist(), 2, 3)
     expected = {
         (b.releases[0] + 1, b.releases[1] + 1, b.kind, i + 1)
-        for b in pairwise(scale, ranks, releases)
+        for b in find_pairwise_breaches(scale, ranks, releases)
         for i in b.records
     }
     done = run("verify", office.made[3], "--against", *office.made[:3], "--source", office.spec(), "--json").json
@@ -120,7 +120,7 @@ def test_sql_finds_what_the_reference_finds(seed: int, tmp_path: Path) -> None:
                 assert (found[f"records of releases {first} and {second}: {kind}"] > 0) == bool(wanted)
             wanted = {e for e in expected if e[:3] == (first, second, "intersection")}
             assert found[f"records of releases {first} and {second}: intersections"] == len(wanted)
-    atoms = closure(scale, ranks, releases)
+    atoms = find_closure_breaches(scale, ranks, releases)
     assert found["records of releases 1, 2, 3, 4: every combination"] == sum(map(len, atoms))
 
 
@@ -256,7 +256,7 @@ def test_records_need_one_name_each(office: Office, statement: str, words: list[
 
 def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
     office.publish()
-    ledger = default()
+    ledger = default_path()
     for path in (ledger, key_of(ledger)):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     secret = key_of(ledger).read_text().strip()

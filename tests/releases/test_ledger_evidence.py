@@ -14,10 +14,10 @@ from privsql.releases.ledger.evidence import (
     CommonNames,
     CommonRecords,
     EqualColumns,
+    EqualCounts,
     Evidence,
-    Met,
-    Rows,
-    judge,
+    RecordSummary,
+    judge_evidence,
     log_chance,
 )
 
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FINE, OTHER_FINE, FEWER = Rows(400, 390, 5, "1"), Rows(400, 390, 5, "2"), Rows(399, 389, 5, "3")
-COARSE, OTHER_COARSE = Rows(400, 0, 0, "4"), Rows(400, 0, 0, "5")
+FINE, OTHER_FINE, FEWER = (
+    RecordSummary(400, 390, 5, "1"),
+    RecordSummary(400, 390, 5, "2"),
+    RecordSummary(399, 389, 5, "3"),
+)
+COARSE, OTHER_COARSE = RecordSummary(400, 0, 0, "4"), RecordSummary(400, 0, 0, "5")
 AGES = Agreement("age", 200, 9, 8.4)
 SEXES = Agreement("sex", 200, 200, 100.0)
 CONSTANT = Agreement("country", 200, 200, 200.0)
@@ -41,9 +45,9 @@ def numbers(*columns: Agreement, **more: Any) -> CommonNames:
     return CommonNames("ids", 200, numbering=True, columns=columns, **more)
 
 
-def records(ours: Rows, theirs: Rows, equal: int) -> tuple[CommonRecords, ...]:
+def records(ours: RecordSummary, theirs: RecordSummary, equal: int) -> tuple[CommonRecords, ...]:
     """So many equal pairs."""
-    return (CommonRecords(ours, theirs, Met(equal, equal, equal)),)
+    return (CommonRecords(ours, theirs, EqualCounts(equal, equal, equal)),)
 
 
 CASES = {
@@ -98,7 +102,7 @@ CASES = {
     "a part of it among others": (Evidence(records=records(FINE, OTHER_FINE, 130)), "records are equal"),
     "a copy of a few kinds of records": (Evidence(records=records(COARSE, COARSE, 400)), "records are equal"),
     "two tables of the same few kinds": (Evidence(records=records(COARSE, OTHER_COARSE, 400)), ""),
-    "nothing published": (Evidence(records=records(Rows(0, 0, 0, "0"), Rows(0, 0, 0, "0"), 0)), ""),
+    "nothing published": (Evidence(records=records(RecordSummary(0, 0, 0, "0"), RecordSummary(0, 0, 0, "0"), 0)), ""),
     "columns missing, one with the same values": (
         Evidence(missing=True, columns=(EqualColumns("a", "age", -90.0),), compared=9),
         "column 'a' holds the values of its column 'age'",
@@ -121,10 +125,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_cases(case: str) -> None:
     evidence, why = CASES[case]
-    verdict = judge(evidence)
-    assert verdict.same == bool(why)
+    verdict = judge_evidence(evidence)
+    assert verdict.is_same == bool(why)
     assert why in verdict.why
-    assert verdict.assumed == (evidence.same_source and verdict.same and "may be here again" in verdict.why)
+    assert verdict.assumed == (evidence.same_source and verdict.is_same and "may be here again" in verdict.why)
 
 
 # Chance ---------------------------------------------------------------------------------------------------------------
@@ -151,7 +155,7 @@ def test_samples_with_ids_from_1_on_do_not_agree_beyond_chance(population: str) 
     rng = np.random.default_rng(3)
     for n in rng.integers(2, 400, 1000):
         one, two = POPULATIONS[population](rng, 2 * int(n)).reshape(2, -1)
-        assert not judge(Evidence(names=(numbers(agreement(one, two)),))).same
+        assert not judge_evidence(Evidence(names=(numbers(agreement(one, two)),))).is_same
 
 
 @pytest.mark.parametrize("population", POPULATIONS)
@@ -170,14 +174,14 @@ def test_the_bound_on_agreement_holds(population: str) -> None:
 )
 def test_the_same_column_along_ids_is_noticed(values: int, n: int, noticed: bool) -> None:
     column = np.arange(n) * 7919 % values
-    assert judge(Evidence(names=(numbers(agreement(column, column)),))).same == noticed
+    assert judge_evidence(Evidence(names=(numbers(agreement(column, column)),))).is_same == noticed
 
 
 def test_half_of_a_column_is_enough() -> None:
     rng = np.random.default_rng(5)
     one, two = rng.integers(0, 50, (2, 300))
     two[:60] = one[:60]
-    assert judge(Evidence(names=(numbers(agreement(one, two)),))).same
+    assert judge_evidence(Evidence(names=(numbers(agreement(one, two)),))).is_same
 
 
 def histogram(values: NDArray[np.int64]) -> dict[int, int]:
@@ -189,7 +193,7 @@ def equal(one: NDArray[np.int64], two: NDArray[np.int64]) -> bool:
     """Whether two tables of one column, which has another name in each, pass for the same people."""
     if Counter(one.tolist()) != Counter(two.tolist()):
         return False
-    return judge(Evidence(missing=True, columns=(EqualColumns("x", "y", log_chance(histogram(one))),))).same
+    return judge_evidence(Evidence(missing=True, columns=(EqualColumns("x", "y", log_chance(histogram(one))),))).is_same
 
 
 @pytest.mark.parametrize("population", POPULATIONS)

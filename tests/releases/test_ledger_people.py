@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.releases.ledger.evidence import Met, Rows, coincide
+from privsql.releases.ledger.evidence import EqualCounts, RecordSummary, exceeds_chance
 from support.commands import Outcome, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
@@ -245,18 +245,18 @@ def test_other_people_are_not_taken_for_the_same(one: str, two: str, tmp_path: P
     assert manifest(tmp_path / "two_out.duckdb")["composition"] == []
 
 
-def summary(values: NDArray[Any]) -> Rows:
+def summary(values: NDArray[Any]) -> RecordSummary:
     """A table of one column as the ledger sums it up."""
     kinds, counts = np.unique(values, return_counts=True)
     mark = str(sum(int(kind) * int(count) * 2**40 for kind, count in zip(kinds, counts, strict=True)))
-    return Rows(len(values), int((counts == 1).sum()), int((counts == 2).sum()), mark)
+    return RecordSummary(len(values), int((counts == 1).sum()), int((counts == 2).sum()), mark)
 
 
-def met(theirs: NDArray[Any], ours: NDArray[Any]) -> Met:
+def met(theirs: NDArray[Any], ours: NDArray[Any]) -> EqualCounts:
     """What two tables have in common."""
     kinds = np.intersect1d(theirs, ours)
     a, b = (np.array([(values == kind).sum() for kind in kinds]) for values in (theirs, ours))
-    return Met(int(a.sum()), int(b.sum()), int(np.minimum(a, b).sum()))
+    return EqualCounts(int(a.sum()), int(b.sum()), int(np.minimum(a, b).sum()))
 
 
 POPULATIONS = {
@@ -273,7 +273,7 @@ def test_samples_of_one_population_are_no_copies(population: str) -> None:
     rng = np.random.default_rng(11)
     for _ in range(100):
         one, two = (POPULATIONS[population](rng, int(rng.integers(150, 800))) for _ in range(2))
-        assert not coincide(summary(two), summary(one), met(one, two))
+        assert not exceeds_chance(summary(two), summary(one), met(one, two))
 
 
 @pytest.mark.parametrize("population", rest_slow(["uniform", "zipf", "nearly all different"]))
@@ -283,9 +283,9 @@ def test_copies_with_changes_are_found(population: str) -> None:
         one = POPULATIONS[population](rng, 800)
         two = one.copy()
         two[:40] = POPULATIONS[population](rng, 40)
-        assert coincide(summary(two), summary(one), met(one, two))
-        assert coincide(summary(two[100:]), summary(one), met(one, two[100:]))
-        assert coincide(summary(one), summary(two[100:]), met(two[100:], one))
+        assert exceeds_chance(summary(two), summary(one), met(one, two))
+        assert exceeds_chance(summary(two[100:]), summary(one), met(one, two[100:]))
+        assert exceeds_chance(summary(one), summary(two[100:]), met(two[100:], one))
 
 
 # What a second release of the same people looks like ------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import privsql
 from privsql.engine.open import log_of
 from privsql.errors import GuaranteeError, InfeasibleError
-from privsql.releases.draft import digest
+from privsql.releases.draft import digest_release
 from privsql.releases.ledger import book
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
@@ -50,11 +50,11 @@ def test_the_ledger_lies_in_the_state_folder(office: Office, tmp_path: Path, mon
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for system, folder in (("linux", ".local/state"), ("darwin", "Library/Application Support")):
         monkeypatch.setattr("sys.platform", system)
-        assert book.default() == tmp_path / "home" / folder / "privsql" / "ledger.duckdb"
+        assert book.default_path() == tmp_path / "home" / folder / "privsql" / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", str(tmp_path))
-    assert book.default() == tmp_path / "ledger.duckdb"
+    assert book.default_path() == tmp_path / "ledger.duckdb"
     monkeypatch.setenv("PRIVSQL_LEDGER", "here.db")
-    assert book.default() == Path.cwd() / "here.db"
+    assert book.default_path() == Path.cwd() / "here.db"
 
 
 @pytest.mark.slow
@@ -384,7 +384,7 @@ def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
     done = subprocess.run([sys.executable, "-c", WHILE.format(moment), office.spec(**asked | {
         "mechanism": BUCKETIZE.replace("5", "6")})], check=False)  # fmt: skip
     assert done.returncode == -signal.SIGKILL
-    assert digest(office.folder / "pay.duckdb") == privsql.ledger()[live[0] - 1].digest
+    assert digest_release(office.folder / "pay.duckdb") == privsql.ledger()[live[0] - 1].digest
     last = office.spec(**asked | {"mechanism": BUCKETIZE.replace("5", "7")})
     refused(run("publish", last, "--to", office.folder / "other.duckdb"), 1, f"release {live[0]} (pay, bucketize)")
     assert succeeded("publish", last, "--replace", "--json").json["ledger"]["withdrawn"] == live[0]
@@ -398,12 +398,12 @@ def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
 @pytest.fixture(scope="module")
 def shared() -> Path:
     """The ledger of a fixture of several tests."""
-    return book.default()
+    return book.default_path()
 
 
 @each("number", [1, 2])
 def test_tests_use_ledgers_that_are_thrown_away(shared: Path, tmp_path: Path, number: int) -> None:
-    own = book.default()
+    own = book.default_path()
     assert {path.parents[1] for path in (own, shared)} == {Path(FOLDER.name).resolve()}
     assert own != shared
     assert not own.parent.exists(), "a case has the ledger of another one"

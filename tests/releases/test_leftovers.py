@@ -89,7 +89,7 @@ def test_a_release_has_the_rights_that_umask_and_0644_allow(place: Path, form: s
             assert mode(target) == 0o755 & ~umask
         for file in files:  # what replaces it has no more rights because it had some
             file.chmod(0o666)
-    ledger = ledgers.default()
+    ledger = ledgers.default_path()
     assert exposed(ledger.parent) == []
 
 
@@ -99,7 +99,7 @@ def test_a_release_has_the_rights_that_umask_and_0644_allow(place: Path, form: s
 def dead_draft(target: Path) -> Path:
     """A draft of a release whose process is gone, in which a release has grown."""
     draft = Draft(target)
-    draft.database.write_bytes(b"half of it")
+    draft.database_file.write_bytes(b"half of it")
     draft._room.let_go()
     return draft.folder
 
@@ -139,7 +139,7 @@ def test_what_can_not_be_swept_stays_and_stands_in_nobodys_way(place: Path, monk
 
 @pytest.mark.slow
 def test_half_a_secret_is_swept(place: Path) -> None:
-    ledger = ledgers.default()
+    ledger = ledgers.default_path()
     ledger.parent.mkdir(mode=0o700)
     half = ledger.parent / f".{ledgers.key_of(ledger).name}.0123"
     half.write_text("01")
@@ -180,7 +180,7 @@ def test_what_a_killed_process_leaves_is_private_and_the_next_verb_sweeps_it(
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.chdir(tmp_path)
-    ledger = ledgers.default()
+    ledger = ledgers.default_path()
     before = {path.name for path in tmp_path.iterdir()}
     assert killed(max(1, int(share * statements[verb])), *VERBS[verb]) == -signal.SIGKILL
     left = [path for path in tmp_path.iterdir() if path.name not in before]

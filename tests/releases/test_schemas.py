@@ -14,9 +14,9 @@ import pytest
 
 import privsql
 from privsql import EngineError, GuaranteeError, UsageError
-from privsql.releases.draft import digest, exists
-from privsql.releases.statements import APART
-from privsql.source.places import address, parted
+from privsql.releases.draft import digest_release, is_occupied
+from privsql.releases.statements import SCHEMA_NOTE
+from privsql.source.places import join_address, split_address
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
 from support.statements import command, counted
 from support.tampering import failed
@@ -58,7 +58,7 @@ def house(built: Path, tmp_path: Path) -> Path:
 
 
 def there(folder: Path, schema: str = "Released to") -> Path:
-    return address(folder / "house.duckdb", schema)
+    return join_address(folder / "house.duckdb", schema)
 
 
 def told(file: Path, schema: str = "main") -> dict[str, list[tuple[Any, ...]]]:
@@ -96,7 +96,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert privsql.inspect(there(house)).place == "schema"
     assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
-    assert APART in privsql.open(there(house))._repr_html_()
+    assert SCHEMA_NOTE in privsql.open(there(house))._repr_html_()
     again = succeeded("publish", house / "spec.toml", "--seed", 1, "--replace")
     assert "do not hand that file out" in again.err
     assert "also holds the source" in again.err
@@ -120,7 +120,7 @@ def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Pa
     asked = ["publish", spec, "--seed", 1, "--to", tmp_path / "all.duckdb", "--allow-composition", "--schema"]
     for schema in ("one", "two"):
         succeeded(*asked, schema)
-    one, two = (address(tmp_path / "all.duckdb", schema) for schema in ("one", "two"))
+    one, two = (join_address(tmp_path / "all.duckdb", schema) for schema in ("one", "two"))
     assert told(tmp_path / "all.duckdb", "one") == told(tmp_path / "all.duckdb", "two") != {}
     for release in (one, two):
         assert succeeded("verify", release, "--json").json["ok"]
@@ -138,7 +138,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
     spec.write_text(f"{spec.read_text()}\n[ledger]\noff = true\n")
     asked = ["publish", spec, "--to"]
     files = [tmp_path / "one.duckdb", tmp_path / "two.duckdb"]
-    schemas = [address(tmp_path / "all.duckdb", one.stem) for one in files]
+    schemas = [join_address(tmp_path / "all.duckdb", one.stem) for one in files]
     for seed, one in enumerate(files):
         succeeded(*asked, one, "--seed", seed)
         succeeded(*asked, tmp_path / "all.duckdb", "--seed", seed, "--schema", one.stem)
@@ -219,17 +219,17 @@ def test_open_elsewhere(house: Path) -> None:
 @pytest.mark.slow
 def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody puts a table there while a release is made: nothing is written, and the ledger says so."""
-    from privsql.releases.opened import Housed
+    from privsql.releases.opened import SchemaDraft
 
-    commit = Housed.commit
+    commit = SchemaDraft.commit
 
-    def late(self: Housed, made: Path) -> None:
+    def late(self: SchemaDraft, made: Path) -> None:
         with duckdb.connect(str(house / "house.duckdb")) as db:
             db.execute("CREATE SCHEMA late")
             db.execute("CREATE TABLE late.mine AS SELECT 1 AS a")
         commit(self, made)
 
-    monkeypatch.setattr(Housed, "commit", late)
+    monkeypatch.setattr(SchemaDraft, "commit", late)
     with pytest.raises(UsageError, match="there is table 'mine'; nothing written"):
         privsql.publish(house / "spec.toml", seed=6, schema="late", allow_composition=True)
     assert ("late", "mine") in held(house)
@@ -238,7 +238,7 @@ def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_a_copy_that_is_not_what_was_checked(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.releases.opened.folded", lambda _, database, __: database)
+    monkeypatch.setattr("privsql.releases.opened.digest_schema", lambda _, database, __: database)
     before = held(house)
     with pytest.raises(GuaranteeError, match="not what was checked"):
         privsql.publish(house / "spec.toml", seed=6, replace=True)
@@ -251,7 +251,7 @@ def test_what_is_no_database(tmp_path: Path, ward: Path) -> None:
     with pytest.raises(EngineError):
         privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", schema="released")
     with pytest.raises(EngineError, match="which has no schemas"):
-        privsql.inspect(address(ward / "ill", "released"))
+        privsql.inspect(join_address(ward / "ill", "released"))
     with pytest.raises(EngineError, match="no such release"):
         privsql.inspect(tmp_path / "nothing.duckdb::released")
 
@@ -260,8 +260,8 @@ def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
     """Only what is no file is an address."""
     shutil.copy(ward / "ill.duckdb", tmp_path / "a::b")
     assert privsql.verify(tmp_path / "a::b").ok
-    assert parted(tmp_path / "c::b") == (tmp_path / "c", "b")
-    assert not exists(tmp_path / "c::b")
+    assert split_address(tmp_path / "c::b") == (tmp_path / "c", "b")
+    assert not is_occupied(tmp_path / "c::b")
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_a_link_to_the_database_is_followed(house: Path) -> None:
     succeeded("publish", house / "spec.toml", "--seed", 2, "--to", house / "link.duckdb", "--schema", name, "--replace")
     assert (house / "link.duckdb").is_symlink()
     assert privsql.verify(there(house, name)).ok
-    assert digest(address(house / "link.duckdb", name)) == digest(there(house, name))
+    assert digest_release(join_address(house / "link.duckdb", name)) == digest_release(there(house, name))
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.Mon
     succeeded("publish", "spec.toml", "--replace", "--seed", 2)
     entry = privsql.ledger()[0]
     assert entry.target == str(there(house).resolve())
-    assert entry.digest == digest(there(house))
+    assert entry.digest == digest_release(there(house))
     succeeded("ledger", "withdraw", "house.duckdb::Released to")
     assert privsql.ledger()[0].withdrawn
 
@@ -309,7 +309,7 @@ def test_killed_at_any_moment(house: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         counted(patch, seen.append)
         succeeded(*asked, 0)
-    before, draw, known, changed = held(house), random.Random(9), digest(there(house)), 0  # noqa: S311 (no secret)
+    before, draw, known, changed = held(house), random.Random(9), digest_release(there(house)), 0  # noqa: S311 (no secret)
     for i in range(1, KILLS + 1):
         late = len(seen) + draw.randint(-20, 60)  # what is written last; the ledger asks what killed ones have left
         given = command("kill", late, draw.uniform(0, 0.1), *asked, i)
@@ -318,9 +318,9 @@ def test_killed_at_any_moment(house: Path) -> None:
         with duckdb.connect(str(house / "house.duckdb")):  # its owner opens and closes it
             pass
         assert held(house) == before
-        if digest(there(house)) != known:
+        if digest_release(there(house)) != known:
             assert succeeded("verify", there(house), "--json").json["ok"]
-            known, changed = digest(there(house)), changed + 1
+            known, changed = digest_release(there(house)), changed + 1
         assert succeeded("ledger", "--json").json
     assert 0 < changed < KILLS
     succeeded(*asked, KILLS + 1)

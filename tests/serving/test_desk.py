@@ -11,12 +11,12 @@ import pytest
 
 from privsql.errors import LateError, UsageError
 from privsql.serving import guard
-from privsql.serving.guard import BusyError, Desk
+from privsql.serving.guard import BusyError, QueryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from privsql.answers.present import Limits
+    from privsql.answers.present import QuestionLimits
 
 
 class Answered:
@@ -34,7 +34,7 @@ class Slow:
         self.let, self.asked, self.at_once, self.most = threading.Event(), 0, 0, 0
         self.lock = threading.Lock()
 
-    def ask(self, sql: str, confidence: float, limits: Limits, estimator: str) -> Answered:
+    def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answered:
         assert estimator in ("reconstructed", "baseline")
         with self.lock:
             self.asked += 1
@@ -62,7 +62,7 @@ async def gone() -> bool:
 
 def asked(at_once: int, seconds: float, do: Any) -> Any:
     """What a coroutine over a desk and a slow release gives."""
-    served, own = Slow(), Desk(at_once, seconds, 100)
+    served, own = Slow(), QueryQueue(at_once, seconds, 100)
     try:
         work: Coroutine[Any, Any, Any] = do(own, served)
         return asyncio.run(work)
@@ -73,7 +73,7 @@ def asked(at_once: int, seconds: float, do: Any) -> Any:
 
 
 def test_so_many_at_once_and_all_are_answered() -> None:
-    async def do(own: Desk, served: Any) -> Slow:
+    async def do(own: QueryQueue, served: Any) -> Slow:
         asking = [asyncio.ensure_future(own.ask(served, str(k), 0.95, here)) for k in range(20)]
         await asyncio.sleep(0.1)
         assert served.asked == 3
@@ -87,7 +87,7 @@ def test_so_many_at_once_and_all_are_answered() -> None:
 def test_who_comes_too_late_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "WAITING", 2)
 
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         asking = [asyncio.ensure_future(own.ask(served, str(k), 0.95, here)) for k in range(3)]
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError, match="2 questions are waiting"):
@@ -104,7 +104,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "GRACE", 0.0)
     monkeypatch.setattr(guard, "LOOK", 0.01)
 
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         first = asyncio.ensure_future(own.ask(served, "1", 0.95, here))
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="no answer was begun within"):
@@ -120,7 +120,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_leaves_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "LOOK", 0.01)
 
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         with pytest.raises(LateError):
             await own.ask(served, "1", 0.95, gone)
         for _ in range(200):
@@ -133,11 +133,11 @@ def test_who_leaves_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_closing_ends_what_is_being_answered() -> None:
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         asking = asyncio.ensure_future(own.ask(served, "1", 0.95, here))
         await asyncio.sleep(0.05)
         begun = time.monotonic()
-        own.end()
+        own.stop_running()
         with pytest.raises(LateError, match="stopped"):
             await asking
         assert time.monotonic() - begun < 20
@@ -146,7 +146,7 @@ def test_closing_ends_what_is_being_answered() -> None:
 
 
 def test_a_closed_desk_answers_nothing() -> None:
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         own.close()
         with pytest.raises(BusyError, match="being closed"):
             await own.ask(served, "1", 0.95, here)
@@ -155,7 +155,7 @@ def test_a_closed_desk_answers_nothing() -> None:
 
 
 def test_errors_come_through_and_free_the_place() -> None:
-    async def do(own: Desk, served: Any) -> None:
+    async def do(own: QueryQueue, served: Any) -> None:
         served.let.set()
         for _ in range(3):
             with pytest.raises(UsageError, match="wrong"):
@@ -166,25 +166,25 @@ def test_errors_come_through_and_free_the_place() -> None:
 
 
 def test_the_last_answers_are_kept_and_no_more() -> None:
-    async def do(own: Desk, served: Any) -> int:
+    async def do(own: QueryQueue, served: Any) -> int:
         served.let.set()
-        for k in (*range(guard.KEPT), *range(guard.KEPT)):
+        for k in (*range(guard.MOST_CACHED), *range(guard.MOST_CACHED)):
             await own.ask(served, str(k), 0.95, here)
-        assert served.asked == guard.KEPT
+        assert served.asked == guard.MOST_CACHED
         await own.ask(served, "0", 0.9, here)
         await own.ask(served, "0", 0.9, here, "baseline")
-        assert served.asked == guard.KEPT + 2
+        assert served.asked == guard.MOST_CACHED + 2
         for k in range(100):
             await own.ask(served, f"x{k}", 0.95, here)
         return len(own._kept)
 
-    assert asked(2, 30, do) == guard.KEPT
+    assert asked(2, 30, do) == guard.MOST_CACHED
 
 
 def test_large_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "ROWS", 0)
 
-    async def do(own: Desk, served: Any) -> int:
+    async def do(own: QueryQueue, served: Any) -> int:
         served.let.set()
         await own.ask(served, "1", 0.95, here)
         return len(own._kept)

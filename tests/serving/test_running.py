@@ -54,13 +54,13 @@ def closes(connection: socket.socket) -> bool:
 
 
 def test_this_machine_needs_no_token_unless_it_is_asked_for() -> None:
-    with closing(server.door("127.0.0.1", 0).socket) as one:
-        door = server.Door("127.0.0.1", one, None)
+    with closing(server.open_listener("127.0.0.1", 0).socket) as one:
+        door = server.Listener("127.0.0.1", one, None)
         port = one.getsockname()[1]
         assert door.address == f"http://127.0.0.1:{port}/"
-        assert {"localhost", "127.0.0.1", "::1"} <= door.names
-        assert not door.everywhere
-    door = server.door("localhost", 0, token=True)
+        assert {"localhost", "127.0.0.1", "::1"} <= door.host_names
+        assert not door.is_everywhere
+    door = server.open_listener("localhost", 0, token=True)
     with door.socket:
         assert door.token is not None
         assert len(door.token) >= 43
@@ -68,42 +68,42 @@ def test_this_machine_needs_no_token_unless_it_is_asked_for() -> None:
 
 
 def test_other_addresses_need_one() -> None:
-    doors = [server.door("0.0.0.0", 0, hosts=["Box.lan"]) for _ in range(2)]  # noqa: S104 (that is what is tested)
+    doors = [server.open_listener("0.0.0.0", 0, hosts=["Box.lan"]) for _ in range(2)]  # noqa: S104 (that is what is tested)
     assert len({door.token for door in doors} - {None}) == 2
     for door in doors:
         with door.socket:
-            assert door.everywhere
-            assert {"box.lan", "localhost"} <= door.names
+            assert door.is_everywhere
+            assert {"box.lan", "localhost"} <= door.host_names
 
 
 def test_names_are_those_that_a_host_can_say() -> None:
-    door = server.door("127.0.0.1", 0, hosts=["Stats.Example.org.", "fe80::1"])
+    door = server.open_listener("127.0.0.1", 0, hosts=["Stats.Example.org.", "fe80::1"])
     with door.socket:
-        assert {"stats.example.org", "fe80::1"} <= door.names
+        assert {"stats.example.org", "fe80::1"} <= door.host_names
     for name in ("stats.example.org:8317", "http://stats.example.org", "", "a b", "a/b", "[::1]", "*"):
         with pytest.raises(UsageError, match="a name alone"):
-            server.door("127.0.0.1", 0, hosts=[name])
+            server.open_listener("127.0.0.1", 0, hosts=[name])
 
 
 def test_pages_of_one_machine_have_a_cookie_each() -> None:
     """Browsers send the cookies of all ports: the token of one page took the place of the other's."""
-    doors = [server.door("127.0.0.1", 0, token=True) for _ in range(2)]
-    assert len({server.app({}, door, None, verified=False)._cookie for door in doors}) == 2  # type: ignore[arg-type]
+    doors = [server.open_listener("127.0.0.1", 0, token=True) for _ in range(2)]
+    assert len({server.make_app({}, door, None, verified=False)._cookie for door in doors}) == 2  # type: ignore[arg-type]
     for door in doors:
         door.socket.close()
 
 
 def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
-    with server.door("127.0.0.1", 0).socket as taken:
+    with server.open_listener("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
         refused(run("serve", release, "--port", port), 4, f"port {port} of 127.0.0.1 is in use", "--port 0")
 
 
 def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no such address"):
-        server.door("no such host", 0)
+        server.open_listener("no such host", 0)
     with pytest.raises(EngineError, match="can't listen"):
-        server.door("192.0.2.1", 0)
+        server.open_listener("192.0.2.1", 0)
     refused(run("serve", tmp_path / "nothing.duckdb"), 4, "nothing.duckdb")
     with pytest.raises(UsageError, match="at least one release"):
         privsql.serve([])

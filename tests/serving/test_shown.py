@@ -45,16 +45,16 @@ class Served:
     few=6,
 )
 def test_one_figure_is_a_headline(figures: tuple[Any, ...], rests: RestsOn, said: tuple[str, str | None]) -> None:
-    found = results.headline(answer([figures], rests=rests))
+    found = results.make_headline(answer([figures], rests=rests))
     assert found is not None
     assert found[0] == said[0]
     assert said[1] in (None, found[1])
 
 
 def test_other_answers_have_no_headline() -> None:
-    assert results.headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
-    assert results.headline(answer([])) is None
-    assert "99.9 % sure" in (results.headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
+    assert results.make_headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
+    assert results.make_headline(answer([])) is None
+    assert "99.9 % sure" in (results.make_headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
 
 
 def test_a_table_has_a_bar_beside_every_interval() -> None:
@@ -63,7 +63,7 @@ def test_a_table_has_a_bar_beside_every_interval() -> None:
     assert found.head == ("sex", "estimate", "low", "high", "interval", "standard error")
     assert found.numeric == (1, 2, 3, 5)
     bars = [row[4] for row in found.rows]
-    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, results.Bar)] == [
+    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, results.IntervalBar)] == [
         (25.0, 50.0, 100.0),
         (None, 10.0, None),
         (0.0, 0.0, 0.0),
@@ -129,19 +129,19 @@ def grouped(number: int, *values: Any) -> Answer:
     few=9,
 )
 def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert site.drawable(found) is there
+    assert site.is_drawable(found) is there
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    assert not site.drawable(found)
+    assert not site.is_drawable(found)
 
 
 def test_values_that_begin_alike_have_a_row_each() -> None:
     """Cut to the same label they were one row of the picture, their dots on top of each other."""
     long = [f"{'disease of the circulatory system'} {k}" for k in range(3)]
-    called = site._called([*long, None, "NULL", long[0]])
+    called = site._group_labels([*long, None, "NULL", long[0]])
     assert len(set(called.values())) == len(called) == 5
     assert max(len(one) for one in called.values()) <= site.LABEL
     found = grouped(5, lambda k: [*long, None, "NULL"][k])
-    shown = [site._row(found, row, [0], [called], along=False)["group"] for row in found.rows]
+    shown = [site._chart_row(found, row, [0], [called], along=False)["group"] for row in found.rows]
     assert len(set(shown)) == 5
 
 

@@ -11,30 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.names import parsed
+from privsql.answers.names import parse_select
 from privsql.errors import UsageError
-from privsql.serving.form import COUNT, Asked, Column, Condition, Form, Measure, read
-from privsql.serving.results import statement, text
-from privsql.serving.site import words
+from privsql.serving.form import (
+    COUNT,
+    ColumnCondition,
+    FormColumn,
+    FormMeasure,
+    FormQuestion,
+    ReleaseForm,
+    read_question,
+)
+from privsql.serving.results import build_statement, query_text
+from privsql.serving.site import describe_question
 from support.commands import fetched
 from support.loops import each
 
 if TYPE_CHECKING:
     from privsql.serving.form import Kind
 
-MEASURES = (Measure(COUNT, "How many records"), Measure("avg.0", "Average of age"), Measure("sum.0", "Sum of age"))
+MEASURES = (
+    FormMeasure(COUNT, "How many records"),
+    FormMeasure("avg.0", "Average of age"),
+    FormMeasure("sum.0", "Sum of age"),
+)
 KINDS: list[tuple[str, str, Kind]] = [
     ("age", "INTEGER", "number"), ("sex", "VARCHAR", "text"), ("day", "DATE", "moment"), ("paid", "DOUBLE", "number"),
     ("ill", "BOOLEAN", "truth"), ("id", "UUID", "other"), ("seen", "TIMESTAMP", "moment"),
 ]  # fmt: skip
-PEOPLE = Form("people", tuple(Column(k, *one, ()) for k, one in enumerate(KINDS)), MEASURES)
-VISITS = Form("visits", (Column(0, "pages", "VARCHAR", "text", ()),), MEASURES[:1], ("a", "b", "it's"))
+PEOPLE = ReleaseForm("people", tuple(FormColumn(k, *one, ()) for k, one in enumerate(KINDS)), MEASURES)
+VISITS = ReleaseForm("visits", (FormColumn(0, "pages", "VARCHAR", "text", ()),), MEASURES[:1], ("a", "b", "it's"))
 NULL = "\0"
 SEEN = "SELECT COUNT(*) FROM people WHERE seen"
 
 
-def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
-    return text(statement(read(pairs, form), form), lines=False)
+def made(pairs: list[tuple[str, str]], form: ReleaseForm = PEOPLE) -> str:
+    return query_text(build_statement(read_question(pairs, form), form), lines=False)
 
 
 @each(
@@ -73,7 +85,7 @@ def made(pairs: list[tuple[str, str]], form: Form = PEOPLE) -> str:
 )  # fmt: skip
 def test_what_is_chosen_is_said(pairs: list[tuple[str, str]], sql: str) -> None:
     assert made(pairs) == sql
-    assert parsed(sql)
+    assert parse_select(sql)
 
 
 @each(
@@ -141,13 +153,13 @@ def test_unknown_items_are_refused() -> None:
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
 SAID = st.builds(
-    Condition,
+    ColumnCondition,
     st.lists(TEXTS, max_size=3, unique=True).map(tuple),
     nulls=st.sampled_from(["", "too", "not"]),
-) | st.just(Condition(nulls="only"))  # fmt: skip
+) | st.just(ColumnCondition(nulls="only"))  # fmt: skip
 
 
-def meets(value: str | None, said: Condition) -> bool:
+def meets(value: str | None, said: ColumnCondition) -> bool:
     """What a condition of texts means."""
     if value is None:
         return said.nulls in ("too", "only")
@@ -156,14 +168,16 @@ def meets(value: str | None, said: Condition) -> bool:
 
 @settings(max_examples=8)
 @given(name=TEXTS, table=TEXTS, said=SAID, data=st.data())
-def test_any_name_and_any_text_mean_themselves(name: str, table: str, said: Condition, data: st.DataObject) -> None:
+def test_any_name_and_any_text_mean_themselves(
+    name: str, table: str, said: ColumnCondition, data: st.DataObject
+) -> None:
     if not said.values and said.nulls in ("", "too"):
         return
     pool = st.none() | TEXTS | st.sampled_from(said.values or ("x",))
     column = data.draw(st.lists(pool, min_size=1, max_size=6))
-    form = Form(table, (Column(0, name, "VARCHAR", "text", ()),), MEASURES[:1])
-    query = text(statement(Asked(conditions={0: said}, groups=(0,)), form))
-    assert parsed(query).find(exp.Table).name == table
+    form = ReleaseForm(table, (FormColumn(0, name, "VARCHAR", "text", ()),), MEASURES[:1])
+    query = query_text(build_statement(FormQuestion(conditions={0: said}, groups=(0,)), form))
+    assert parse_select(query).find(exp.Table).name == table
     with duckdb.connect() as db:
         own, place = (f'"{one.replace(chr(34), chr(34) * 2)}"' for one in (name, table))
         db.execute(f"CREATE TABLE {place} ({own} VARCHAR)")
@@ -181,9 +195,13 @@ def test_every_keyword_may_be_a_name(part: int) -> None:
     words = [word for k, word in enumerate(every) if (k % 8 == 0 or word in ("if", "at", "by")) == (part == 0)]
     with duckdb.connect() as db:
         for word in words:
-            form = Form(word, (Column(0, word, "INTEGER", "number", ()),), (*MEASURES[:1], Measure("sum.0", "Sum")))
-            query = text(statement(Asked("sum.0", {0: Condition(low="1")}, (0,)), form), lines=False)
-            tree = parsed(query)
+            form = ReleaseForm(
+                word, (FormColumn(0, word, "INTEGER", "number", ()),), (*MEASURES[:1], FormMeasure("sum.0", "Sum"))
+            )
+            query = query_text(
+                build_statement(FormQuestion("sum.0", {0: ColumnCondition(low="1")}, (0,)), form), lines=False
+            )
+            tree = parse_select(query)
             assert {one.name for one in tree.find_all(exp.Column)} == {word}, query
             assert tree.find(exp.Table).name == word
             db.execute(f'CREATE OR REPLACE TABLE "{word}" ("{word}" INTEGER)')
@@ -193,18 +211,20 @@ def test_every_keyword_may_be_a_name(part: int) -> None:
 def test_a_question_is_said_in_words() -> None:
     """Every part of it is named."""
     pairs = [("c0.from", "3"), ("c1", "f"), ("c1", "m"), ("c1.null", "too"), ("c2.null", "not"), ("by", "3")]
-    said = words(read(pairs, PEOPLE), PEOPLE)
+    said = describe_question(read_question(pairs, PEOPLE), PEOPLE)
     assert said == "How many records with age from 3; sex f or m or no value (NULL); day known, for each value of paid."
-    assert words(read([], PEOPLE), PEOPLE) == "How many records in all."
+    assert describe_question(read_question([], PEOPLE), PEOPLE) == "How many records in all."
     items = [("all", "a"), ("any", "a"), ("any", "b"), ("none", "it's"), ("len.to", "4")]
     assert (
-        words(read(items, VISITS), VISITS)
+        describe_question(read_question(items, VISITS), VISITS)
         == "How many records with a; at least one of a and b; not it's; up to 4 items."
     )
-    assert words(Asked(sql="SELECT 1"), PEOPLE) == ""
+    assert describe_question(FormQuestion(sql="SELECT 1"), PEOPLE) == ""
 
 
 def test_many_values_are_not_all_named() -> None:
     pairs = [("c0", str(k)) for k in range(100)]
-    assert words(read(pairs, PEOPLE), PEOPLE) == "How many records with age 0, 1, 2, 3, 4 or 95 more."
-    assert len(list(itertools.chain.from_iterable(parsed(made(pairs)).find_all(exp.In)))) >= 1
+    assert (
+        describe_question(read_question(pairs, PEOPLE), PEOPLE) == "How many records with age 0, 1, 2, 3, 4 or 95 more."
+    )
+    assert len(list(itertools.chain.from_iterable(parse_select(made(pairs)).find_all(exp.In)))) >= 1

@@ -18,7 +18,7 @@ from privsql.answers.parser import parse_query
 from privsql.engine.roles import Field, Roles
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
-from privsql.model.parameters import Bins, fits, spread
+from privsql.model.parameters import Bins, fits_type, number_range
 from privsql.source.table import in_bins
 
 KINDS = [
@@ -52,13 +52,13 @@ def read_as(kind: str, bins: Bins, values: list[Any]) -> list[tuple[Any, Any]]:
 @pytest.mark.soak(part="long")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bins_of_one_width_are_exact(kind: str) -> None:
-    least, most, scale = spread(kind)
+    least, most, scale = number_range(kind)
     step = Fraction(1, 10**scale)
     near = [Fraction(n) for n in (-101, -18, -8, -7, -5, -1, 0, 1, 4, 5, 17, 18, 23, 99)]
     exact = [least, least + step, most, most - step, most // 3 * step + 0, *near, *(n + step for n in near)]
     values = sorted({one for one in exact if least <= one <= most and (one / step).denominator == 1})
     asked = [Bins.model_validate({"width": width, "origin": origin}) for width, origin in WIDTHS]
-    fitting = [one for one in asked if fits(one, kind)]
+    fitting = [one for one in asked if fits_type(one, kind)]
     assert fitting
     for bins in fitting:
         width, origin = Fraction(bins.width or 0), Fraction(bins.origin)
@@ -67,7 +67,7 @@ def test_bins_of_one_width_are_exact(kind: str) -> None:
             begin = origin + math.floor((value - origin) / width) * width
             assert outside == (begin < least), (bins, value)
             assert outside or Fraction(found) == begin, (bins, value)
-            assert outside or bins.begins(Decimal(found))
+            assert outside or bins.begins_at(Decimal(found))
 
 
 def _decimal(value: Fraction, scale: int) -> str:
@@ -94,8 +94,8 @@ def test_dates_and_timestamps(unit: str) -> None:
         bins = Bins.model_validate(unit)
         for value, (found, _) in zip(map(made, values), read_as(kind, bins, values), strict=True):
             assert found == type(found)(value.year, (value.month - 1) // months * months + 1, 1)
-            assert bins.begins(found)
-            assert bins.begins(value) == (value == found)
+            assert bins.begins_at(found)
+            assert bins.begins_at(value) == (value == found)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_dates_and_timestamps(unit: str) -> None:
 )  # fmt: skip
 def test_types_that_can_not_have_them(bins: Any, kind: str) -> None:
     asked = Bins.model_validate(bins)
-    assert not fits(asked, kind)
+    assert not fits_type(asked, kind)
     with pytest.raises(UsageError, match="column 'x' is"):
         in_bins(Field("x", kind), column("x"), asked)
 
@@ -157,7 +157,7 @@ def is_answered(kind: str, bins: Bins, condition: str) -> bool:
 def test_a_comparison_is_answered_just_where_every_bin_meets_it_as_a_whole_or_not() -> None:
     met = 0
     for kind, asked in BINS.items():
-        scale = spread(kind)[2]
+        scale = number_range(kind)[2]
         values = [Fraction(n, 10**scale) for n in range(-4 * 10**scale, 30 * 10**scale)]
         for bins in map(Bins.model_validate, asked):
             whole = [[*own] for _, own in itertools.groupby(values, key=lambda x, bins=bins: _begin(bins, x))]

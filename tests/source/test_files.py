@@ -16,14 +16,14 @@ from sqlglot import exp
 
 from privsql.engine import files
 from privsql.engine.duck.connection import Connection
-from privsql.engine.sqlfiles import all_rows, temp
+from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
-from privsql.source.keywords import specified
+from privsql.source.keywords import as_spec
 from privsql.source.places import Source
-from privsql.source.records import known_as, overlaps, same_source
+from privsql.source.records import is_same_source, known_as, overlaps_source
 from privsql.source.spec import Columns, build
-from privsql.source.table import mount_persons, prepare
-from privsql.verbs.session import workroom
+from privsql.source.table import mount_persons, prepare_table
+from privsql.verbs.session import open_session
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite
 
@@ -33,21 +33,21 @@ READ = [("José", "flu"), ("Ann", "cold")]
 
 def source(folder: Path, **given: Any) -> Source:
     """A source whose paths are taken from a folder."""
-    return Source.model_validate(given).placed(folder)
+    return Source.model_validate(given).with_base(folder)
 
 
 def rows(folder: Path, **given: Any) -> list[tuple[Any, ...]]:
     """The rows of a source."""
-    with workroom() as db:
+    with open_session() as db:
         mount_persons(db, source(folder, **given))
-        return db.rows(all_rows(temp("source")))
+        return db.rows(all_rows(temp_table("source")))
 
 
 def columns(folder: Path, **given: Any) -> dict[str, str]:
     """The columns of a source."""
-    with workroom() as db:
+    with open_session() as db:
         mount_persons(db, source(folder, **given))
-        return {field.name: field.type for field in db.fields(temp("source"))}
+        return {field.name: field.type for field in db.list_fields(temp_table("source"))}
 
 
 def fails(folder: Path, *words: str, **given: Any) -> str:
@@ -128,7 +128,7 @@ def test_the_name_of_a_folder_is_no_pattern(tmp_path: Path, monkeypatch: pytest.
     assert known_as(source(tmp_path / "[1]*", file="?.parquet")) == (str(tmp_path.resolve() / "[1]*" / "a.parquet"),)
     monkeypatch.chdir(tmp_path / "1")
     assert rows(Path(), file="*.parquet") == [(1,)]
-    assert files.found(["../[1]*/*.parquet"]) == [Path("../[1]*/a.parquet")]
+    assert files.find_files(["../[1]*/*.parquet"]) == [Path("../[1]*/a.parquet")]
 
 
 def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_command_s_source_that_is_no_table_by_itself(tmp_path: Path) -> None:
     warehouse(tmp_path / "w.duckdb", "CREATE TABLE people AS SELECT 1 AS a", "CREATE VIEW v AS FROM people")
     refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; say which with --table")
     with pytest.raises(UsageError, match="say which with table"):
-        specified(tmp_path / "w.duckdb", {"quasi_identifiers": "a", "sensitive": "b", "threshold": "1/2"})
+        as_spec(tmp_path / "w.duckdb", {"quasi_identifiers": "a", "sensitive": "b", "threshold": "1/2"})
     (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04rest")
     (tmp_path / "x.json").write_text("[]", encoding="utf-8")
     for name, word in (("x.xlsx", "spreadsheets"), ("x.json", "neither a DuckDB nor"), ("none/", "no such file")):
@@ -408,12 +408,12 @@ def test_sources_with_a_file_in_common_are_the_same(tmp_path: Path) -> None:
         parquet(tmp_path, f"d/{name}.parquet", "SELECT 1 AS k")
     ab, bc = (known_as(source(tmp_path, file=pattern)) for pattern in ("d/[ab].parquet", "d/[bc].parquet"))
     a, folder = known_as(source(tmp_path, file="d/a.parquet")), known_as(source(tmp_path, file="d"))
-    assert same_source(ab, bc)
-    assert same_source(ab, a)
-    assert not same_source(bc, a)
-    assert same_source(folder, a)
-    assert same_source(a, folder)
-    assert not same_source(("shop",), ("shop/other",))
+    assert is_same_source(ab, bc)
+    assert is_same_source(ab, a)
+    assert not is_same_source(bc, a)
+    assert is_same_source(folder, a)
+    assert is_same_source(a, folder)
+    assert not is_same_source(("shop",), ("shop/other",))
 
 
 def test_a_release_is_not_put_among_the_files_of_its_source(tmp_path: Path) -> None:
@@ -423,8 +423,8 @@ def test_a_release_is_not_put_among_the_files_of_its_source(tmp_path: Path) -> N
     refused(run("publish", tmp_path / "d", *FLAGS, "--to", tmp_path / "d" / "r", *into), 2, "among")
     given = str(tmp_path / "**" / "*.parquet")
     refused(run("publish", given, *FLAGS, "--to", tmp_path / "out", *into), 2, "among the files of the source")
-    assert overlaps(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "0.parquet")
-    assert not overlaps(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "r")
+    assert overlaps_source(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "0.parquet")
+    assert not overlaps_source(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "r")
 
 
 # Paths ---
@@ -573,16 +573,16 @@ def test_no_secret_of_an_address_is_written(
 
 def test_addresses_are_shown_without_secrets() -> None:
     told = "HTTP 403 from 'https://me:secret@h.org:80/a/b.csv?sig=secret&x=1' and s3://b/c?s3_secret=secret"
-    assert files.shown(told) == "HTTP 403 from 'https://h.org:80/a/b.csv' and s3://b/c"
-    assert files.shown("https://me:p@ss@h/?token=secret#x 's3://b/a@b?x'") == "https://h/ 's3://b/a@b'"
-    assert files.shown("what? a@b") == "what? a@b"
+    assert files.redact_secrets(told) == "HTTP 403 from 'https://h.org:80/a/b.csv' and s3://b/c"
+    assert files.redact_secrets("https://me:p@ss@h/?token=secret#x 's3://b/a@b?x'") == "https://h/ 's3://b/a@b'"
+    assert files.redact_secrets("what? a@b") == "what? a@b"
 
 
 def test_an_address_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """What asks with ``?`` is no pattern; the extension's place is taken by one that reads nothing."""
     Stands(monkeypatch)
     address = "https://me:secret@host.invalid/a.csv?token=secret"
-    with workroom() as db, pytest.raises(PrivsqlError) as error:
+    with open_session() as db, pytest.raises(PrivsqlError) as error:
         db.mount("source", source(Path(), file=address).origin)
     assert "secret" not in str(error.value)
     assert any(f"'{address}'" in sql for sql in db.connection.trace)
@@ -598,23 +598,23 @@ def test_a_csv_file_is_read_once(tmp_path: Path) -> None:
     place = tmp_path / "x.csv"
     place.write_text("a,d\n1,x\n2,y\n", encoding="utf-8")
     roles = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
-    with workroom() as db:
-        records = prepare(db, source(tmp_path, file="x.csv"), roles)
+    with open_session() as db:
+        records = prepare_table(db, source(tmp_path, file="x.csv"), roles)
         place.write_text("a,d\n1,x\n2,z\n3,y\n", encoding="utf-8")
-        records.sort()
-        assert sorted(db.rows(exp.select("q0", "s0").from_(temp("records")))) == [(1, "x"), (2, "y")]
+        records.sort_records()
+        assert sorted(db.rows(exp.select("q0", "s0").from_(temp_table("records")))) == [(1, "x"), (2, "y")]
 
 
 def test_a_parquet_file_that_changes_meanwhile_is_not_published(tmp_path: Path) -> None:
     write(tmp_path / "x.parquet", "SELECT i AS a, 'd' || i % 2 AS d FROM range(4) t(i)")
     roles = Columns.model_validate({"quasi_identifiers": ["a"], "sensitive": "d"})
-    with workroom() as db:
-        records = prepare(db, source(tmp_path, file="x.parquet"), roles)
+    with open_session() as db:
+        records = prepare_table(db, source(tmp_path, file="x.parquet"), roles)
         write(tmp_path / "new.parquet", "SELECT i AS a, 'd' || i % 2 AS d FROM range(6) t(i)").replace(
             tmp_path / "x.parquet"
         )
         with pytest.raises(GuaranteeError, match="changed"):
-            records.sort()
+            records.sort_records()
 
 
 def test_zeros_in_texts_are_kept(tmp_path: Path) -> None:
@@ -683,10 +683,10 @@ def test_what_sqlite_holds_and_can_not_be_published(tmp_path: Path, given: dict[
 
 def test_a_query_beside_the_source_is_sqlites(tmp_path: Path) -> None:
     lite(tmp_path / "x.db", *PEOPLE_LITE, "CREATE TABLE given AS SELECT 'flu' AS disease, 0.5 AS threshold")
-    with workroom() as db:
+    with open_session() as db:
         mount_persons(db, source(tmp_path, database="x.db", table="old"))
-        db.own("given", "SELECT disease, threshold FROM given WHERE disease GLOB 'f*'")
-        assert db.rows(all_rows(temp("given"))) == [("flu", 0.5)]
+        db.create_from_sql("given", "SELECT disease, threshold FROM given WHERE disease GLOB 'f*'")
+        assert db.rows(all_rows(temp_table("given"))) == [("flu", 0.5)]
 
 
 def test_late_values_tell_the_type(tmp_path: Path) -> None:

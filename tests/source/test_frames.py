@@ -16,7 +16,7 @@ import pytest
 import privsql
 from privsql import UsageError
 from privsql.source.places import as_frame
-from privsql.source.records import known_as, same_source
+from privsql.source.records import is_same_source, known_as
 from support.commands import tables
 from support.loops import each
 
@@ -166,17 +166,17 @@ def test_what_pandas_does_with_missing_numbers_is_said() -> None:
     found = as_frame(pd.DataFrame({"age": [1, None, 3], "size": [1.5, None, 2.0], "name": ["a", None, float("nan")]}))
     assert found.table["age"].to_pylist() == [1.0, None, 3.0]
     assert found.table["name"].to_pylist() == ["a", None, None]
-    (said,) = found.said(["AGE", "size"], queried=False)
+    (said,) = found.list_remarks(["AGE", "size"], queried=False)
     assert "'age': pandas holds whole numbers as float64" in said
-    assert found.said(["size"], queried=False) == []
-    assert found.said(["size"], queried=True) == [said]
+    assert found.list_remarks(["size"], queried=False) == []
+    assert found.list_remarks(["size"], queried=True) == [said]
 
 
 @each("index", [pd.Index([5, 6], name="person"), pd.Index(["a", "b"]), pd.MultiIndex.from_product([[1], [2, 3]])])
 def test_an_index_is_no_column_and_that_is_said(index: Any) -> None:
     found = as_frame(pd.DataFrame({"age": [1, 2]}, index=index))
     assert found.table.column_names == ["age"]
-    assert "is no column and is left out" in found.said([], queried=False)[0]
+    assert "is no column and is left out" in found.list_remarks([], queried=False)[0]
 
 
 def test_an_index_that_says_nothing_is_not_spoken_of() -> None:
@@ -239,8 +239,8 @@ def test_a_column_that_pandas_made_an_index_is_not_found_and_that_is_said() -> N
     for name in ("age", "AGE"):
         with pytest.raises(UsageError, match=r"is of the index, which is no column; df\.reset_index"):
             privsql.publish(people, quasi_identifiers=[name], **ASKED)
-    as_frame(people).refuse(["age"], queried=True)
-    as_frame(people.rename_axis("SMOKES")).refuse(["smokes"], queried=False)
+    as_frame(people).refuse_unreadable(["age"], queried=True)
+    as_frame(people.rename_axis("SMOKES")).refuse_unreadable(["smokes"], queried=False)
 
 
 def test_a_stream_whose_maker_fails_is_a_line() -> None:
@@ -286,10 +286,10 @@ def test_a_part_of_a_table_is_no_other_source() -> None:
         return known_as(privsql.build({"source": pa.table({one: [1] for one in columns}), **COLUMNS}).source)
 
     for columns, same in ((["disease", "AGE"], True), (["age", "disease", "job"], False), ([*whole, "more"], True)):
-        assert same_source(name(whole), name(columns)) == same_source(name(columns), name(whole)) == same
+        assert is_same_source(name(whole), name(columns)) == is_same_source(name(columns), name(whole)) == same
     wide = [f"answer {number}" for number in range(200)]
-    assert same_source(name(["age", "disease", *wide]), name(["age", "disease"]))
-    assert not same_source(name(whole), ("/python:age/people.parquet",))
+    assert is_same_source(name(["age", "disease", *wide]), name(["age", "disease"]))
+    assert not is_same_source(name(whole), ("/python:age/people.parquet",))
 
 
 @each("rows", [0, 1])

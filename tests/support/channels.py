@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.answers.channel import STRENGTHS, Channel, Observation, Posterior, counting
+from privsql.answers.channel import STRENGTHS, Channel, Observation, Posterior, observe_counts
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ def questions(rng: np.random.Generator, through: Channel, sets: int, total: floa
     observed = true @ through.mean
     observed *= 1 + 0.02 * rng.standard_normal(observed.shape)
     observed *= (totals / observed.sum(axis=1))[:, None]
-    return counting(observed, totals, float(through.records.sum()))
+    return observe_counts(observed, totals, float(through.records.sum()))
 
 
 def spread_of(shares: Floats) -> Floats:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import BY_PLACE, PREFIX, all_rows, fill, render, table, temp
+from privsql.engine.sqlfiles import BY_PLACE, PREFIX, all_rows, fill, render_sql, table, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,13 +52,13 @@ class Elsewhere:
                 continue
             bare = exp.Table(this=one.this.copy())
             if one.name not in done:
-                data = duck.sql(render(all_rows(bare))).to_arrow_table()
+                data = duck.sql(render_sql(all_rows(bare))).to_arrow_table()
                 if numbered:
                     data = data.append_column(PLACE, pa.array(range(data.num_rows), pa.int64()))
-                self._db.put(one.name, data)
+                self._db.register_arrow(one.name, data)
                 done.add(one.name)
                 yield one.name
-            there = temp(one.name)
+            there = temp_table(one.name)
             for part in ("this", "catalog"):
                 one.set(part, there.args[part])
 
@@ -67,7 +67,7 @@ def _stored(duck: duckdb.DuckDBPyConnection, key: str, hole: Hole) -> Hole:
     """What a test writes for a table, as a table: it is DuckDB's SQL."""
     if not isinstance(hole, exp.Table | exp.Subquery):
         return hole
-    duck.execute(f"CREATE OR REPLACE TEMP TABLE {PREFIX}{key} AS {render(exp.select('*').from_(hole))}")
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE {PREFIX}{key} AS {render_sql(exp.select('*').from_(hole))}")
     stored = table(PREFIX + key)
     stored.set("alias", exp.TableAlias(this=exp.to_identifier(hole.alias_or_name)) if hole.alias_or_name else None)
     return stored

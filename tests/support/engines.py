@@ -61,10 +61,10 @@ def without_spark() -> str:
 @functools.cache
 def java() -> None:
     """Start Java, small; what compiles best takes longer to compile than these tests run."""
-    from privsql.engine.spark import started
+    from privsql.engine.spark import start_session
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    started(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
+    start_session(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
 
 
 @functools.cache
@@ -82,9 +82,9 @@ def elsewhere(engine: str) -> Elsewhere | None:
 def postgres() -> PostgresRelations:
     """Relations in a server of the tests' own, which the test closes; skipped with a word where there is none."""
     place = server.address()
-    from privsql.engine.postgres import PostgresRelations, Server
+    from privsql.engine.postgres import PostgresRelations, PostgresServer
 
-    return PostgresRelations(Server(place))
+    return PostgresRelations(PostgresServer(place))
 
 
 def spark(spill: Path | None) -> SparkRelations:
@@ -113,10 +113,10 @@ def one_line(db: Relations, sql: str, error: type[PrivsqlError], said: str) -> s
 
 def session() -> SparkSession:
     """A session of somebody's own, as privsql demands it."""
-    from privsql.engine.spark import started
+    from privsql.engine.spark import start_session
 
     java()
-    return started(Options(threads=2))
+    return start_session(Options(threads=2))
 
 
 def home() -> Path:

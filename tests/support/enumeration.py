@@ -60,15 +60,15 @@ class Enumeration:
         below = [1 - p ** (j + 1) / (1 + p) if j >= 0 else p**-j / (1 + p) for j in steps]
         return np.diff([0.0, *below, 1.0]).tolist()
 
-    def noisy(self, counts: Ints, epsilon: Fraction) -> Ints:
+    def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
         return np.array([self._draw(self._law(count, epsilon)) for count in counts.tolist()], dtype=np.int64)
 
-    def passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
+    def count_passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
         chance = sum(self._law(0, epsilon)[least:])
         laws = [[math.comb(n, k) * chance**k * (1 - chance) ** (n - k) for k in range(n + 1)] for n in empty.tolist()]
         return np.array([self._draw(law) for law in laws], dtype=np.int64)
 
-    def above(self, number: int, least: int, epsilon: Fraction) -> Ints:
+    def draw_above(self, number: int, least: int, epsilon: Fraction) -> Ints:
         tail = self._law(0, epsilon)[least:]
         return np.array([least + self._draw([t / sum(tail) for t in tail]) for _ in range(number)], dtype=np.int64)
 

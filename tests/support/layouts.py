@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.layout import Pieces, Runs
+    from privsql.mechanisms.bucketize.layout import BucketRuns, Pieces
     from privsql.mechanisms.bucketize.model import Ints
 
     Table = NDArray[np.int64]
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def random_plan(rng: np.random.Generator) -> Plan:
     """Up to three sizes of up to 60 buckets, up to 15 values, some of them rare."""
     sizes = rng.choice(np.arange(1, 10), rng.integers(1, 4), replace=False)
-    setting = Setting.of({int(size): int(rng.integers(1, 60)) for size in sizes})
+    setting = Setting.from_counts({int(size): int(rng.integers(1, 60)) for size in sizes})
     shares = rng.dirichlet(np.full(rng.integers(1, 16), 0.6))
     columns = [rng.multinomial(size * buckets, shares) for size, buckets in setting.items]
     return Plan("optimal", setting, np.array(columns, dtype=np.int64).T)
@@ -38,20 +38,20 @@ def counted(pieces: Pieces, buckets: int) -> Table:
     return table
 
 
-def assert_runs(found: Runs, table: Table, setting: Setting) -> None:
+def assert_runs(found: BucketRuns, table: Table, setting: Setting) -> None:
     """Everything that runs say against the table of counts (m, B)."""
-    rows = found.table().read_all()
+    rows = found.as_stream().read_all()
     code, bid = np.nonzero(table)
     order = np.lexsort((code, bid))
     assert rows["bid"].to_pylist() == bid[order].tolist()
     assert rows["code"].to_pylist() == code[order].tolist()
     assert rows["records"].to_pylist() == table[code, bid][order].tolist()
-    assert found.listed.tolist() == table.sum(axis=1).tolist()
-    bids, codes = found.pairs
+    assert found.listed_counts.tolist() == table.sum(axis=1).tolist()
+    bids, codes = found.listed_pairs
     again = np.zeros_like(table)
     np.add.at(again, (codes, bids), 1)
     assert (again == table).all()
-    met = found.meetings()
+    met = found.count_meetings()
     expected = {}
     ends = np.cumsum([0, *setting.buckets]).tolist()
     for (size, _), (begin, end) in zip(setting.items, pairwise(ends), strict=True):
@@ -68,16 +68,16 @@ def assert_pieces(pieces: Pieces, plan: Plan, noise: Shuffler) -> list[tuple[Tab
     sizes = np.repeat(plan.setting.sizes, plan.setting.buckets)
     table = counted(pieces, len(sizes))
     assert (table.sum(axis=0) == sizes).all()
-    assert_runs(pieces.runs(plan.setting), table, plan.setting)
-    bids = pieces.places(noise)
+    assert_runs(pieces.list_runs(plan.setting), table, plan.setting)
+    bids = pieces.draw_places(noise)
     again = np.zeros_like(table)
     np.add.at(again, (np.repeat(np.arange(len(table)), pieces.counts), bids), 1)
     assert (again == table).all()
-    told = pieces.segments()
+    told = pieces.make_segments()
     ranks = [np.concatenate([[n], np.arange(a, b)]) for n, a, b in zip(told.part, told.lo, told.hi, strict=True)]
     assert [r for _, *own in ranks for r in own] == [r for records in pieces.counts for r in range(records)]
     assert [b for n, a, b in zip(told.number, told.lo, told.hi, strict=True) for b in range(n, n + b - a)] == (
-        pieces.ranked().tolist()
+        pieces.rank_places().tolist()
     )
     parts = np.split(table, np.cumsum(plan.setting.buckets)[:-1], axis=1)
     for part, records in zip(parts, plan.allocation.T, strict=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from privsql.answers.evaluate_select import Asking
-from privsql.answers.present import Presented
+from privsql.answers.evaluate_select import SelectEvaluation
+from privsql.answers.present import AnswerBuilder
 
 if TYPE_CHECKING:
     from privsql.answers.aggregates import Statement
@@ -27,7 +27,7 @@ class Open:
         """The same table."""
         return self.records
 
-    def holds(self, *_: object) -> bool:
+    def holds_exactly(self, *_: object) -> bool:
         """All of it."""
         return True
 
@@ -59,18 +59,20 @@ def answered(
         groups=tuple(replace(group, side="qi") for group in scope.groups),
         sides=dict.fromkeys(scope.sides, "qi"),
     )
-    every = tuple(replace(one, measure=replace(one.measure, side="qi")) for one in asked.asked)
-    statement = replace(asked, scope=plain, asked=every)
-    asking = Asking(db, cast("Answers", Open(table)), cast("Manifest", Whole()), statement, "reconstructed", 0.95)
-    shown = Presented(asking, fields)
-    names, figures = shown.columns()
+    every = tuple(replace(one, measure=replace(one.measure, side="qi")) for one in asked.calls)
+    statement = replace(asked, scope=plain, calls=every)
+    asking = SelectEvaluation(
+        db, cast("Answers", Open(table)), cast("Manifest", Whole()), statement, "reconstructed", 0.95
+    )
+    shown = AnswerBuilder(asking, fields)
+    names, figures = shown.name_columns()
     found = [name for i, name in enumerate(names) if not any(one.at < i < one.at + 4 for one in figures)]
     rows = [
         tuple(value for i, value in enumerate(row) if not any(one.at < i < one.at + 4 for one in figures))
-        for row in shown.rows()
+        for row in shown.build_rows()
     ]
-    order = [i for i, output in enumerate(asked.outputs) if not output.aggregates]
-    order += [i for i, output in enumerate(asked.outputs) if output.aggregates]
+    order = [i for i, output in enumerate(asked.outputs) if not output.aggregate_numbers]
+    order += [i for i, output in enumerate(asked.outputs) if output.aggregate_numbers]
     if len(figures) == 1 and figures[0].name == "estimate":  # it comes last
         places = [order.index(i) for i in range(len(order))]
         found, rows = [found[i] for i in places], [tuple(row[i] for i in places) for row in rows]

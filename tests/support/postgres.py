@@ -35,13 +35,13 @@ def _programs() -> Path | None:
 def stored(name: str, sql: str) -> None:
     """Keep what a SELECT of DuckDB's yields as a table of the server."""
     place = address()  # first: it skips the test where there is no driver to import
-    from privsql.engine.postgres import PostgresRelations, Server
+    from privsql.engine.postgres import PostgresRelations, PostgresServer
 
-    own = Server(place)
+    own = PostgresServer(place)
     with PostgresRelations(own) as made, duckdb.connect() as duck:
-        made.put("given", duck.sql(sql).to_arrow_table())
-        own.run(f"DROP TABLE IF EXISTS {name}")
-        own.run(f"CREATE TABLE {name} AS SELECT * FROM privsql_{made.number}_given")
+        made.register_arrow("given", duck.sql(sql).to_arrow_table())
+        own.run_statement(f"DROP TABLE IF EXISTS {name}")
+        own.run_statement(f"CREATE TABLE {name} AS SELECT * FROM privsql_{made.number}_given")
 
 
 @functools.cache

@@ -11,8 +11,8 @@ import httpx
 
 from privsql.engine.progress import Options
 from privsql.serving import server
-from privsql.serving.guard import Desk, Guard, opened
-from privsql.serving.site import site
+from privsql.serving.guard import Guard, QueryQueue, open_pools
+from privsql.serving.site import make_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,10 +51,10 @@ class Client:
 def page(*paths: Path, token: str | None = None, **manners: Any) -> Iterator[Client]:
     """A client of the page over some releases."""
     settings: dict[str, Any] = {"at_once": 2, "seconds": 30.0, "rows": 20_000} | manners
-    desk = Desk(**settings)
-    with opened(paths, (), Options()) as served, asyncio.Runner() as runner:
+    desk = QueryQueue(**settings)
+    with open_pools(paths, (), Options()) as served, asyncio.Runner() as runner:
         try:
-            yield Client(Guard(site(served, desk, verified=False), HOSTS, token), runner)
+            yield Client(Guard(make_site(served, desk, verified=False), HOSTS, token), runner)
         finally:
             desk.close()
 
@@ -66,18 +66,18 @@ def served(*paths: Path, token: bool = False) -> Iterator[str]:
     ready, servers = threading.Event(), []
 
     async def serve(shelf: Any) -> None:
-        desk = Desk(2, 30, 20_000)
-        door = server.door("127.0.0.1", 0, token=token)
+        desk = QueryQueue(2, 30, 20_000)
+        door = server.open_listener("127.0.0.1", 0, token=token)
 
         def started() -> None:
             told.append(door.address)
             ready.set()
 
-        servers.append(server.Server(server.app(shelf, door, desk, verified=False), desk, started))
+        servers.append(server.QueryServer(server.make_app(shelf, door, desk, verified=False), desk, started))
         await servers[0].serve(sockets=[door.socket])
         desk.close()
 
-    with opened(paths, (), Options()) as shelf:
+    with open_pools(paths, (), Options()) as shelf:
         thread = threading.Thread(target=lambda: asyncio.run(serve(shelf)))
         thread.start()
         try:

@@ -172,19 +172,19 @@ def _relation(
     connection: duckdb.DuckDBPyConnection, name: str, file: str, lines: Sequence[str], elsewhere: Elsewhere | None
 ) -> None:
     """Make a table of a filled file; no older one is left where that fails."""
-    tree = sqlfiles.parse(file)
+    tree = sqlfiles.parse_file(file)
     given = [line.partition("=") for line in re.split(r"\n(?! )", "\n".join(lines)) if line]
     holes: sqlfiles.Holes = {hole.strip(): _filling(tree, hole.strip(), sql.strip()) for hole, _, sql in given}
     if elsewhere is not None:
         elsewhere.make(connection, name, file, holes)
         return
-    query = sqlfiles.render(sqlfiles.fill(file, holes))
+    query = sqlfiles.render_sql(sqlfiles.fill(file, holes))
     connection.execute(f"DROP TABLE IF EXISTS temp.{name}; CREATE TEMP TABLE {name} AS {query}")
 
 
 def _filling(tree: exp.Expr, hole: str, sql: str) -> sqlfiles.Hole:
     if any(node.alias == f"__{hole}__" for node in tree.find_all(exp.Alias)):
-        return sqlfiles.identifier(sql)
+        return sqlfiles.quoted_identifier(sql)
     places = [node for node in tree.find_all(exp.Table, exp.Column) if node.name == f"__{hole}__"]
     if any(isinstance(place, exp.Table) for place in places):
         source: exp.Expr = sqlglot.parse_one(f"SELECT * FROM {sql}", dialect=sqlfiles.DIALECT).args["from_"].this

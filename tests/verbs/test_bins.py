@@ -215,7 +215,7 @@ def test_noisy_counts_of_a_source_are_of_whole_bins(tmp_path: Path) -> None:
     spec = privsql.load(asked(tmp_path, "bucketize"))
     found = privsql.infer(spec, "AGE >= 15 AND city = 'FR'", "disease = 'd1'", draws=100)
     table = warehouse(tmp_path / "table.duckdb", f"CREATE TABLE people AS {SICK.format(n=600)}")
-    assert [(found.asked.x,)] == rows(
+    assert [(found.queried_row.x,)] == rows(
         table, "SELECT count(*) FROM people WHERE age >= 15 AND city IN ('Paris', 'Lyon')"
     )
     for condition in ("age >= 12", "city = 'Paris'"):

@@ -10,7 +10,7 @@ import pytest
 import privsql
 from privsql.keyed_random import key_file, seed_key
 from privsql.releases import statements
-from privsql.source.table import Choice
+from privsql.source.table import PersonChoice
 from support.commands import rows, write
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def test_another_key_chooses_other_records_and_the_same_one_the_same(tmp_path: P
 
 
 def test_the_key_follows_from_no_record_and_from_nothing_that_is_published(tmp_path: Path) -> None:
-    own = Choice.by(key_file(tmp_path / "a.key"), "r")
+    own = PersonChoice.from_key(key_file(tmp_path / "a.key"), "r")
     assert own.key.secret not in (
         key_file(tmp_path / "a.key").secret,
-        key_file(tmp_path / "a.key").derived("word").secret,
+        key_file(tmp_path / "a.key").derive_key("word").secret,
     )
-    assert Choice.by(key_file(tmp_path / "a.key"), "r").reference == own.reference
-    assert Choice.by(key_file(tmp_path / "a.key"), "s").reference != own.reference
-    assert Choice.by(key_file(tmp_path / "b.key"), "r").reference != own.reference
+    assert PersonChoice.from_key(key_file(tmp_path / "a.key"), "r").reference == own.reference
+    assert PersonChoice.from_key(key_file(tmp_path / "a.key"), "s").reference != own.reference
+    assert PersonChoice.from_key(key_file(tmp_path / "b.key"), "r").reference != own.reference
     assert own.key.secret.hex() not in own.reference
 
 
@@ -141,4 +141,4 @@ def test_a_plan_makes_no_secret(tmp_path: Path) -> None:
 )
 def test_persons_are_matched(pairs: list[tuple[int, int]], records: list[int], missing: int) -> None:
     persons, options = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    assert statements.unfilled(persons, options, np.array(records, dtype=np.int64)) == missing
+    assert statements.count_unfilled(persons, options, np.array(records, dtype=np.int64)) == missing

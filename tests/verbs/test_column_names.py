@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql.engine.files import beside, fold
+from privsql.engine.files import fold_name, unused_name
 from support.commands import manifest, refused, rows, run, succeeded, tables, warehouse, write
 from support.loops import each
 
@@ -126,7 +126,7 @@ def chosen(start: int, names: Sequence[str] = ODD) -> list[str]:
     """Five names that differ, from the ``start``-th on."""
     found: list[str] = []
     for name in names[start:] + names[:start]:
-        if len(found) < 5 and fold(name) not in map(fold, found):
+        if len(found) < 5 and fold_name(name) not in map(fold_name, found):
             found.append(name)
     return found
 
@@ -243,10 +243,10 @@ def test_an_own_column_lies_where_the_rule_says(tmp_path: Path) -> None:
 
 
 def test_the_rule() -> None:
-    assert [beside("bid", names) for names in ([], ["BID"], ["bid", "Bid_"], ["bid__", "bid"])] == [
+    assert [unused_name("bid", names) for names in ([], ["BID"], ["bid", "Bid_"], ["bid__", "bid"])] == [
         "bid",
         "bid_",
         "bid__",
         "bid_",
     ]
-    assert beside("i", ["\u0130", "\u0131"]) == "i"  # ASCII letters alone are the same in either case
+    assert unused_name("i", ["\u0130", "\u0131"]) == "i"  # ASCII letters alone are the same in either case

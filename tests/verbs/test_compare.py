@@ -13,8 +13,8 @@ import pytest
 
 import privsql
 from privsql import UsageError, Workload
-from privsql.answers.accuracy import Evaluated, Put, Score
-from privsql.verbs.compare import Finished, Outcome, combinations
+from privsql.answers.accuracy import Evaluated, QuestionKey, Score
+from privsql.verbs.compare import Checkpoint, Outcome, combine_grid
 from privsql.verbs.publish import Published
 from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
@@ -223,7 +223,7 @@ def test_a_grid_that_is_not_understood_is_refused(small: Path, given: str, words
         assert done.code == 2
         assert all(word in done.err for word in words)
     with pytest.raises(UsageError, match="twice"):
-        combinations([("a", privsql.load(small))], ["threshold=1/2", "mechanism.threshold=1/4"])
+        combine_grid([("a", privsql.load(small))], ["threshold=1/2", "mechanism.threshold=1/4"])
 
 
 def test_a_grid_in_python_takes_numbers_and_only_the_keys_that_a_mechanism_has(small: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_grid_in_python_takes_numbers_and_only_the_keys_that_a_mechanism_has(s
             "mechanism": {"kind": "randomize", "rho1": "1/10", "rho2": "1/5"},
         }
     )
-    found = combinations([("a", spec), ("b", other)], {"threshold": [0.5, Fraction(1, 3)], "rho2": ["1/5", "1/4"]})
+    found = combine_grid([("a", spec), ("b", other)], {"threshold": [0.5, Fraction(1, 3)], "rho2": ["1/5", "1/4"]})
     assert [one.name for one in found] == ["a, threshold=0.5", "a, threshold=1/3", "b, rho2=1/5", "b, rho2=1/4"]
     assert [one.spec.mechanism.model_dump()["rho2"] for one in found[2:]] == ["0.2", "0.25"]
     assert found[1].spec.mechanism.model_dump()["threshold"] != found[0].spec.mechanism.model_dump()["threshold"]
@@ -250,13 +250,13 @@ class Steps:
     def __init__(self) -> None:
         self.titles: list[str] = []
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         self.titles.append(title)
 
     def update(self, percent: float) -> None:
         assert 0 <= percent <= 100
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         assert percent <= 100
 
 
@@ -289,27 +289,27 @@ def test_what_is_finished_is_not_measured_again(small: Path, monkeypatch: pytest
 def test_what_is_kept_is_found_by_all_that_it_follows_from(small: Path) -> None:
     spec, kept = privsql.load(small), small.with_name("kept")
     score = Score()
-    score.add(3.0, (2.5, None, 4), Put("SELECT 1", ("flu", None, 7), "eq1"))
+    score.add(3.0, (2.5, None, 4), QuestionKey("SELECT 1", ("flu", None, 7), "eq1"))
     evaluated = Evaluated({"baseline": score}, {"second": 0.5}, 0.95, {"baseline": {"shares": []}})
     outcome = Outcome(Published(None, {"loss": 3}, seconds=2.0, warnings=["w"]), evaluated, 1.5)
-    finished = Finished.at(kept, Workload(), 0.95, 1)
-    assert finished.found(spec) is None
-    finished.keep(spec, outcome)
-    found = Finished.at(kept, Workload(), 0.95, 1).found(spec)
+    finished = Checkpoint.in_folder(kept, Workload(), 0.95, 1)
+    assert finished.read_outcome(spec) is None
+    finished.write_outcome(spec, outcome)
+    found = Checkpoint.in_folder(kept, Workload(), 0.95, 1).read_outcome(spec)
     assert found is not None
     assert (found.published, found.seconds) == (outcome.published, 1.5)
     assert found.evaluated.as_json() == evaluated.as_json()
     assert found.evaluated.points() == evaluated.points()
-    others = [Finished.at(kept, Workload(queries=3), 0.95, 1), Finished.at(kept, Workload(), 0.9, 1)]
-    assert all(one.found(spec) is None for one in (*others, Finished.at(kept, Workload(), 0.95, 2)))
-    assert finished.found(combinations([("a", spec)], {"threshold": ["1/3"]})[0].spec) is None
+    others = [Checkpoint.in_folder(kept, Workload(queries=3), 0.95, 1), Checkpoint.in_folder(kept, Workload(), 0.9, 1)]
+    assert all(one.read_outcome(spec) is None for one in (*others, Checkpoint.in_folder(kept, Workload(), 0.95, 2)))
+    assert finished.read_outcome(combine_grid([("a", spec)], {"threshold": ["1/3"]})[0].spec) is None
     (file,) = kept.iterdir()
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(privsql.EngineError, match="remove it"):
-        finished.found(spec)
+        finished.read_outcome(spec)
     with small.with_name("small.parquet").open("ab") as table:
         table.write(b" ")
-    assert finished.found(spec) is None
+    assert finished.read_outcome(spec) is None
 
 
 def test_resuming_needs_a_seed_and_files_whose_changes_are_seen(small: Path, tmp_path: Path) -> None:

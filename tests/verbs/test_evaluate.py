@@ -190,9 +190,9 @@ def test_generated_workloads(world: World, name: str, workload: api.Workload) ->
     """As many answers as asked for, bounds that hold, and the same again for the same seed."""
     found = api.evaluate(world.path(name), world.specs[name], workload)
     shown = found.as_json()
-    assert shown["baseline"]["queries"] == shown["reconstructed"]["queries"] == workload.number
+    assert shown["baseline"]["queries"] == shown["reconstructed"]["queries"] == workload.query_count
     assert shown["baseline"]["coverage"] == 1.0
-    assert shown["reconstructed"]["coverage"] >= (0.90 if workload.number >= 100 else 0.7)
+    assert shown["reconstructed"]["coverage"] >= (0.90 if workload.query_count >= 100 else 0.7)
     if workload.kind == "random":
         again = api.evaluate(world.path(name), world.specs[name], workload)
         assert again.scores["reconstructed"].truth == found.scores["reconstructed"].truth

@@ -262,13 +262,13 @@ class Watcher:
         self.steps: list[str] = []
         self.told: list[float] = []
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         self.steps.append(title)
 
     def update(self, percent: float) -> None:
         self.told.append(percent)
 
-    def running(self, percent: float) -> None:
+    def update_statement(self, percent: float) -> None:
         assert percent <= 100
 
 

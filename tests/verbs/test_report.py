@@ -15,12 +15,12 @@ import pytest
 
 import privsql
 from privsql import extras, plot
-from privsql.model.manifest import Promised, Result, Structure
+from privsql.model.manifest import CheckResult, Structure, VerifiedBound
 from privsql.pages import rendering
 from privsql.pages import report as page
-from privsql.pages.report import Shown, _drawn
-from privsql.releases.contents import stored
-from privsql.verbs.report import ways
+from privsql.pages.report import PageContents, _choose_drawn
+from privsql.releases.contents import locate_release
+from privsql.verbs.report import make_snippets
 from support import shelf as shelves
 from support.commands import refused, run, succeeded
 from support.markup import EVIL, Seen
@@ -28,7 +28,7 @@ from support.markup import EVIL, Seen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.pages.rendering import Ways
+    from privsql.pages.rendering import UsageSnippets
 
 MOST = 700_000  # bytes of a page
 LONG = "\u202e" + "x" * 10_000
@@ -81,11 +81,11 @@ def test_it_is_the_same_whoever_makes_it_and_what_it_says_runs(
 ) -> None:
     """Beside its source, and elsewhere under another name: the same bytes, without a path or a day."""
     beside = shelves.release_of(shelf / shelves.NEWEST, name)
-    text = page.html(privsql.report(beside))
+    text = page.render_report(privsql.report(beside))
     away = tmp_path / ("release" if beside.is_dir() else "release.duckdb")
     (shutil.copytree if beside.is_dir() else shutil.copy)(beside, away)
     found = privsql.report(away)
-    assert page.html(found) == text
+    assert page.render_report(found) == text
     harmless(text)
     assert str(shelf) not in text
     assert str(tmp_path) not in text
@@ -102,7 +102,7 @@ def test_it_is_the_same_whoever_makes_it_and_what_it_says_runs(
     runs_in_three_ways(found.learnt.ways)
 
 
-def runs_in_three_ways(ways: Ways) -> None:
+def runs_in_three_ways(ways: UsageSnippets) -> None:
     """In a shell, in Python and in DuckDB alone, in the folder of a release of the name that the lines say."""
     program, *arguments = shlex.split(ways.shell)
     assert program == "privsql"
@@ -127,11 +127,11 @@ def test_a_schema_is_reported_without_what_lies_beside_it(tmp_path: Path, monkey
     privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
                     to=tmp_path / "release.duckdb", schema="released")  # fmt: skip
     address = tmp_path / "release.duckdb::released"
-    before = page.html(privsql.report(address))
+    before = page.render_report(privsql.report(address))
     with duckdb.connect(str(tmp_path / "release.duckdb")) as db:
         db.execute("CREATE TABLE secret AS SELECT 42 AS other")
     found = privsql.report(address)
-    assert page.html(found) == before
+    assert page.render_report(found) == before
     assert str(tmp_path) not in before
     monkeypatch.chdir(tmp_path)
     assert found.learnt is not None
@@ -192,12 +192,12 @@ def test_a_page_is_written_whole_or_not_at_all(
 ) -> None:
     to = tmp_path / "page.html"
     to.write_text("before")
-    monkeypatch.setattr(page, "html", lambda _: "whole")
+    monkeypatch.setattr(page, "render_report", lambda _: "whole")
     with pytest.raises(privsql.EngineError, match="can't be written"):
-        page.write(ill, tmp_path / "nowhere" / "page.html")
+        page.write_page(ill, tmp_path / "nowhere" / "page.html")
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(privsql.EngineError, match="No space left"):
-        page.write(ill, to)
+        page.write_page(ill, to)
     monkeypatch.undo()
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
     assert to.read_text() == "before"
@@ -219,7 +219,9 @@ def test_a_notebook_shows_it_in_short(ill: privsql.Report) -> None:
     assert "report: ill, verified" in seen.text
     assert "every promise holds" in seen.text
     assert "linkage" in seen.text
-    broken = dataclasses.replace(ill, internal=True, learnt=None, checks=(Result("sums agree", 1, (f"{EVIL} is 3",)),))
+    broken = dataclasses.replace(
+        ill, internal=True, learnt=None, checks=(CheckResult("sums agree", 1, (f"{EVIL} is 3",)),)
+    )
     text = broken._repr_html_()
     assert "INTERNAL, shows true counts: ill, NOT verified, 1 of 1 checks do not hold" in Seen(text).text
     assert "sums agree" in text
@@ -234,7 +236,7 @@ def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
     plain = dataclasses.replace(ill.learnt, bounds=(), structure=(), findings=(), foreseen=first)  # without pictures
     other = dataclasses.replace(plain, certain=False)
     none = dataclasses.replace(other, foreseen=(dataclasses.replace(first[0], bounds=None),))
-    texts = [Seen(page.html(dataclasses.replace(ill, learnt=one))).text for one in (plain, other, none)]
+    texts = [Seen(page.render_report(dataclasses.replace(ill, learnt=one))).text for one in (plain, other, none)]
     assert ["are certain, and wide" in text for text in texts] == [True, False, False]
     assert [re.findall("half of the literature's ([a-z]+)", text) for text in texts] == [["bounds"], ["interval"], []]
     for text in texts:
@@ -246,7 +248,7 @@ def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> No
     assert ill.learnt is not None
     plain = dataclasses.replace(ill.learnt, bounds=(), structure=(), findings=(), foreseen=())  # without pictures
     manifest = ill.manifest.model_copy(update={"persons": "7 have several records, up to <2>"})
-    text = Seen(page.html(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
+    text = Seen(page.render_report(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
     said = text.index("Of persons: 7 have several records, up to <2>.")
     assert text.index("every order is equally likely") < said < text.index("Against people who know")
 
@@ -255,7 +257,7 @@ def test_what_is_empty_has_no_table(ill: privsql.Report) -> None:
     assert ill.learnt is not None
     nothing = Structure("The noisy tree", "0 partitions were kept.", ("level", "kept"), ())
     plain = dataclasses.replace(ill.learnt, bounds=(), structure=(nothing,), findings=(), foreseen=())
-    text = page.html(dataclasses.replace(ill, learnt=plain))
+    text = page.render_report(dataclasses.replace(ill, learnt=plain))
     assert "0 partitions were kept." in text
     assert 'aria-label="The noisy tree"' not in text
 
@@ -271,7 +273,7 @@ def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monk
     found = dataclasses.replace(ill, learnt=learnt)
     assert found.verified
     assert (found.as_json()["ok"], found.as_json()["verified"]) == (False, True)
-    text = Seen(page.html(found)).text
+    text = Seen(page.render_report(found)).text
     assert text.index("A promise is broken") < text.index("Verified:")
     assert "names: all." in re.sub(r"\s+", " ", text)
     assert "states and promises" not in text
@@ -310,12 +312,12 @@ def test_an_internal_page_can_t_be_mistaken(shelf: Path, tmp_path: Path, name: s
 
 def test_pictures_have_the_page_s_inks() -> None:
     """The colours of a light page are those of all pictures; the dark ones have the same names."""
-    light, dark = re.findall(r":root \{(.*?)\}", rendering.style(), re.DOTALL)[:2]
+    light, dark = re.findall(r":root \{(.*?)\}", rendering.read_stylesheet(), re.DOTALL)[:2]
     named = [dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in (light, dark)]
     assert {name: named[0][name] for name in plot.INKS} == plot.INKS
     assert named[1].keys() == named[0].keys()
     for way in ("fill", "stroke"):
-        rules = dict(re.findall(rf"\.{way}-(\w+) {{ {way}: var\(--(\w+)\); }}", rendering.style()))
+        rules = dict(re.findall(rf"\.{way}-(\w+) {{ {way}: var\(--(\w+)\); }}", rendering.read_stylesheet()))
         assert rules == {name: name for name in plot.INKS}
 
 
@@ -323,35 +325,41 @@ def test_which_bounds_are_drawn_is_said() -> None:
     """Of 36 combinations of values and 15 single ones 30 combinations were drawn, as if they were all."""
     values = [(f"v{k}", 0.125, 0.125, 0.03) for k in range(36)]
     groups = [(f"disease = d{k}", 0.25, 0.125, None) for k in range(15)]
-    assert _drawn([*groups, *values]) == (groups, "; of columns and groups of values, not of single values")
-    assert _drawn(values) == (values, "")
-    assert _drawn(groups[:9] + values[:3]) == (groups[:9] + values[:3], "")
-    found, which = _drawn([groups[0], *values])
+    assert _choose_drawn([*groups, *values]) == (groups, "; of columns and groups of values, not of single values")
+    assert _choose_drawn(values) == (values, "")
+    assert _choose_drawn(groups[:9] + values[:3]) == (groups[:9] + values[:3], "")
+    found, which = _choose_drawn([groups[0], *values])
     assert found == values[:30]
     assert which == "; the 30 that are nearest to their bounds"
-    assert _drawn(groups) == (groups, "")
+    assert _choose_drawn(groups) == (groups, "")
 
 
 @pytest.mark.slow
 def test_bounds_that_are_all_alike_need_no_picture() -> None:
-    from privsql.pages.report import _alike, _bound, _bounds
+    from privsql.pages.report import _bound_row, _bounds_picture, _describe_equal_bounds
 
-    alike = [Promised(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
-    assert _bounds(alike, 300) is None
-    assert _alike(alike).replace(rendering.SPACE, " ") == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
-    assert _alike(alike[:1]) == ""
+    alike = [VerifiedBound(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
+    assert _bounds_picture(alike, 300) is None
     assert (
-        _bounds([Promised("epsilon", "1", "1", belief=False), Promised("epsilon", "1/2", "1/4", belief=False)], None)
+        _describe_equal_bounds(alike).replace(rendering.SPACE, " ")
+        == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
+    )
+    assert _describe_equal_bounds(alike[:1]) == ""
+    assert (
+        _bounds_picture(
+            [VerifiedBound("epsilon", "1", "1", belief=False), VerifiedBound("epsilon", "1/2", "1/4", belief=False)],
+            None,
+        )
         is None
     )
-    differ = [Promised(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
-    assert _bounds(differ, 300) is not None
-    assert _alike(differ) == ""
-    assert [str(one) for one in _bound(Promised("epsilon", ">= 1", "1", belief=False), None)][1:] == [
+    differ = [VerifiedBound(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
+    assert _bounds_picture(differ, 300) is not None
+    assert _describe_equal_bounds(differ) == ""
+    assert [str(one) for one in _bound_row(VerifiedBound("epsilon", ">= 1", "1", belief=False), None)][1:] == [
         "<bdi>\u2265 1</bdi>",
         "<bdi>1</bdi>",
     ]
-    shown = [str(one).replace(rendering.SPACE, " ") for one in _bound(differ[3], 300)]
+    shown = [str(one).replace(rendering.SPACE, " ") for one in _bound_row(differ[3], 300)]
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
@@ -363,7 +371,7 @@ def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
     privsql.publish(people, quasi_identifiers=["a\nb", "age"], sensitive="ill", threshold=0.5, name="p", seed=1,
                     ledger_off=True, to=tmp_path / "p.duckdb")  # fmt: skip
     with privsql.open(tmp_path / "p.duckdb") as release:
-        found = ways(release, stored(tmp_path / "p.duckdb"))
+        found = make_snippets(release, locate_release(tmp_path / "p.duckdb"))
     assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p WHERE ill = '[def]' GROUP BY 1;", found.sql)
 
 
@@ -371,7 +379,7 @@ def test_numbers_are_asked_for_by_half(shelf: Path) -> None:
     """The commonest single value of hundreds says nothing of a release of numbers."""
     path = shelves.release_of(shelf / shelves.NEWEST, "permute")
     with privsql.open(path) as release:
-        found = ways(release, stored(path))
+        found = make_snippets(release, locate_release(path))
         (own,) = release.manifest.sensitive
         shown = release.sql(shlex.split(found.shell)[-1])
     assert f"WHERE {own.name} >= " in found.sql
@@ -388,7 +396,7 @@ def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report)
         assert one.low <= one.estimate < (one.high or float("inf"))
         assert one.answers > 0
         assert 0 < (one.error or 0) < (one.half_width or 0) * 2
-    assert isinstance(Shown.of(learnt, 400), Shown)
+    assert isinstance(PageContents.from_facts(learnt, 400), PageContents)
 
 
 def test_report_says_what_is_missing_before_it_begins(ward: Path, tmp_path: Path, monkeypatch: Any) -> None:

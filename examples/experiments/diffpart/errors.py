@@ -159,4 +159,4 @@ def by_universe(bench: Bench, items: int, epsilon: float) -> Iterator[Point]:
     workload.write_text("".join(count.format(one) for one in asked), encoding="utf-8")
     for estimator, score in privsql.evaluate(made, made.spec, workload).scores.items():
         panel = SUM if estimator == "baseline" else OWN
-        yield Point(f"B = {epsilon:g}", items, score.figures(found.records)["mean_error"], panel)
+        yield Point(f"B = {epsilon:g}", items, score.summarize_band(found.records)["mean_error"], panel)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import duckdb
 
-from privsql.engine.files import PACKED, shown
-from privsql.engine.progress import Silent
+from privsql.engine.files import PACKED, redact_secrets
+from privsql.engine.progress import SilentReporter
 from privsql.errors import EngineError, LateError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.progress import Reporter
 
-    Told = TypeVar("Told", bound=Sized)
+    Result = TypeVar("Result", bound=Sized)
 
 # Deadline -------------------------------------------------------------------------------------------------------------
 # Statements that end when their time is over, or when nobody waits for them any more.
@@ -38,20 +38,20 @@ class Deadlines:
     """The deadlines of one connection, which may lie inside each other.
 
     The engine forgets an interruption that comes between two statements. So one that is late is interrupted again and
-    again, and ``check`` stands before every statement.
+    again, and ``raise_if_late`` stands before every statement.
     """
 
     def __init__(self, duck: duckdb.DuckDBPyConnection) -> None:
         self._duck = duck
         self._late: list[threading.Event] = []
 
-    def check(self) -> None:
+    def raise_if_late(self) -> None:
         """``KeyboardInterrupt``, as from a statement that is interrupted, once it is too late."""
         if any(late.is_set() for late in self._late):
             raise KeyboardInterrupt
 
     @contextmanager
-    def within(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
+    def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
         """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
         late, ended = threading.Event(), threading.Event()
         end = time.monotonic() + seconds
@@ -90,31 +90,31 @@ class Deadlines:
 MOST = 100_000  # rows that a session keeps in all; a result of more than a tenth of them is not kept
 
 
-class Memory:
+class ResultCache:
     """Results by what was asked; nobody may change them."""
 
     def __init__(self, most: int) -> None:
         self._most, self._held = most, 0
         self._found: OrderedDict[tuple[str, str], Sized] = OrderedDict()
 
-    def get(self, key: tuple[str, str], ask: Callable[[], Told]) -> Told:
+    def get(self, key: tuple[str, str], ask: Callable[[], Result]) -> Result:
         """What ``ask`` gives for a kind of question and its text."""
         if key in self._found:
             self._found.move_to_end(key)
-            return cast("Told", self._found[key])
-        found = ask()
-        if _size(found) <= self._most // 10:
-            self._found[key] = found
-            self._held += _size(found)
+            return cast("Result", self._found[key])
+        result = ask()
+        if _cached_rows(result) <= self._most // 10:
+            self._found[key] = result
+            self._held += _cached_rows(result)
         while self._held > self._most:
             _, oldest = self._found.popitem(last=False)
-            self._held -= _size(oldest)
-        return found
+            self._held -= _cached_rows(oldest)
+        return result
 
 
-def _size(found: Sized) -> int:
+def _cached_rows(result: Sized) -> int:
     """Its rows, and a few for itself."""
-    return len(found) + 10
+    return len(result) + 10
 
 
 # Remedies -------------------------------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ BEGINNING = 4096  # bytes by which text of two bytes a character is told
 INSTALL = "python -c \"import duckdb; duckdb.execute('INSTALL {name}')\""
 
 
-def remedy(text: str) -> str:
+def find_remedy(text: str) -> str:
     """One line for an error whose remedy is known; empty for others."""
-    found = ((match, say) for pattern, say in KNOWN if (match := pattern.search(text)))
-    return next((say(match, text) for match, say in found), "")
+    matches = ((match, say) for pattern, say in KNOWN if (match := pattern.search(text)))
+    return next((say(match, text) for match, say in matches), "")
 
 
 def of_a_file(text: str) -> bool:
@@ -137,7 +137,7 @@ def of_a_file(text: str) -> bool:
     return CSV.search(text) is not None
 
 
-def missing(name: str, what: str, instead: str) -> str:
+def missing_extension(name: str, what: str, instead: str) -> str:
     """What to say where an extension is not installed."""
     return (
         f"{what} needs DuckDB's extension {name}, and privsql installs none by itself: run {INSTALL.format(name=name)} "
@@ -145,68 +145,70 @@ def missing(name: str, what: str, instead: str) -> str:
     )
 
 
-def _encoded(found: re.Match[str], text: str) -> str:  # noqa: ARG001 (as all are called)
+def _say_encoding(match: re.Match[str], text: str) -> str:  # noqa: ARG001 (as all are called)
     name = "utf-16" if _has_zeros(text) else "latin-1"
     return f'{_line_of(text)} is not UTF-8; say how the file is written: options = {{ encoding = "{name}" }}'
 
 
-def _unknown_encoding(found: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return f"there is no encoding {found[1]!r}; write the file anew (iconv -f {found[1]} -t UTF-8)"
+def _unknown_encoding(match: re.Match[str], text: str) -> str:  # noqa: ARG001
+    return f"there is no encoding {match[1]!r}; write the file anew (iconv -f {match[1]} -t UTF-8)"
 
 
-def _converted(found: re.Match[str], text: str) -> str:
+def _say_conversion(match: re.Match[str], text: str) -> str:
     return (
-        f"{_line_of(text)}: column {found[1]!r} is {found[2]} by the lines before, and this value is not; say "
-        f'options = {{ types = {{ {found[1]} = "VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1'
+        f"{_line_of(text)}: column {match[1]!r} is {match[2]} by the lines before, and this value is not; say "
+        f'options = {{ types = {{ {match[1]} = "VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1'
     )
 
 
-def _too_long(found: re.Match[str], text: str) -> str:
+def _too_long(match: re.Match[str], text: str) -> str:
     return (
-        f"{_line_of(text)} is {found[1]} bytes long; a quote may be missing, or say "
-        f"options = {{ max_line_size = {found[1]} }}"
+        f"{_line_of(text)} is {match[1]} bytes long; a quote may be missing, or say "
+        f"options = {{ max_line_size = {match[1]} }}"
     )
 
 
-def _columns(found: re.Match[str], text: str) -> str:
+def _say_column_count(match: re.Match[str], text: str) -> str:
     return (
-        f"{_line_of(text)} has {found[2]} columns, not {found[1]}; mend the line, or say how the file is written: "
+        f"{_line_of(text)} has {match[2]} columns, not {match[1]}; mend the line, or say how the file is written: "
         "options = { delimiter = .., quote = .. }"
     )
 
 
-def _other_csv(found: re.Match[str], text: str) -> str:
-    said = text[found.end() :].strip().split("\n")
-    why = next((one for one in said if one and not one.startswith("Original Line")), "can't be read").rstrip(". ")
+def _other_csv(match: re.Match[str], text: str) -> str:
+    lines = text[match.end() :].strip().split("\n")
+    why = next((one for one in lines if one and not one.startswith("Original Line")), "can't be read").rstrip(". ")
     return (
         f"{_line_of(text)}: {why}; say how the file is written: options = {{ delimiter = .., quote = .., skip = .. }}"
     )
 
 
-def _no_table(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+def _no_table(match: re.Match[str], text: str) -> str:  # noqa: ARG001
     return "no table is found in it; say how it is written: options = { delimiter = .., quote = .., header = .. }"
 
 
-def _no_parquet(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+def _no_parquet(match: re.Match[str], text: str) -> str:  # noqa: ARG001
     return "is no Parquet file, or no whole one; of CSV say reader = 'csv'"
 
 
-def _not_packed(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+def _not_packed(match: re.Match[str], text: str) -> str:  # noqa: ARG001
     return 'is not packed as its ending says; say options = { compression = "none" }, or rename it'
 
 
-def _extension(found: re.Match[str], text: str) -> str:  # noqa: ARG001
-    name = found[1] or found[2] or found[3]
-    return missing(name, "this", "give the file or address as source.file, or copy the rows into a Parquet file")
+def _say_extension(match: re.Match[str], text: str) -> str:  # noqa: ARG001
+    name = match[1] or match[2] or match[3]
+    return missing_extension(
+        name, "this", "give the file or address as source.file, or copy the rows into a Parquet file"
+    )
 
 
-def _no_database(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+def _no_database(match: re.Match[str], text: str) -> str:  # noqa: ARG001
     return "is neither a DuckDB nor a SQLite database"
 
 
-def _other_database(found: re.Match[str], text: str) -> str:  # noqa: ARG001
+def _other_database(match: re.Match[str], text: str) -> str:  # noqa: ARG001
     return (
-        f"table {found[1]!r} lies in database or schema {found[2]!r}, which is not in this file; a view over it can't "
+        f"table {match[1]!r} lies in database or schema {match[2]!r}, which is not in this file; a view over it can't "
         "be read here: store what it yields (CREATE TABLE .. AS FROM ..)"
     )
 
@@ -228,10 +230,10 @@ def _has_zeros(text: str) -> bool:
 
 
 KNOWN: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
-    (re.compile(r"Invalid unicode"), _encoded),
+    (re.compile(r"Invalid unicode"), _say_encoding),
     (re.compile(r'does not support the encoding: "([^"]*)"'), _unknown_encoding),
-    (re.compile(r'Error when converting column "([^"]*)".*? to \'([^\']*)\'', re.DOTALL), _converted),
-    (re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)"), _columns),
+    (re.compile(r'Error when converting column "([^"]*)".*? to \'([^\']*)\'', re.DOTALL), _say_conversion),
+    (re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)"), _say_column_count),
     (re.compile(r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)"), _too_long),
     (re.compile(r"No magic bytes found|too small to be a Parquet file"), _no_parquet),
     (CSV, _other_csv),
@@ -242,7 +244,7 @@ KNOWN: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
             r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
             r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found'
         ),
-        _extension,
+        _say_extension,
     ),
     (re.compile(r"not a valid DuckDB database file"), _no_database),
     (re.compile(r'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist'), _other_database),
@@ -279,18 +281,18 @@ class Connection:
         ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
     ) -> None:
         """``ducks``: DuckDB's own connection, if there is one already, and others that are interrupted with it."""
-        self._report = report or Silent()
+        self._report = report or SilentReporter()
         self.trace: deque[str] = deque(maxlen=TRACED)
-        with translated():
+        with translate_duck_errors():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
         self._duck = self._ducks[0]
         self._deadlines = Deadlines(self._duck)
         # Text of a timestamp must not depend on where it is written.
         self.run("SET TimeZone = 'UTC'")
 
-    def beside(self) -> Connection:
+    def open_sibling(self) -> Connection:
         """A further one to the same instance; what interrupts it interrupts this one as well."""
-        with translated():
+        with translate_duck_errors():
             other = Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
         other.trace = self.trace
         return other
@@ -300,64 +302,64 @@ class Connection:
         with suppress(duckdb.Error):  # an interrupted statement may still be ending
             self._duck.close()
 
-    def step(self, title: str) -> None:
+    def start_step(self, title: str) -> None:
         """Tell whoever watches what comes next."""
-        self._report.step(title)
+        self._report.start_step(title)
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, traced, with progress and translated errors."""
-        self._deadlines.check()
+        self._deadlines.raise_if_late()
         self.trace.append(sql)
-        with translated(), interruptible(*self._ducks):
+        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             if self._report.watched:
-                self._watched(sql, values)
+                self._run_watched(sql, values)
             else:
                 self._duck.execute(sql, values or None)
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and fetch its rows."""
         self.run(sql, values)
-        with translated(), interruptible(*self._ducks):
+        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             return self._duck.fetchall()
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
-        self._deadlines.check()
+        self._deadlines.raise_if_late()
         self.trace.append(sql)
-        with translated(), interruptible(*self._ducks):
+        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
 
     @contextmanager
-    def streamed(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
+    def stream_batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
         """Run one query and hand its rows over so many at a time, in order; nothing else can run here meanwhile."""
         self.trace.append(sql)
-        with translated(), interruptible(*self._ducks):
+        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             reader = self._duck.sql(sql).to_arrow_reader(rows)
         with reader:
             yield reader
 
-    def register(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+    def register_table(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under a name, without a copy."""
-        with translated():
+        with translate_duck_errors():
             self._duck.register(name, data)
 
-    def unregister(self, name: str) -> None:
+    def unregister_table(self, name: str) -> None:
         """Forget a registered table."""
-        with translated():
+        with translate_duck_errors():
             self._duck.unregister(name)
 
-    def limited(self, seconds: float, stop: threading.Event | None = None) -> AbstractContextManager[None]:
+    def limit_time(self, seconds: float, stop: threading.Event | None = None) -> AbstractContextManager[None]:
         """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
-        return self._deadlines.within(seconds, stop)
+        return self._deadlines.limit_time(seconds, stop)
 
-    def _watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
+    def _run_watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
         """Run, and report progress meanwhile from a thread; Ctrl-C interrupts the statement as it does unwatched."""
         ended = threading.Event()
 
         def watch() -> None:
             with suppress(duckdb.Error):  # the connection may be closed already
                 while not ended.wait(POLL):
-                    self._report.running(self._duck.query_progress())
+                    self._report.update_statement(self._duck.query_progress())
 
         watcher = threading.Thread(target=watch, daemon=True)
         try:
@@ -374,14 +376,14 @@ def one_select(query: str) -> str:
     try:
         statements = duckdb.extract_statements(query)
     except duckdb.Error as error:
-        raise UsageError(f"query: {_line(error)}") from error
+        raise UsageError(f"query: {_error_line(error)}") from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise UsageError("query: must be one SELECT")
     return statements[0].query
 
 
 @contextmanager
-def interruptible(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """What unwinds the main thread ends its statements too.
 
     DuckDB's binding looks for signals in between, but then waits, without telling the engine, for what other threads
@@ -413,7 +415,7 @@ def interruptible(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_duck_errors() -> Iterator[None]:
     """DuckDB's errors as privsql's, one line each."""
     try:
         yield
@@ -421,17 +423,17 @@ def translated() -> Iterator[None]:
         raise KeyboardInterrupt from error
     except MISTAKES as error:
         kind = EngineError if of_a_file(str(error)) else UsageError
-        raise kind(_line(error)) from error
+        raise kind(_error_line(error)) from error
     except duckdb.OutOfMemoryException as error:
-        raise EngineError(f"out of memory or disk space: {_line(error)}") from error
+        raise EngineError(f"out of memory or disk space: {_error_line(error)}") from error
     except (duckdb.Error, RuntimeError) as error:
         if "nterrupt" in str(error):
             raise KeyboardInterrupt from error
-        raise EngineError(_line(error)) from error
+        raise EngineError(_error_line(error)) from error
 
 
 @contextmanager
-def about(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
+def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
     """Name the file in errors, and say what a lock means; ``whole``: any error is the file's."""
     try:
         yield
@@ -447,7 +449,7 @@ def about(path: Path | str, *, query: bool = False, whole: bool = False) -> Iter
         raise UsageError(f"{path}: {'source.query: ' if query else ''}{error}") from error
 
 
-def _line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """One line of an error: what would work, where that is known, or its first, without the class before it."""
-    told = str(error).strip()
-    return shown(remedy(told) or told.split("\n")[0].split(" Error: ", 1)[-1])
+    message = str(error).strip()
+    return redact_secrets(find_remedy(message) or message.split("\n")[0].split(" Error: ", 1)[-1])

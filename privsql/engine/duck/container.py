@@ -12,10 +12,10 @@ import sqlglot
 from sqlglot import exp
 
 from privsql import system
-from privsql.engine.duck.connection import MOST, VERSION, Connection, Memory, about, one_select
-from privsql.engine.files import scheme
-from privsql.engine.roles import DIGITS, Field, beside_each_other, first
-from privsql.engine.sqlfiles import DIALECT, PREFIX, all_rows, fill, render, table, temp, within
+from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
+from privsql.engine.files import url_scheme
+from privsql.engine.roles import DIGITS, Field, concat_texts, first_characters
+from privsql.engine.sqlfiles import DIALECT, PREFIX, all_rows, fill, qualify_tables, render_sql, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privsql.engine.progress import Options
     from privsql.engine.sqlfiles import Holes
 
-    Told = TypeVar("Told", bound=Sized)
+    Result = TypeVar("Result", bound=Sized)
 
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays.
@@ -65,45 +65,45 @@ class DuckRelations:
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
-        return self.connection.rows(self._sql(query), values)
+        return self.connection.rows(self._render_query(query), values)
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
-        return self.connection.arrow(self._sql(query), values)
+        return self.connection.arrow(self._render_query(query), values)
 
     @contextmanager
-    def streamed(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query, so many at a time and in its order; meanwhile only sessions ``beside`` can be asked."""
-        with self.connection.streamed(self._sql(query), rows) as reader:
+    def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
+        with self.connection.stream_batches(self._render_query(query), rows) as reader:
             yield reader
 
     @contextmanager
-    def beside(self) -> Iterator[DuckRelations]:
+    def open_sibling(self) -> Iterator[DuckRelations]:
         """A session with temporary relations of its own over the same attached databases."""
-        other = DuckRelations(self.connection.beside())
+        other = DuckRelations(self.connection.open_sibling())
         try:
             yield other
         finally:
             other.close()
 
-    def fields(self, source: exp.Expr) -> list[Field]:
+    def list_fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
         query = all_rows(source) if isinstance(source, exp.Table) else source
-        return self._columns(query)
+        return self._describe_query(query)
 
-    def _columns(self, query: exp.Expr) -> list[Field]:
-        return self._described(self._sql(query))
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
+        return self._describe_sql(self._render_query(query))
 
-    def _described(self, sql: str) -> list[Field]:
+    def _describe_sql(self, sql: str) -> list[Field]:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
-    def reserve(self, size: int, what: str) -> None:
+    def reserve_memory(self, size: int, what: str) -> None:
         """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
 
         Without a limit it is the engine's own, four fifths of the machine's memory.
         """
         if self._limit is None:
-            self._limit = _bytes(self.rows(fill("duckdb/memory", {}))[0][0])
+            self._limit = _parse_size(self.rows(fill("duckdb/memory", {}))[0][0])
         left = self._limit - PROCESS_BASE - size
         if left < LEAST:
             raise EngineError(
@@ -113,68 +113,72 @@ class DuckRelations:
             )
         self.connection.run(f"SET memory_limit = '{left}B'")
 
-    def position(self, table: str) -> exp.Expr:
+    def row_number(self, table: str) -> exp.Expr:
         """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
         return exp.column("rowid", table=table)
 
-    def dealt(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+    def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
-        self.view("dealt", fill("duckdb/dealt", {"records": records, "positions": positions}))
-        return all_rows(temp("dealt"))
+        self.create_view("dealt", fill("duckdb/dealt", {"records": records, "positions": positions}))
+        return all_rows(temp_table("dealt"))
 
-    def matched(self, records: exp.Table, positions: exp.Table) -> exp.Query:
+    def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
-        self.view("matched", fill("duckdb/matched", {"records": records, "positions": positions}))
-        return all_rows(temp("matched"))
+        self.create_view("matched", fill("duckdb/matched", {"records": records, "positions": positions}))
+        return all_rows(temp_table("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """63 bits of the MD5 of texts, side by side: the same in every version, unlike the engine's own hash."""
-        number = exp.Anonymous(this="md5_number", expressions=[beside_each_other(texts)])
+        number = exp.Anonymous(this="md5_number", expressions=[concat_texts(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """The first 60 bits of SHA-256 of these texts side by side."""
-        hexadecimal = exp.Anonymous(this="sha256", expressions=[beside_each_other(texts)])
-        return exp.cast(exp.DPipe(this=exp.Literal.string("0x"), expression=first(hexadecimal, DIGITS)), "BIGINT")
+        hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
+        return exp.cast(
+            exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS)), "BIGINT"
+        )
 
     # Making ---
 
-    def make(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a table: temporary, or in the attached database ``into``."""
         if title:
-            self.connection.step(title)
-        kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp(name))
+            self.connection.start_step(title)
+        kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp_table(name))
         try:
-            self.connection.run(f"CREATE {kind} {render(target)} AS {self._sql(query)}")
+            self.connection.run(f"CREATE {kind} {render_sql(target)} AS {self._render_query(query)}")
         except PrivsqlError as error:
             fault, self._fault = self._fault, None
             raise fault or error from None
 
-    def append(self, name: str, query: exp.Expr, *, into: str) -> None:
+    def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
-        self.connection.run(render(exp.insert(query, table(name, into))))
+        self.connection.run(render_sql(exp.insert(query, table(name, into))))
 
-    def own(self, name: str, query: str) -> None:
+    def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's as temporary table ``name``."""
-        with self._at(self._neighbours):
-            self.connection.run(f"CREATE TEMP TABLE {render(temp(name))} AS {one_select(query)}")
+        with self._use_database(self._neighbours):
+            self.connection.run(f"CREATE TEMP TABLE {render_sql(temp_table(name))} AS {one_select(query)}")
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
         if into is None:
-            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {render(temp(name))} AS {self._sql(query)}")
+            self.connection.run(
+                f"CREATE OR REPLACE TEMP VIEW {render_sql(temp_table(name))} AS {self._render_query(query)}"
+            )
             return
-        with self._at(into, schema):  # so that its text names no database and survives a renamed file
-            self.connection.run(f"CREATE VIEW {render(table(name))} AS {render(query)}")
+        with self._use_database(into, schema):  # so that its text names no database and survives a renamed file
+            self.connection.run(f"CREATE VIEW {render_sql(table(name))} AS {render_sql(query)}")
 
-    def put(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
+    def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
         if isinstance(data, pa.RecordBatchReader):
-            data = pa.RecordBatchReader.from_batches(data.schema, self._heard(data))
-        self.connection.register(PREFIX + name, data)
+            data = pa.RecordBatchReader.from_batches(data.schema, self._note_fault(data))
+        self.connection.register_table(PREFIX + name, data)
         self._registered.add(name)
 
-    def _heard(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
         try:
             yield from stream
@@ -188,39 +192,39 @@ class DuckRelations:
         """Forget temporary relations."""
         for name in names:
             if name in self._registered:
-                self.connection.unregister(PREFIX + name)
+                self.connection.unregister_table(PREFIX + name)
                 self._registered.discard(name)
             else:
-                self.connection.run(f"DROP TABLE IF EXISTS {render(temp(name))}")
+                self.connection.run(f"DROP TABLE IF EXISTS {render_sql(temp_table(name))}")
 
-    def _sql(self, query: exp.Expr) -> str:
+    def _render_query(self, query: exp.Expr) -> str:
         """The text of a tree, as it is run here."""
-        return render(query)
+        return render_sql(query)
 
     @contextmanager
-    def _at(self, database: str, schema: str | None = None) -> Iterator[None]:
+    def _use_database(self, database: str, schema: str | None = None) -> Iterator[None]:
         """Let names that say no database mean those of ``database``. Else none is current but the session's own."""
-        self.connection.run(f"USE {identifier(database)}" + (f".{identifier(schema)}" if schema else ""))
+        self.connection.run(f"USE {quote_identifier(database)}" + (f".{quote_identifier(schema)}" if schema else ""))
         try:
             yield
         finally:
-            self.connection.run(f"USE {identifier('memory')}")
+            self.connection.run(f"USE {quote_identifier('memory')}")
 
 
-def _bytes(shown: str) -> int:
+def _parse_size(size: str) -> int:
     """A size as the engine shows it."""
-    number, unit = shown.split()
+    number, unit = size.split()
     return int(float(number) * UNITS[unit])
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A name as SQL writes it."""
-    return render(exp.to_identifier(name, quoted=True))
+    return render_sql(exp.to_identifier(name, quoted=True))
 
 
-def text(value: object) -> str:
+def quote_text(value: object) -> str:
     """A value as a text constant of SQL."""
-    return render(exp.Literal.string(str(value)))
+    return render_sql(exp.Literal.string(str(value)))
 
 
 # Container ------------------------------------------------------------------------------------------------------------
@@ -249,72 +253,72 @@ class DuckContainer(DuckRelations):
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
         mode = " (READ_ONLY, TYPE duckdb)" if read_only else ""
         if strange:
-            self.distrust()
-        with about(path):
-            self.connection.run(f"ATTACH {text(path)} AS {identifier(name)}{mode}")
+            self.distrust_statistics()
+        with name_file_in_errors(path):
+            self.connection.run(f"ATTACH {quote_text(path)} AS {quote_identifier(name)}{mode}")
         self._attached[path.resolve()] = name
 
-    def attached(self, path: Path) -> str | None:
+    def attached_name(self, path: Path) -> str | None:
         """The name under which a file is attached, which can be once; None for one that is not."""
         return self._attached.get(path.resolve())
 
-    def leftovers(self, name: str) -> list[str]:
+    def find_leftovers(self, name: str) -> list[str]:
         """What the file of an attached database holds beside the rows of its tables, a line for each find."""
         path = next(path for path, called in self._attached.items() if called == name)
         holes: Holes = {"database": exp.Literal.string(name)}
         block, total, free = map(int, self.rows(fill("duckdb/blocks", holes))[0])
         wrong = [f"{free:,} free blocks, which may hold rows that were dropped"] if free else []
         length = HEADERS * HEADER + total * block
-        with about(path), path.open("rb") as file:
+        with name_file_in_errors(path), path.open("rb") as file:
             pages = [file.read(HEADER)[HEAD:] for _ in range(HEADERS)]
             size = file.seek(0, 2)
         if size != length and not (free and size < length):  # the engine may cut what is free off its end
             wrong.append(f"{size:,} bytes, of which {length:,} are its headers and blocks")
         if any(page.strip(b"\0") for page in pages):
             wrong.append("bytes behind the entries of its headers")
-        for kind, schema, table_name, _ in self.listed(name):
+        for kind, schema, table_name, _ in self.list_relations(name):
             if kind == "table":
-                deleted = self._deleted(table(table_name, name, schema))
+                deleted = self._count_deleted(table(table_name, name, schema))
                 wrong += [f"{deleted:,} deleted rows of {table_name!r}"] if deleted else []
         return wrong
 
-    def _deleted(self, stored: exp.Table) -> int:
+    def _count_deleted(self, stored: exp.Table) -> int:
         """How many rows of a stored table are deleted and still lie in the file."""
-        holes: Holes = {"table": stored, "called": exp.Literal.string(render(stored))}
+        holes: Holes = {"table": stored, "called": exp.Literal.string(render_sql(stored))}
         return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
     def detach(self, name: str) -> None:
         """Write everything to an attached file and let go of it."""
-        self.connection.run(f"CHECKPOINT {identifier(name)}")
-        self.connection.run(f"DETACH {identifier(name)}")
-        self._forget(name)
+        self.connection.run(f"CHECKPOINT {quote_identifier(name)}")
+        self.connection.run(f"DETACH {quote_identifier(name)}")
+        self._forget_database(name)
 
-    def _forget(self, name: str) -> None:
+    def _forget_database(self, name: str) -> None:
         self._attached = {path: called for path, called in self._attached.items() if called != name}
 
-    def distrust(self) -> None:
+    def distrust_statistics(self) -> None:
         """Plan no query by what files say of their columns."""
-        self.connection.run(f"SET disabled_optimizers = {text(','.join(BELIEVING))}")
+        self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
-    def create(self, name: str) -> None:
+    def create_database(self, name: str) -> None:
         """Attach a new, empty database in memory under ``name``."""
-        self.connection.run(f"ATTACH ':memory:' AS {identifier(name)}")
+        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)}")
 
-    def scanned(self, paths: Sequence[Path], kind: str) -> exp.Select:
+    def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         """The rows of Parquet or CSV files with the same columns, one after the other."""
-        return exp.select("*").from_(sqlglot.parse_one(reader(kind, *paths), into=exp.Table, dialect=DIALECT))
+        return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))
 
-    def define(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
+    def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
         """Create an empty table in an attached database."""
-        listed = ", ".join(f"{identifier(field.name)} {field.type}" for field in columns)
-        self.connection.run(f"CREATE TABLE {render(table(name, into, schema or ''))} ({listed})")
+        listed = ", ".join(f"{quote_identifier(field.name)} {field.type}" for field in columns)
+        self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema or ''))} ({listed})")
 
-    def export(self, source: exp.Table, path: Path) -> None:
+    def export_parquet(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
-        written = f"TO {text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
-        self.connection.run(f"COPY (SELECT * FROM {render(source)}) {written}")
+        written = f"TO {quote_text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
+        self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
-    def objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
+    def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
         """Everything that somebody has put into an attached database: (kind, name, SQL), sorted.
 
         ``schema``: what lies in that one alone, by names without it.
@@ -322,53 +326,53 @@ class DuckContainer(DuckRelations):
         rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         if schema is None:
             return [(kind, name, sql) for kind, name, sql, _ in rows]
-        own = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
-        return [one for one in own if one[:2] != ("schema", schema)]
+        entries = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
+        return [one for one in entries if one[:2] != ("schema", schema)]
 
-    def schemas(self, database: str) -> list[str]:
+    def list_schemas(self, database: str) -> list[str]:
         """The schemas of an attached database but its first, main."""
         rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         return [name for kind, name, _, _ in rows if kind == "schema"]
 
-    def schema(self, name: str, *, into: str) -> None:
+    def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
-        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(into)}.{identifier(name)}")
+        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
 
     @contextmanager
-    def housed(
+    def replace_tables(
         self,
-        made: str,
+        database: str,
         place: tuple[str, str],
         tables: Sequence[str],
         view: tuple[str, exp.Query],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
-        """Copy tables of database ``made`` into ``place``, (database, schema), with a view of them.
+        """Copy tables of database ``database`` into ``place``, (database, schema), with a view of them.
 
         ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
         nothing is raised inside, and else nothing.
         """
         into, schema = place
-        with self.together():
-            self.schema(schema, into=into)
+        with self.in_transaction():
+            self.create_schema(schema, into=into)
             for kind, name in sorted(former, reverse=True):  # views before their tables
-                self.connection.run(f"DROP {kind} {render(table(name, into, schema))}")
-            other = [f"{kind} {name!r}" for kind, name, _ in self.objects(into, schema)]
+                self.connection.run(f"DROP {kind} {render_sql(table(name, into, schema))}")
+            other = [f"{kind} {name!r}" for kind, name, _ in self.list_objects(into, schema)]
             if other:
                 raise UsageError(f"there is {other[0]}")
             for name in tables:
-                rows = render(all_rows(table(name, made)))
-                self.connection.run(f"CREATE TABLE {render(table(name, into, schema))} AS {rows}")
-            self.view(*view, into=into, schema=schema)
+                rows = render_sql(all_rows(table(name, database)))
+                self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema))} AS {rows}")
+            self.create_view(*view, into=into, schema=schema)
             yield
 
-    def listed(self, database: str) -> list[tuple[str, str, str, str]]:
+    def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
         """The tables and views of an attached database: (kind, schema, name, SQL), sorted by schema and name."""
         rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
         return [(kind, schema, name, sql) for kind, schema, name, sql in rows]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def in_transaction(self) -> Iterator[None]:
         """What is made inside is there as a whole or not at all; in one database only."""
         self.connection.run("BEGIN TRANSACTION")
         try:
@@ -378,7 +382,7 @@ class DuckContainer(DuckRelations):
             raise
         self.connection.run("COMMIT")
 
-    def version(self) -> str:
+    def engine_version(self) -> str:
         """DuckDB's version."""
         return VERSION
 
@@ -389,33 +393,35 @@ def log_of(path: Path) -> Path:
     return Path(f"{head}.wal{mark}{tail}")
 
 
-def reader(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
+def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
     """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
-    names = ", ".join(text(literal(str(path))) for path in paths)
+    names = ", ".join(quote_text(file_pattern(str(path))) for path in paths)
     options = {"hive_partitioning": hive_partitioning, **options}
-    return called(READERS[kind], f"[{names}]", options)
+    return call_with_options(READERS[kind], f"[{names}]", options)
 
 
-def called(function: str, given: str, options: Mapping[str, Any]) -> str:
+def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
     """The call of a function with options by their names."""
-    return f"{function}({', '.join([given, *(f'{name} = {_constant(value)}' for name, value in options.items())])})"
+    return (
+        f"{function}({', '.join([argument, *(f'{name} = {_as_constant(value)}' for name, value in options.items())])})"
+    )
 
 
-def _constant(value: Any) -> str:
+def _as_constant(value: Any) -> str:
     """A value as a constant of SQL."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{text(key)}: {_constant(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{quote_text(key)}: {_as_constant(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_constant, value)) + "]"
-    return text(value) if isinstance(value, str) else str(value).lower()
+        return "[" + ", ".join(map(_as_constant, value)) + "]"
+    return quote_text(value) if isinstance(value, str) else str(value).lower()
 
 
-def literal(name: str) -> str:
+def file_pattern(name: str) -> str:
     """What a reader is given for one file; an address is no pattern here, and may ask with ``?``."""
-    return name if scheme(name) else exactly(name)
+    return name if url_scheme(name) else escape_pattern(name)
 
 
-def exactly(path: str) -> str:
+def escape_pattern(path: str) -> str:
     """The pattern that this path alone meets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
@@ -436,7 +442,7 @@ SPILL = 4  # times the memory that may be spilled to disk
 SECONDS = 30.0  # that a copy of what may be a view may take
 
 
-class DuckLocked(DuckContainer):
+class DuckLockedSession(DuckContainer):
     """What others made. Trees whose tables name no database mean those of database ``home``.
 
     Where that is a file (``read_only``), what reads nothing else has the same answer again, and is asked once.
@@ -444,71 +450,73 @@ class DuckLocked(DuckContainer):
 
     def __init__(self, connection: Connection, home: str, *, read_only: bool) -> None:
         super().__init__(connection)
-        self._home, self._memory = home, Memory(MOST if read_only else 0)
+        self._home, self._memory = home, ResultCache(MOST if read_only else 0)
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query and fetch all rows."""
-        return list(self._told("rows", query, lambda sql: self.connection.rows(sql, values), values))
+        return list(self._cached_result("rows", query, lambda sql: self.connection.rows(sql, values), values))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table."""
-        return self._told("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
+        return self._cached_result("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
 
-    def _columns(self, query: exp.Expr) -> list[Field]:
-        return list(self._told("columns", query, self._described))
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
+        return list(self._cached_result("columns", query, self._describe_sql))
 
-    def _told(
-        self, kind: str, query: exp.Expr, ask: Callable[[str], Told], values: Mapping[str, Any] | None = None
-    ) -> Told:
+    def _cached_result(
+        self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
+    ) -> Result:
         """What a query gives, from memory where it reads nothing but the database ``home``."""
-        tree = within(query, self._home)
+        tree = qualify_tables(query, self._home)
         read = list(tree.find_all(exp.Table))
         places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
         plain = not values and places == {self._home} and all(isinstance(one.this, exp.Identifier) for one in read)
-        sql = render(tree, copy=False)
+        sql = render_sql(tree, copy=False)
         return self._memory.get((kind, sql), lambda: ask(sql)) if plain else ask(sql)
 
-    def _sql(self, query: exp.Expr) -> str:
-        return render(within(query, self._home), copy=False)
+    def _render_query(self, query: exp.Expr) -> str:
+        return render_sql(qualify_tables(query, self._home), copy=False)
 
-    def binds(self, sql: str) -> list[Field]:
+    def describe_select(self, sql: str) -> list[Field]:
         """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let ``binds`` find a query under a name of an analyst's: [[database,] schema,] table."""
+        """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
         database, schema, name = (["memory", "main"][: max(0, 3 - len(names))] + list(names))[-3:]
         if database != "memory":
-            self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {identifier(database)}")
-        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {identifier(database)}.{identifier(schema)}")
-        self.connection.run(f"CREATE OR REPLACE VIEW {render(table(name, database, schema))} AS {self._sql(query)}")
+            self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_identifier(database)}")
+        self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(database)}.{quote_identifier(schema)}")
+        self.connection.run(
+            f"CREATE OR REPLACE VIEW {render_sql(table(name, database, schema))} AS {self._render_query(query)}"
+        )
 
-    def limited(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
+    def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
         """End what takes too long: a view of somebody else's may never end."""
-        return self.connection.limited(SECONDS if seconds is None else seconds, stop)
+        return self.connection.limit_time(SECONDS if seconds is None else seconds, stop)
 
 
-def session(
+def open_locked_session(
     attached: Mapping[str, Path | None], readable: Sequence[Path], home: str, spill: Path, options: Options
-) -> DuckLocked:
+) -> DuckLockedSession:
     """A locked session: database files attached by name (None: an empty one in memory), and files that may be read."""
     files = [path for path in (*attached.values(), *readable) if path is not None]
-    connection = Connection(_settings(files, spill, options), options.report)
-    made = DuckLocked(connection, home, read_only=attached.get(home) is not None)
+    connection = Connection(_session_settings(files, spill, options), options.report)
+    db = DuckLockedSession(connection, home, read_only=attached.get(home) is not None)
     try:
-        made.distrust()
-        _lock(made.connection, [str(one) for path in files for one in (path, log_of(path))])
+        db.distrust_statistics()
+        _lock_session(db.connection, [str(one) for path in files for one in (path, log_of(path))])
         for name, path in attached.items():
-            made.attach(path, name, read_only=True) if path is not None else made.create(name)
+            db.attach(path, name, read_only=True) if path is not None else db.create_database(name)
     except BaseException:
-        made.close()
+        db.close()
         raise
-    return made
+    return db
 
 
-def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
+def _session_settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
-    memory = min(int(SHARE * system.memory()), READING_BASE + PER_BYTE * sum(map(_size, files)))
+    memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * sum(map(_file_size, files)))
     settings: Settings = {
         "temp_directory": str(spill),
         "memory_limit": options.memory_limit or f"{memory}B",
@@ -519,17 +527,19 @@ def _settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     return settings
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
 
 
-def _lock(connection: Connection, allowed: Sequence[str]) -> None:
+def _lock_session(connection: Connection, allowed: Sequence[str]) -> None:
     """From now on: no other file, no extension, no setting can be changed."""
-    both = dict.fromkeys([*allowed, *map(exactly, allowed)])  # a reader is given a pattern, and opens what it meets
-    connection.run(f"SET allowed_paths = [{', '.join(map(text, both))}]")
+    both = dict.fromkeys(
+        [*allowed, *map(escape_pattern, allowed)]
+    )  # a reader is given a pattern, and opens what it meets
+    connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
     connection.run("SET enable_external_access = false")
     connection.run("SET python_enable_replacements = false")
     connection.run("SET lock_configuration = true")

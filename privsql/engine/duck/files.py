@@ -13,10 +13,20 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.engine.duck.connection import about, missing
-from privsql.engine.duck.container import called, literal, reader, text
-from privsql.engine.files import REMOTE, WILD, disguised, fold, found, levels, rounded, scheme, shown
-from privsql.engine.sqlfiles import DIALECT, all_rows, render, table
+from privsql.engine.duck.connection import missing_extension, name_file_in_errors
+from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
+from privsql.engine.files import (
+    REMOTE,
+    WILD,
+    explain_disguise,
+    find_files,
+    find_text_partitions,
+    fold_name,
+    partition_values,
+    redact_secrets,
+    url_scheme,
+)
+from privsql.engine.sqlfiles import DIALECT, all_rows, render_sql, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -41,33 +51,33 @@ def load_extension(
     except PrivsqlError as error:
         if "needs DuckDB's extension" not in str(error):
             raise EngineError(f"DuckDB's extension {name} can't be loaded: {error}") from error
-        raise EngineError(missing(name, what, instead)) from None
+        raise EngineError(missing_extension(name, what, instead)) from None
 
 
 def load_for_address(connection: Connection, name: str) -> None:
     """Load what an address needs; nothing for a path."""
-    start = scheme(name)
+    start = url_scheme(name)
     if start:
-        load_extension(connection, REMOTE[start], shown(name), "copy the file to this machine")
+        load_extension(connection, REMOTE[start], redact_secrets(name), "copy the file to this machine")
 
 
-def attach(connection: Connection, kind: str, address: str, name: str) -> None:
+def attach_server(connection: Connection, kind: str, address: str, name: str) -> None:
     """Attach a server or a catalogue, to be read. What it says of its address is told to nobody."""
     load_extension(connection, kind, f"source.{kind}")
-    given = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
+    target = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
     options = "READ_ONLY" if kind == "ducklake" else f"TYPE {kind}, READ_ONLY"
     try:
-        connection.run(f"ATTACH {text(given)} AS {name} ({options})")
+        connection.run(f"ATTACH {quote_text(target)} AS {name} ({options})")
     except PrivsqlError as error:
-        told = str(error).replace(given, "..").replace(address, "..")
-        why = told if _tells_nothing(told, address) else f"nothing answers at source.{kind}.uri"
+        message = str(error).replace(target, "..").replace(address, "..")
+        why = message if _tells_nothing(message, address) else f"nothing answers at source.{kind}.uri"
         raise EngineError(f"{kind}: {why}") from None
 
 
-def _tells_nothing(told: str, address: str) -> bool:
+def _tells_nothing(message: str, address: str) -> bool:
     """Whether no word of an address that may be a secret stands in a text."""
     words = [word for word in address.replace("@", " ").replace(":", " ").replace("=", " ").split() if len(word) > 2]
-    return not any(word in told for word in words)
+    return not any(word in message for word in words)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -82,65 +92,65 @@ ENCODINGS = ("utf-8", "utf-16", "latin-1")  # without an extension
 Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
 
 
-def scanned(connection: Connection, kind: str, scan: Scan) -> str:
+def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
     """The call that reads the files of a publisher as one table.
 
     Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
     """
     if kind in TABLES:
-        return _table(connection, kind, scan.files[0])
+        return _lake_table_call(connection, kind, scan.files[0])
     files, options = _looked_up(connection, scan.files), dict(scan.options)
     encoding = options.get("encoding", ENCODINGS[0])
     if encoding not in ENCODINGS:
         anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
         load_extension(connection, "encodings", f"encoding {encoding!r}", anew)
-    known = [_columns(connection, kind, file, options) for file in files]
+    known = [_read_columns(connection, kind, file, options) for file in files]
     if len(files) > 1:
         if not scan.by_name:
-            _alike(connection, kind, files, known, options)
+            _require_alike(connection, kind, files, known, options)
         options["union_by_name"] = True
     if scan.partitioned:
-        _apart(files, known)
-        told = rounded(files)
-        options |= {"hive_types": dict.fromkeys(told, "VARCHAR")} if told else {}
-    return reader(kind, *files, hive_partitioning=scan.partitioned, **options)
+        _require_partition_columns(files, known)
+        as_text = find_text_partitions(files)
+        options |= {"hive_types": dict.fromkeys(as_text, "VARCHAR")} if as_text else {}
+    return reader_call(kind, *files, hive_partitioning=scan.partitioned, **options)
 
 
-def _table(connection: Connection, kind: str, name: str) -> str:
+def _lake_table_call(connection: Connection, kind: str, name: str) -> str:
     load_for_address(connection, name)
-    load_extension(connection, kind, f"{shown(name)}, a table of {kind},")
-    return f"{TABLES[kind]}({text(name)})"
+    load_extension(connection, kind, f"{redact_secrets(name)}, a table of {kind},")
+    return f"{TABLES[kind]}({quote_text(name)})"
 
 
-def _looked_up(connection: Connection, given: Sequence[str]) -> list[str]:
-    files = list(map(str, found([name for name in given if not scheme(name)])))
-    for name in (one for one in given if scheme(one)):
+def _looked_up(connection: Connection, names: Sequence[str]) -> list[str]:
+    files = list(map(str, find_files([name for name in names if not url_scheme(name)])))
+    for name in (one for one in names if url_scheme(one)):
         load_for_address(connection, name)
-        if scheme(name) in LISTED and WILD.search(name):
-            met = [row[0] for row in connection.rows(_all(f"glob({text(name)})"))]
+        if url_scheme(name) in LISTED and WILD.search(name):
+            met = [row[0] for row in connection.rows(_select_all(f"glob({quote_text(name)})"))]
             if not met:
-                raise EngineError(f"{shown(name)}: no file matches this pattern")
+                raise EngineError(f"{redact_secrets(name)}: no file matches this pattern")
             files += sorted(met)
         else:
             files.append(name)
     return files
 
 
-def _columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
+def _read_columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
     """The columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
-    wrong = "" if scheme(file) else disguised(Path(file), kind, options.get("compression"))
+    wrong = "" if url_scheme(file) else explain_disguise(Path(file), kind, options.get("compression"))
     if wrong:
         raise EngineError(f"{file}: {wrong}")
-    if kind == "csv" and not scheme(file):
-        _unpacked(Path(file), options.get("compression"))
-    with about(shown(file), whole=True):
+    if kind == "csv" and not url_scheme(file):
+        _require_intact(Path(file), options.get("compression"))
+    with name_file_in_errors(redact_secrets(file), whole=True):
         if kind == "csv":
-            _whole(connection, file, options)
-        rows = connection.rows(f"DESCRIBE {_all(reader(kind, file, **options))}")
-    return {fold(row[0]): (row[0], row[1]) for row in rows}
+            _require_whole_csv(connection, file, options)
+        rows = connection.rows(f"DESCRIBE {_select_all(reader_call(kind, file, **options))}")
+    return {fold_name(row[0]): (row[0], row[1]) for row in rows}
 
 
-def _unpacked(file: Path, compression: str | None) -> None:
+def _require_intact(file: Path, compression: str | None) -> None:
     """``EngineError`` for a packed file that is cut off or damaged: DuckDB takes what comes before for all of it."""
     packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(file.suffix.lower(), "none")
     if packing == "none":
@@ -156,10 +166,10 @@ def _unpacked(file: Path, compression: str | None) -> None:
         ) from error
 
 
-def _whole(connection: Connection, file: str, options: dict[str, Any]) -> None:
+def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
     """``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
-    told = connection.rows(_all(called("sniff_csv", text(literal(file)), options)))
-    delimiter, quote, escape, _, _, skipped, header, columns, *_ = told[0]
+    sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
+    delimiter, quote, escape, _, _, skipped, header, columns, *_ = sniffed[0]
     if skipped and "skip" not in options:
         raise EngineError(
             f"its first {skipped} lines do not fit the others; if they are no part of the table say "
@@ -167,39 +177,48 @@ def _whole(connection: Connection, file: str, options: dict[str, Any]) -> None:
         )
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
-    names = {fold(one["name"]) for one in columns}
-    again = [one["name"] for one in columns if fold(re.sub(r"_\d+$", "", one["name"])) in names - {fold(one["name"])}]
+    names = {fold_name(one["name"]) for one in columns}
+    again = [
+        one["name"]
+        for one in columns
+        if fold_name(re.sub(r"_\d+$", "", one["name"])) in names - {fold_name(one["name"])}
+    ]
     if not (header and again and "names" not in options):
         return
-    seen = {"delimiter": delimiter, "quote": _given(quote), "escape": _given(escape), "skip": skipped}
-    raw = {**options, **seen, "header": False, "all_varchar": True}
+    dialect = {
+        "delimiter": delimiter,
+        "quote": _sniffed_value(quote),
+        "escape": _sniffed_value(escape),
+        "skip": skipped,
+    }
+    raw = {**options, **dialect, "header": False, "all_varchar": True}
     raw.pop("types", None)
-    first = next(iter(connection.rows(_all(reader("csv", file, **raw), 1))), ())
-    folded = [fold(str(name)) for name in first]
-    twice = next((name for name in first if folded.count(fold(str(name))) > 1), None)
+    first = next(iter(connection.rows(_select_all(reader_call("csv", file, **raw), 1))), ())
+    folded = [fold_name(str(name)) for name in first]
+    twice = next((name for name in first if folded.count(fold_name(str(name))) > 1), None)
     if twice is not None:
         raise EngineError(
             f"two columns are called {twice!r}; rename one, or say options = {{ names = [..], skip = 1 }}"
         )
 
 
-def _all(call: str, rows: int | None = None) -> str:
+def _select_all(call: str, rows: int | None = None) -> str:
     """The rows that a call yields, or the first of them."""
     query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
-    return render(query if rows is None else query.limit(rows))
+    return render_sql(query if rows is None else query.limit(rows))
 
 
-def _given(shown_as: str) -> str:
+def _sniffed_value(shown_as: str) -> str:
     return "" if shown_as == "(empty)" else shown_as
 
 
-def _alike(
+def _require_alike(
     connection: Connection, kind: str, files: Sequence[str], known: Sequence[Columns], options: dict[str, Any]
 ) -> None:
     """``EngineError`` naming two files whose columns differ; a CSV file without a line says nothing of types."""
     first = 0
     for number, columns in enumerate(known):
-        wrong = _difference(known[first], columns)
+        wrong = _find_difference(known[first], columns)
         if wrong and kind == "csv" and known[first].keys() == columns.keys():
             if _is_empty(connection, files[number], options):
                 continue
@@ -209,11 +228,12 @@ def _alike(
             wrong += ", or options = { types = { .. } }"
         if wrong:
             raise EngineError(
-                f"{shown(files[first])} and {shown(files[number])} differ: {wrong}, or union_by_name = true"
+                f"{redact_secrets(files[first])} and {redact_secrets(files[number])} differ: {wrong}, or "
+                "union_by_name = true"
             )
 
 
-def _difference(one: Columns, other: Columns) -> str:
+def _find_difference(one: Columns, other: Columns) -> str:
     for name in [*one, *other]:
         if (name in one) != (name in other):
             where = "first" if name in one else "second"
@@ -225,22 +245,23 @@ def _difference(one: Columns, other: Columns) -> str:
 
 
 def _is_empty(connection: Connection, file: str, options: dict[str, Any]) -> bool:
-    return not connection.rows(_all(reader("csv", file, **options), 1))
+    return not connection.rows(_select_all(reader_call("csv", file, **options), 1))
 
 
-def _apart(files: Sequence[str], known: Sequence[Columns]) -> None:
+def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -> None:
     """``EngineError`` if a folder tells a column that its files have, or not every file lies in such folders."""
-    keys = [list(levels(file)) for file in files]
+    keys = [list(partition_values(file)) for file in files]
     for file, columns, here in zip(files, known, keys, strict=True):
-        both = next((key for key in here if fold(key) in columns), None)
+        both = next((key for key in here if fold_name(key) in columns), None)
         if both is not None:
             raise EngineError(
-                f"{shown(file)}: column {both!r} is both in the file and in its path; leave out hive_partitioning to "
+                f"{redact_secrets(file)}: column {both!r} is both in the file and in its path; leave out "
+                "hive_partitioning to "
                 "take the file's"
             )
         if set(here) != set(keys[0]):
             raise EngineError(
-                f"{shown(files[0])} and {shown(file)} differ: their folders tell other columns "
+                f"{redact_secrets(files[0])} and {redact_secrets(file)} differ: their folders tell other columns "
                 f"({', '.join(keys[0]) or 'none'}; {', '.join(here) or 'none'})"
             )
 
@@ -277,7 +298,7 @@ class SQLiteFile:
 
     def __init__(self, path: Path) -> None:
         """``EngineError`` where it can't be opened."""
-        with _translated():
+        with _translate_sqlite_errors():
             place = f"{path.resolve().as_uri()}?mode=ro"
             self._file = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
             self._file.execute("BEGIN")
@@ -286,57 +307,57 @@ class SQLiteFile:
         """Let go of it."""
         self._file.close()
 
-    def tables(self) -> list[str]:
+    def list_tables(self) -> list[str]:
         """Its tables and views, by name."""
         listed = exp.select("name").from_("sqlite_master").where(exp.column("type").isin("table", "view"))
-        with _translated():
+        with _translate_sqlite_errors():
             names = [str(name) for (name,) in self._file.execute(listed.order_by("name").sql(SQLITE)).fetchall()]
         return [name for name in names if not name.startswith("sqlite_")]
 
-    def whole(self, name: str) -> str:
+    def table_query(self, name: str) -> str:
         """The query for a table or view by its dotted name."""
         try:
-            given = exp.to_table(name, dialect=SQLITE)
+            parsed = exp.to_table(name, dialect=SQLITE)
         except SqlglotError as error:
             raise UsageError(f"table {name!r} is not a name; quote its parts") from error
-        return all_rows(table(given.name, schema=given.db)).sql(SQLITE)
+        return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
-    def stream(self, query: str) -> pa.RecordBatchReader:
+    def stream_rows(self, query: str) -> pa.RecordBatchReader:
         """The rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes."""
-        with _translated():
-            found = self._file.execute(query)
-            names = [column[0] for column in found.description]
+        with _translate_sqlite_errors():
+            cursor = self._file.execute(query)
+            names = [column[0] for column in cursor.description]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise UsageError(f"two columns are called {twice!r}; name them apart in source.query")
-            schema = pa.schema([(name, self._type(query, name)) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, _batches(found, schema))
+            schema = pa.schema([(name, self._column_type(query, name)) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, _read_batches(cursor, schema))
 
-    def _type(self, query: str, name: str) -> pa.DataType:
+    def _column_type(self, query: str, name: str) -> pa.DataType:
         value = exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True)))
         rows = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE))
-        asked = exp.select(value.as_("kind")).distinct().from_(rows.subquery("q")).sql(SQLITE)
-        kinds = {str(kind) for (kind,) in self._file.execute(asked).fetchall()} - {"null"}
-        found = TYPES.get(frozenset(kinds))
-        if found is None:
+        query_of_kinds = exp.select(value.as_("kind")).distinct().from_(rows.subquery("q")).sql(SQLITE)
+        kinds = {str(kind) for (kind,) in self._file.execute(query_of_kinds).fetchall()} - {"null"}
+        arrow_type = TYPES.get(frozenset(kinds))
+        if arrow_type is None:
             raise UsageError(
                 f"column {name!r} holds values of type {' and '.join(sorted(kinds))}, which can't be published as one; "
                 "cast it in source.query"
             )
-        return found
+        return arrow_type
 
 
-def _batches(rows: sqlite3.Cursor, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_batches(rows: sqlite3.Cursor, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     while True:
-        with _translated():
+        with _translate_sqlite_errors():
             some = rows.fetchmany(ROWS)
         if not some:
             return
         columns = zip(*some, strict=True)
-        yield pa.RecordBatch.from_arrays(list(map(_array, columns, schema)), schema=schema)
+        yield pa.RecordBatch.from_arrays(list(map(_as_array, columns, schema)), schema=schema)
 
 
-def _array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
+def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
@@ -344,7 +365,7 @@ def _array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_sqlite_errors() -> Iterator[None]:
     """SQLite's errors as privsql's, one line each."""
     try:
         yield

@@ -14,11 +14,11 @@ from sqlglot.errors import SqlglotError
 
 from privsql import extras
 from privsql.engine.database import FRAME
-from privsql.engine.duck.connection import about, one_select
-from privsql.engine.duck.container import DuckContainer, reader
-from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach, is_sqlite, scanned
-from privsql.engine.files import shown
-from privsql.engine.sqlfiles import DIALECT, PREFIX, all_rows, column, named, render, table, temp
+from privsql.engine.duck.connection import name_file_in_errors, one_select
+from privsql.engine.duck.container import DuckContainer, reader_call
+from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, is_sqlite, scan_call
+from privsql.engine.files import redact_secrets
+from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, UsageError
 
@@ -37,7 +37,7 @@ SPARK = "spark"  # a kind of origin
 HOME = "warehouse"  # the publisher's database, once it is mounted
 
 
-class DuckWorkshop(DuckContainer):
+class DuckSession(DuckContainer):
     """A publisher's source beside the releases that are made of it."""
 
     def __init__(self, connection: Connection, brought: Callable[[Origin], list[Path]] | None = None) -> None:
@@ -56,50 +56,50 @@ class DuckWorkshop(DuckContainer):
         """Close the publisher's database file; what was made of it here stays."""
         if HOME in self._attached.values():
             self.connection.run(f"DETACH {HOME}")
-            self._forget(HOME)
+            self._forget_database(HOME)
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``; what lies in Spark is brought here as Parquet."""
         brought = self._brought if origin.kind == SPARK else None
         if brought is not None:
-            self._called(reader("parquet", *brought(origin)))
+            self._create_source(reader_call("parquet", *brought(origin)))
         elif origin.kind in ATTACHED:
-            attach(self.connection, origin.kind, origin.address or "", HOME)
+            attach_server(self.connection, origin.kind, origin.address or "", HOME)
             self._neighbours = HOME
         elif origin.scan is not None:
-            call = scanned(self.connection, origin.kind, origin.scan)
-            with about(_shown(origin), whole=True):
-                self._called(call, once=origin.kind == "csv" and not origin.query)
+            call = scan_call(self.connection, origin.kind, origin.scan)
+            with name_file_in_errors(_source_label(origin), whole=True):
+                self._create_source(call, once=origin.kind == "csv" and not origin.query)
         elif origin.data is not None:
-            self.put(FRAME, origin.data)
-            self._called(render(table(PREFIX + FRAME)))
+            self.register_arrow(FRAME, origin.data)
+            self._create_source(render_sql(table(PREFIX + FRAME)))
         else:
-            self._database(origin.path or Path())
+            self._open_database(origin.path or Path())
         if origin.query and brought is None:  # materialised: it might yield other rows when it is read again
-            with about(_shown(origin), query=True):
-                self.own(name, origin.query)
+            with name_file_in_errors(_source_label(origin), query=True):
+                self.create_from_sql(name, origin.query)
             return
-        with about(_shown(origin)):
+        with name_file_in_errors(_source_label(origin)):
             if self._sqlite is not None:
-                self._fetch(name, self._sqlite.whole(origin.relation or ""))
+                self._fetch_sqlite(name, self._sqlite.table_query(origin.relation or ""))
                 return
-            inner = render(exp.select("*").from_(_relation(origin)))
-            self.connection.run(f"CREATE TEMP VIEW {render(temp(name))} AS {inner}")
+            inner = render_sql(exp.select("*").from_(_source_relation(origin)))
+            self.connection.run(f"CREATE TEMP VIEW {render_sql(temp_table(name))} AS {inner}")
 
-    def own(self, name: str, query: str) -> None:
+    def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, in the SQL of where the source lies, as temporary table ``name``."""
         if self._sqlite is None:
-            super().own(name, query)
+            super().create_from_sql(name, query)
         else:
-            self._fetch(name, one_select_of(query, SQLITE))
+            self._fetch_sqlite(name, one_select_of(query, SQLITE))
 
-    def _called(self, call: str, *, once: bool = False) -> None:
+    def _create_source(self, call: str, *, once: bool = False) -> None:
         """Let a publisher's query call files ``source``; ``once``: a text is parsed anew whenever it is read."""
         if once:
-            self.connection.step("Reading the source")
+            self.connection.start_step("Reading the source")
         self.connection.run(f"CREATE TEMP {'TABLE' if once else 'VIEW'} source AS SELECT * FROM {call}")
 
-    def _database(self, path: Path) -> None:
+    def _open_database(self, path: Path) -> None:
         if not path.is_file():
             folder = "is a folder, and no database; of Parquet files give it as file, with reader = 'parquet'"
             raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
@@ -109,55 +109,55 @@ class DuckWorkshop(DuckContainer):
         self.attach(path, HOME, read_only=True)
         self._neighbours = HOME
 
-    def _fetch(self, name: str, query: str) -> None:
+    def _fetch_sqlite(self, name: str, query: str) -> None:
         """What a query yields in a SQLite file, as a temporary table."""
         if self._sqlite is not None:
-            self.put("fetched", self._sqlite.stream(query))
-            self.make(name, exp.select("*").from_(temp("fetched")))
+            self.register_arrow("fetched", self._sqlite.stream_rows(query))
+            self.create_table(name, exp.select("*").from_(temp_table("fetched")))
             self.drop("fetched")
 
-    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+    def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """By column of a relation the collation that it has: no type names it, but the text of a table does."""
-        probe = temp("collated")
+        probe = temp_table("collated")
         empty = exp.select(*map(column, columns)).from_(source).where(exp.false())
-        self.connection.run(f"CREATE TEMP TABLE {render(probe)} AS {render(empty)}")
-        text = next(sql for _, _, name, sql in self.listed("temp") if name == probe.name)
+        self.connection.run(f"CREATE TEMP TABLE {render_sql(probe)} AS {render_sql(empty)}")
+        text = next(sql for _, _, name, sql in self.list_relations("temp") if name == probe.name)
         self.drop("collated")
-        made = sqlglot.parse_one(text, dialect=DIALECT).find_all(exp.ColumnDef)
-        found = {one.name: one.find(exp.CollateColumnConstraint) for one in made}
-        return {name: one.this.sql(dialect=DIALECT) for name, one in found.items() if one is not None}
+        definitions = sqlglot.parse_one(text, dialect=DIALECT).find_all(exp.ColumnDef)
+        constraints = {one.name: one.find(exp.CollateColumnConstraint) for one in definitions}
+        return {name: one.this.sql(dialect=DIALECT) for name, one in constraints.items() if one is not None}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Create a temporary view under a name of the publisher's."""
-        self.connection.run(f"CREATE TEMP VIEW {render(table(name, 'temp'))} AS {render(query)}")
+        self.connection.run(f"CREATE TEMP VIEW {render_sql(table(name, 'temp'))} AS {render_sql(query)}")
 
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_select(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a SELECT of the publisher's own on the source."""
         return self.connection.rows(one_select(sql))
 
 
-def _shown(origin: Origin) -> str:
+def _source_label(origin: Origin) -> str:
     """What messages call the source."""
     if origin.scan is not None:
         others = len(origin.scan.files) - 1
-        return shown(origin.scan.files[0]) + (f" and {others} more" if others else "")
+        return redact_secrets(origin.scan.files[0]) + (f" and {others} more" if others else "")
     if origin.data is not None:
         return "the table"
     return f"source.{origin.kind}" if origin.path is None else str(origin.path)
 
 
-def _relation(origin: Origin) -> exp.Table:
+def _source_relation(origin: Origin) -> exp.Table:
     """A table of the warehouse by its dotted name, parts may be quoted; of files, all of them."""
     name = origin.relation
     if origin.scan is not None or origin.data is not None or origin.kind == SPARK:
         return table("source", "temp")
     try:
-        given = exp.to_table(name or "", dialect=DIALECT)
+        parsed = exp.to_table(name or "", dialect=DIALECT)
     except SqlglotError as error:
         raise UsageError(f"table {name!r} is not a name; quote its parts") from error
-    if origin.kind in ATTACHED and not given.db:
-        return table(given.name, schema=HOME)
-    return table(given.name, HOME, given.db or "main")
+    if origin.kind in ATTACHED and not parsed.db:
+        return table(parsed.name, schema=HOME)
+    return table(parsed.name, HOME, parsed.db or "main")
 
 
 # Sources in a server --------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ POSTGRES, SOURCE = "postgres", "source"
 ROWS = 2**17  # that come over at a time
 
 
-class FarWorkshop(DuckWorkshop):
+class ServerSession(DuckSession):
     """A publisher's source, here or in a server, beside the releases that are made of it."""
 
     def __init__(self, connection: Connection, brought: Callable[[Origin], list[Path]] | None = None) -> None:
@@ -193,81 +193,81 @@ class FarWorkshop(DuckWorkshop):
             super().mount(name, origin)
             return
         try:
-            from privsql.engine.postgres import opened  # noqa: PLC0415 (an extra)
+            from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
         except ImportError as error:
-            raise extras.POSTGRES.missing() from error
-        self._far = opened(origin.address or "", origin.relation, origin.query)
+            raise extras.POSTGRES.missing_error() from error
+        self._far = open_postgres(origin.address or "", origin.relation, origin.query)
 
-    def own(self, name: str, query: str) -> None:
+    def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, in the SQL of where the source lies, as temporary table ``name``."""
         if self._far is None:
-            super().own(name, query)
+            super().create_from_sql(name, query)
         else:
-            self.make(name, self._fetched(self._far.reading(query), all_rows(temp(SOURCE))))
+            self.create_table(name, self._fetch_query(self._far.with_source(query), all_rows(temp_table(SOURCE))))
 
-    def view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view; of what lies elsewhere, a table."""
-        if into is None and self._reads(query):
-            self.make(name, query)
+        if into is None and self._reads_source(query):
+            self.create_table(name, query)
         else:
-            super().view(name, query, into=into, schema=schema)
+            super().create_view(name, query, into=into, schema=schema)
 
-    def fields(self, source: exp.Expr) -> list[Field]:
+    def list_fields(self, source: exp.Expr) -> list[Field]:
         """Columns of a table or query."""
-        if self._far is not None and isinstance(source, exp.Table) and self._reads(source):
-            return self._far.fields(source)
-        return super().fields(source)
+        if self._far is not None and isinstance(source, exp.Table) and self._reads_source(source):
+            return self._far.list_fields(source)
+        return super().list_fields(source)
 
-    def collated(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
+    def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """Collations by which different texts are equal; those of a server that are deterministic only sort them."""
-        return {} if self._far is not None else super().collated(source, columns)
+        return {} if self._far is not None else super().list_collations(source, columns)
 
-    def _sql(self, query: exp.Expr) -> str:
-        return super()._sql(self._here(query) if self._reads(query) else query)
+    def _render_query(self, query: exp.Expr) -> str:
+        return super()._render_query(self._bring_here(query) if self._reads_source(query) else query)
 
-    def _reads(self, query: exp.Expr) -> bool:
+    def _reads_source(self, query: exp.Expr) -> bool:
         return self._far is not None and any(map(_is_source, query.find_all(exp.Table)))
 
-    def _here(self, query: exp.Expr) -> exp.Expr:
+    def _bring_here(self, query: exp.Expr) -> exp.Expr:
         """The same rows from relations that are here."""
         if self._far is None:
             return query
         within = {one.alias for one in query.find_all(exp.CTE)}
         if all(_is_source(one) or one.name in within for one in query.find_all(exp.Table)):
             try:
-                return self._fetched(self._far, query)
+                return self._fetch_query(self._far, query)
             except EngineError:
                 pass
-        return self._pulled(self._far, query)
+        return self._pull_columns(self._far, query)
 
-    def _fetched(self, far: PostgresRelations, query: exp.Expr) -> exp.Select:
+    def _fetch_query(self, far: PostgresRelations, query: exp.Expr) -> exp.Select:
         """What a query yields there, once, in its order and in the types that it has there."""
-        columns, name = far.fields(query), f"far_{next(self._numbers)}"
+        columns, name = far.list_fields(query), f"far_{next(self._numbers)}"
         self._stream.close()
-        rows = self._stream.enter_context(far.streamed(query, ROWS))
+        rows = self._stream.enter_context(far.stream_batches(query, ROWS))
 
         def all_of_them() -> Iterator[pa.RecordBatch]:
             with self._stream:
                 yield from rows
 
-        self.put(name, pa.RecordBatchReader.from_batches(rows.schema, all_of_them()))
-        return exp.select(*map(_typed, columns)).from_(temp(name))
+        self.register_arrow(name, pa.RecordBatchReader.from_batches(rows.schema, all_of_them()))
+        return exp.select(*map(_cast_field, columns)).from_(temp_table(name))
 
-    def _pulled(self, far: PostgresRelations, query: exp.Expr) -> exp.Expr:
+    def _pull_columns(self, far: PostgresRelations, query: exp.Expr) -> exp.Expr:
         """The query over a table here that has the columns of the source that it names."""
-        known = far.fields(temp(SOURCE))
+        known = far.list_fields(temp_table(SOURCE))
         named_there = {one.name for one in query.find_all(exp.Column)}
         whole = any(isinstance(one, exp.Select) and one.is_star for one in query.find_all(exp.Select))
-        kept = [one for one in known if whole or one.name in named_there] or known[:1]
-        asked = frozenset(one.name for one in kept)
-        if asked not in self._brought_here:
+        needed = [one for one in known if whole or one.name in named_there] or known[:1]
+        names = frozenset(one.name for one in needed)
+        if names not in self._brought_here:
             name = f"brought_{len(self._brought_here)}"
-            self.make(name, exp.select(*(column(one.name) for one in kept)).from_(temp(SOURCE)))
-            self._brought_here[asked] = temp(name)
+            self.create_table(name, exp.select(*(column(one.name) for one in needed)).from_(temp_table(SOURCE)))
+            self._brought_here[names] = temp_table(name)
         changed = query.copy()
         for one in list(changed.find_all(exp.Table)):
             if _is_source(one):
-                here = self._brought_here[asked].copy()
+                here = self._brought_here[names].copy()
                 here.set("alias", one.args.get("alias"))
                 one.replace(here)
         return changed
@@ -277,10 +277,10 @@ def _is_source(one: exp.Table) -> bool:
     return one.name == PREFIX + SOURCE
 
 
-def _typed(field: Field) -> exp.Expr:
+def _cast_field(field: Field) -> exp.Expr:
     """A column in the type that it has there; a sum of whole numbers has no width."""
     value: exp.Expr = column(field.name)
     kind = "HUGEINT" if field.type == "numeric" else field.type
     if field.is_published or kind != field.type:
         value = exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
-    return named(value, field.name)
+    return alias_as(value, field.name)

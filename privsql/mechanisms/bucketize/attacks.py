@@ -10,23 +10,23 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE
-from privsql.attacks.scene import CHUNK, Block, Finding, Floats, Ints, Scene
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints
 from privsql.attacks.suite import Adversary
-from privsql.engine.files import label
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, some, table, temp
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import Holes, alias_as, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.beliefs import some_buckets, stated_bounds
-from privsql.mechanisms.bucketize.estimator import Listed, Through, through
+from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
 from privsql.mechanisms.bucketize.fakes import LAW
-from privsql.mechanisms.bucketize.informative import by_block
-from privsql.mechanisms.bucketize.model import incidence, staircases
+from privsql.mechanisms.bucketize.informative import split_by_block
+from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
-    from privsql.attacks.suite import Learnt
-    from privsql.mechanisms.bucketize.beliefs import Bound
+    from privsql.attacks.suite import AttackContext
+    from privsql.mechanisms.bucketize.beliefs import GroupBound
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
 # A bucketized release as an adversary sees it: buckets of records beside slots of values.
@@ -35,33 +35,33 @@ TINY = 1e-30  # no division by 0
 DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
-class Buckets(Scene):
-    """QIT and ST. ``fakes`` = sigma: values that the ST of every bucket lists beyond its records."""
+class BucketAttackView(AttackView):
+    """QIT and ST. ``fake_count`` = sigma: values that the ST of every bucket lists beyond its records."""
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
-    made = ("a_rows", "a_composition")
+    relations = ("a_rows", "a_composition")
 
     @property
-    def fakes(self) -> int:
+    def fake_count(self) -> int:
         """Sigma."""
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
-    def excess(self) -> float:
+    def excess_share(self) -> float:
         """Share of the records in buckets that break a bound."""
-        return float(np.isin(self.parts, self.broken).mean())
+        return float(np.isin(self.record_parts, self.broken_buckets).mean())
 
-    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """QIT and ST."""
-        listed = exp.select(named(self.roles.by_sa.column("bid"), "part"), *self.roles.sa_in()).from_(
+        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in()).from_(
             table("st", self.given.database)
         )
-        self.db.view("a_listed", listed)
-        own = {self.records: (temp("a_records"), ["part", *self.roles.qi_keys])}
-        return own | {"st": (temp("a_listed"), ["part", *self.roles.sa_keys])}
+        self.db.create_view("a_listed", listed)
+        by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
+        return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
     @property
-    def numbered(self) -> list[Ints]:
+    def numbered_groups(self) -> list[Ints]:
         """Records by bucket, unless the layout runs with the numbers of the buckets.
 
         These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each,
@@ -69,95 +69,101 @@ class Buckets(Scene):
         """
         facts = self.given.manifest.facts
         if facts.get("layout") == "lumps":
-            return [] if self._share < 1 else [part for rows, _ in self.classes for part in by_block(rows)]
+            return (
+                []
+                if self._attacked_share < 1
+                else [part for rows, _ in self.size_classes for part in split_by_block(rows)]
+            )
         running = facts.get("layout") == "round-robin" and facts.get("fake_law") != LAW
-        return [] if running else [rows for rows, _ in self.classes]
+        return [] if running else [rows for rows, _ in self.size_classes]
 
     @property
-    def paired(self) -> bool:
+    def is_paired(self) -> bool:
         """Without fakes every record has a slot."""
-        return not self.fakes
+        return not self.fake_count
 
-    def _filter(self) -> exp.Expr:
-        share, part = self._share, column("part")
+    def _attacked_filter(self) -> exp.Expr:
+        share, part = self._attacked_share, column("part")
         if share >= 1:
             return exp.true()
         layout = self.given.manifest.facts.get("layout")
         if layout == "round-robin":  # neighbours are alike: every k-th bucket
-            return exp.EQ(this=exp.Mod(this=part, expression=_number(round(1 / share))), expression=_number(0))
+            return exp.EQ(this=exp.Mod(this=part, expression=_sql_number(round(1 / share))), expression=_sql_number(0))
         if layout not in DRAWN:  # those of one block are
             return some_buckets(share, part)
         setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
-        return some([exp.Between(this=part, low=_number(low), high=_number(high)) for low, high in ranges])
+        return any_of([exp.Between(this=part, low=_sql_number(low), high=_sql_number(high)) for low, high in ranges])
 
     @cached_property
-    def _share(self) -> float:
+    def _attacked_share(self) -> float:
         """The share of the buckets that is attacked."""
-        given = self.given
-        return 1.0 if given.sample is None else given.sample / max(1, given.manifest.published_records)
+        view = self.given
+        return 1.0 if view.sample is None else view.sample / max(1, view.manifest.published_records)
 
     @cached_property
-    def listed(self) -> tuple[Ints, Ints, Ints]:
+    def listed_entries(self) -> tuple[Ints, Ints, Ints]:
         """ST as stored: bucket, code and count of every row."""
-        self.db.view("a_st", self._named_st())
+        self.db.create_view("a_st", self._named_st())
         names = self.roles.sa_keys
         holes: Holes = {
-            "st": temp("a_st"),
-            "values": temp("a_values"),
+            "st": temp_table("a_st"),
+            "values": temp_table("a_values"),
             "stored": [],
-            "sa": self.roles.sa(),
-            "same_value": same("s", "v", names),
-            "filter": self._filter().transform(_renamed),
+            "sa": self.roles.sa_columns(),
+            "same_value": same_columns("s", "v", names),
+            "filter": self._attacked_filter().transform(_rename_to_bid),
         }
-        self.db.make("a_composition", fill("attack/composition", holes))
-        found = self.db.arrow(exp.select("*").from_(temp("a_composition")))
-        bid, code, records = (found[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+        self.db.create_table("a_composition", fill("attack/composition", holes))
+        rows = self.db.arrow(exp.select("*").from_(temp_table("a_composition")))
+        bid, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
         return bid, code, records
 
     def _named_st(self) -> exp.Select:
-        listed = exp.select(*self.roles.by_sa.read("bid", "count"), *self.roles.sa_in())
+        listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         return listed.from_(table("st", self.given.database))
 
     @cached_property
-    def _stated(self) -> Any:
-        return self.values(["records", "numerator", "denominator"])
+    def _stated_values(self) -> Any:
+        return self.read_values(["records", "numerator", "denominator"])
 
     @cached_property
-    def labels(self) -> list[str]:
+    def value_labels(self) -> list[str]:
         """Texts of the values."""
-        columns = [exp.cast(item, "VARCHAR") for item in self.roles.sa()]
-        rows = self.db.rows(exp.select(*columns).from_(temp("a_values")).order_by("code"))
-        return [label(row) for row in rows]
+        columns = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
+        rows = self.db.rows(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
+        return [label_value(row) for row in rows]
 
     @property
-    def times(self) -> Floats:
+    def listed_times(self) -> Floats:
         """How often each value is listed in the whole release (m,)."""
-        return np.asarray(self._stated["records"].to_numpy().astype(np.float64))
+        return np.asarray(self._stated_values["records"].to_numpy().astype(np.float64))
 
     @cached_property
     def bounds(self) -> Floats:
         """Thresholds f' (m,)."""
-        pairs = zip(self._stated["numerator"].to_pylist(), self._stated["denominator"].to_pylist(), strict=True)
+        pairs = zip(
+            self._stated_values["numerator"].to_pylist(), self._stated_values["denominator"].to_pylist(), strict=True
+        )
         return np.array([float(top) / float(bottom) for top, bottom in pairs])
 
     @cached_property
     def shares(self) -> Floats:
         """Frequencies (m,); estimates where listed values may be fake."""
-        records = self.channel.records if self.fakes else self.times
+        records = self.channel.records if self.fake_count else self.listed_times
         return np.asarray(records / records.sum())
 
     @cached_property
-    def over(self) -> list[tuple[Any, ...]]:
+    def values_over_bound(self) -> list[tuple[Any, ...]]:
         """(bid, code, records, listed) of values above their threshold, compared in integers."""
-        if not len(self.listed[0]):  # and the composition is there
+        if not len(self.listed_entries[0]):  # and the composition is there
             return []
-        holes: Holes = {"composition": temp("a_composition"), "values": temp("a_values")}
+        holes: Holes = {"composition": temp_table("a_composition"), "values": temp_table("a_values")}
         return self.db.rows(fill("attack/over_bound", holes))
 
     @cached_property
-    def together(self) -> list[Bound]:
+    def group_bounds(self) -> list[GroupBound]:
         """The bounds on sets of values."""
         stated = stated_bounds(self.given.manifest.facts)
         if max((max(one.members) for one in stated), default=0) >= len(self.bounds):
@@ -165,109 +171,109 @@ class Buckets(Scene):
         return stated
 
     @cached_property
-    def broken(self) -> Ints:
+    def broken_buckets(self) -> Ints:
         """Buckets in which a value exceeds its threshold, or values together the bound of their group."""
-        over = np.unique(np.array([int(row[0]) for row in self.over], dtype=np.int64))
-        stated = self.together
+        over = np.unique(np.array([int(row[0]) for row in self.values_over_bound], dtype=np.int64))
+        stated = self.group_bounds
         if not stated:
             return over
-        bid, code, count = self.listed
+        bid, code, count = self.listed_entries
         buckets, rank = np.unique(bid, return_inverse=True)
         sizes, size = np.unique(np.bincount(rank, count).astype(np.int64), return_inverse=True)
         listed = scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
-        held = (listed @ incidence(stated, len(self.bounds)).T).tocoo()
-        own, bound = held.coords
-        most = staircases([one.threshold for one in stated], sizes)
-        return np.union1d(over, buckets[own[held.data > most[bound, size[own]]]])
+        held = (listed @ incidence_matrix(stated, len(self.bounds)).T).tocoo()
+        bucket_index, bound = held.coords
+        most = floor_thresholds([one.threshold for one in stated], sizes)
+        return np.union1d(over, buckets[bucket_index[held.data > most[bound, size[bucket_index]]]])
 
     @cached_property
-    def classes(self) -> list[tuple[Ints, Ints]]:
+    def size_classes(self) -> list[tuple[Ints, Ints]]:
         """Per size, rows (b, size) and codes (b, size + sigma), both in the order in which they are stored."""
-        bid, code, count = self.listed
-        members = np.argsort(self.parts, kind="stable")
-        buckets, sizes = np.unique(self.parts, return_counts=True)
+        bid, code, count = self.listed_entries
+        members = np.argsort(self.record_parts, kind="stable")
+        buckets, sizes = np.unique(self.record_parts, return_counts=True)
         order = np.argsort(np.repeat(bid, count), kind="stable")
         slots = np.repeat(code, count)[order]
         named_, slot_sizes = np.unique(np.repeat(bid, count), return_counts=True)
-        if not np.array_equal(buckets, named_) or not np.array_equal(sizes + self.fakes, slot_sizes):
+        if not np.array_equal(buckets, named_) or not np.array_equal(sizes + self.fake_count, slot_sizes):
             raise GuaranteeError("QIT and ST do not agree on the buckets; verify the release")
         starts, slot_starts = np.cumsum(sizes) - sizes, np.cumsum(slot_sizes) - slot_sizes
-        found = []
+        rows_and_codes = []
         for size in np.unique(sizes).tolist():
-            own = np.flatnonzero(sizes == size)
-            rows = members[starts[own][:, None] + np.arange(size)]
-            found.append((rows, slots[slot_starts[own][:, None] + np.arange(size + self.fakes)]))
-        return found
+            of_size = np.flatnonzero(sizes == size)
+            rows = members[starts[of_size][:, None] + np.arange(size)]
+            rows_and_codes.append((rows, slots[slot_starts[of_size][:, None] + np.arange(size + self.fake_count)]))
+        return rows_and_codes
 
     def blocks(self) -> Iterator[Block]:
         """Buckets of one size, as many at a time as memory wants."""
-        for rows, codes in self.classes:
+        for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
             for start in range(0, len(rows), step):
                 part = codes[start : start + step]
-                prior = self._prior(part)
-                yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fakes)
+                prior = self._slot_prior(part)
+                yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fake_count)
 
-    def _prior(self, codes: Ints) -> Floats:
+    def _slot_prior(self, codes: Ints) -> Floats:
         """Probability that a record has each of the values that its bucket lists (b, 1, t)."""
-        ratio = self.ratio[codes]
+        ratio = self.real_ratio[codes]
         return np.asarray(ratio / np.maximum(ratio.sum(axis=1, keepdims=True), TINY))[:, None]
 
     @cached_property
-    def _counts(self) -> tuple[scipy.sparse.csr_array, Ints, Ints]:
+    def _bucket_counts(self) -> tuple[scipy.sparse.csr_array, Ints, Ints]:
         """How often each bucket lists each value (buckets, m), |g| (buckets,), and the row of every record's bucket."""
-        bid, code, count = self.listed
+        bid, code, count = self.listed_entries
         buckets, rank = np.unique(bid, return_inverse=True)
-        own = np.searchsorted(buckets, self.parts)
+        bucket_rows = np.searchsorted(buckets, self.record_parts)
         counts = scipy.sparse.csr_array(
             (count.astype(np.float64), (rank, code)), shape=(len(buckets), len(self.bounds))
         )
-        return counts, np.bincount(own, minlength=len(buckets)), own
+        return counts, np.bincount(bucket_rows, minlength=len(buckets)), bucket_rows
 
     @cached_property
-    def _classes(self) -> list[Listed]:
+    def _listed_pairs(self) -> list[ListedPairs]:
         """How often values are listed together, by size of bucket."""
-        counts, sizes, _ = self._counts
-        found = []
+        counts, sizes, _ = self._bucket_counts
+        pairs_by_size = []
         for size in np.unique(sizes).tolist():
-            mine = counts[np.flatnonzero(sizes == size)]
-            met = (mine.T @ mine).tocsr()
+            of_size = counts[np.flatnonzero(sizes == size)]
+            met = (of_size.T @ of_size).tocsr()
             pairs = met if met.shape[0] > LARGE else met.toarray()
-            found.append(Listed(size, mine.shape[0], pairs, self.fakes))
-        return found
+            pairs_by_size.append(ListedPairs(size, of_size.shape[0], pairs, self.fake_count))
+        return pairs_by_size
 
     @cached_property
-    def _through(self) -> Through:
-        return through(self._classes, self.given.manifest.facts, self.times)
+    def _fake_value_channel(self) -> FakeValueChannel:
+        return make_fake_value_channel(self._listed_pairs, self.given.manifest.facts, self.listed_times)
 
     @property
     def channel(self) -> Channel:
-        """The channel of what the buckets list (``through``)."""
-        return self._through.channel
+        """The channel of what the buckets list (``make_fake_value_channel``)."""
+        return self._fake_value_channel.channel
 
     @property
-    def ratio(self) -> Floats:
+    def real_ratio(self) -> Floats:
         """How much more often than others a listed value is real (m,)."""
-        return self._through.ratio if self.fakes else np.ones(len(self.bounds))
+        return self._fake_value_channel.ratio if self.fake_count else np.ones(len(self.bounds))
 
-    def seen(self, level: Ints) -> Floats:
-        """Sums over the records with each level of what their buckets list (``through``)."""
-        counts, sizes, own = self._counts
+    def observe_levels(self, level: Ints) -> Floats:
+        """Sums over the records with each level of what their buckets list (``make_fake_value_channel``)."""
+        counts, sizes, bucket_rows = self._bucket_counts
         scale, less = (
             np.array([amounts[size] for size in sizes.tolist()])
-            for amounts in (self._through.scale, self._through.less)
+            for amounts in (self._fake_value_channel.scale, self._fake_value_channel.less)
         )
         shape = (int(level.max()) + 1, len(sizes))
-        members = scipy.sparse.csr_array((np.ones(len(level)), (level, own)), shape=shape)
+        members = scipy.sparse.csr_array((np.ones(len(level)), (level, bucket_rows)), shape=shape)
         listed = np.asarray((members @ (counts * scale[:, None])).todense())
         return np.asarray(listed - (members @ less)[:, None])
 
 
-def _number(value: int) -> exp.Expr:
+def _sql_number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
 
 
-def _renamed(node: exp.Expr) -> exp.Expr:
+def _rename_to_bid(node: exp.Expr) -> exp.Expr:
     return column("bid") if isinstance(node, exp.Column) else node
 
 
@@ -302,18 +308,20 @@ def real(size: int, known: int, fakes: int) -> float:
     return (size - known) / (size - known + fakes)
 
 
-def attack_by_corruption(scene: Buckets) -> list[Finding]:
+def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
     """One finding for each q of ``KNOWN``, and one for all records but one, with the curve over all q."""
-    most = max(rows.shape[1] for rows, _ in scene.classes)
-    curve = tuple(_point(scene, q) for q in range(most))
-    rows = [_finding(scene, f"{q} known", q) for q in KNOWN if q < most - 1]
-    return [*rows, _finding(scene, "all but one known", None, curve)]
+    most = max(rows.shape[1] for rows, _ in scene.size_classes)
+    curve = tuple(_curve_point(scene, q) for q in range(most))
+    rows = [_make_finding(scene, f"{q} known", q) for q in KNOWN if q < most - 1]
+    return [*rows, _make_finding(scene, "all but one known", None, curve)]
 
 
-def _finding(scene: Buckets, name: str, known: int | None, curve: tuple[dict[str, float], ...] = ()) -> Finding:
-    values = _values(scene) if scene.fakes and known is None else ()
+def _make_finding(
+    scene: BucketAttackView, name: str, known: int | None, curve: tuple[dict[str, float], ...] = ()
+) -> Finding:
+    values = _list_certainties(scene) if scene.fake_count and known is None else ()
     tops, above, attacked = [], 0, 0
-    for top, over, left in _measured(scene, known):
+    for top, over, left in _measure_certainty(scene, known):
         tops.append(np.repeat(top, left))
         above += int(over.sum()) * left
         attacked += len(top) * left
@@ -328,30 +336,30 @@ def _finding(scene: Buckets, name: str, known: int | None, curve: tuple[dict[str
         highest=float(every.max()),
         above=above / max(1, attacked),
         baseline=scene.baseline,
-        notes=_corruption_notes(scene.fakes, values) if known is None and scene.fakes else (),
+        notes=_corruption_notes(scene.fake_count, values) if known is None and scene.fake_count else (),
         curve=curve,
         values=values,
     )
 
 
-def _values(scene: Buckets) -> tuple[dict[str, Any], ...]:
+def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
     """By value, the probability that it is real where it is listed and nobody is known: ``theory`` |g|/(|g| + sigma),
     ``stated`` by the release (or estimated, of releases that state no law), and its share by the ``source``'s records.
     """
     m = len(scene.bounds)
     listed, theory = np.zeros(m), np.zeros(m)
-    for rows, codes in scene.classes:
+    for rows, codes in scene.size_classes:
         times = np.bincount(codes.ravel(), minlength=m)
         listed += times
-        theory += times * real(rows.shape[1], 0, scene.fakes)
+        theory += times * real(rows.shape[1], 0, scene.fake_count)
     truth, stated = scene.truth, scene.channel.records
     return tuple(
         {
-            "value": scene.labels[x],
+            "value": scene.value_labels[x],
             "listed": int(listed[x]),
             "theory": theory[x] / listed[x],
             "stated": stated[x] / listed[x],
-            **({} if truth is None else {"source": min(1.0, truth.totals[x] / scene.times[x])}),
+            **({} if truth is None else {"source": min(1.0, truth.totals[x] / scene.listed_times[x])}),
         }
         for x in np.flatnonzero(listed).tolist()
     )
@@ -367,27 +375,27 @@ def _corruption_notes(fakes: int, values: tuple[dict[str, Any], ...]) -> tuple[s
     )
 
 
-def _measured(scene: Buckets, known: int | None) -> Iterator[tuple[Floats, Ints, int]]:
+def _measure_certainty(scene: BucketAttackView, known: int | None) -> Iterator[tuple[Floats, Ints, int]]:
     """Per size class: the best guess's certainty in every bucket, whether a bound is exceeded, and records left.
 
     Which q records are known is drawn: every assignment of records to slots is equally likely, so what they take off
     the list is a uniformly random choice of its real values, and the truth is not needed. With fakes, any listed
     values are as likely to be the real ones, up to how much more often than others they are (``scene.ratio``).
     """
-    for rows, codes in scene.classes:
+    for rows, codes in scene.size_classes:
         size = rows.shape[1]
         q = size - 1 if known is None else known
         if q >= size:
             continue
         order = scene.given.noise.permuted(np.broadcast_to(np.arange(codes.shape[1]), codes.shape), axis=1)
         left = np.take_along_axis(codes, order, axis=1)[:, q:]
-        ratio = scene.ratio[left]
-        believed = _times(left) * ratio / ratio.sum(axis=1, keepdims=True)
+        ratio = scene.real_ratio[left]
+        believed = _count_repeats(left) * ratio / ratio.sum(axis=1, keepdims=True)
         over = (believed > scene.bounds[left] * (1 + 1e-9)).any(axis=1)
         yield believed.max(axis=1), over.astype(np.int64), size - q
 
 
-def _times(codes: Ints) -> Ints:
+def _count_repeats(codes: Ints) -> Ints:
     """How often each slot's value stands in its row (b, t): sorted runs, so that large buckets stay cheap."""
     ordered = np.sort(codes, axis=1)
     new = np.ones(ordered.shape, dtype=bool)
@@ -395,28 +403,30 @@ def _times(codes: Ints) -> Ints:
     run = np.cumsum(new.ravel()) - 1
     lengths = np.bincount(run)
     times = lengths[run].reshape(codes.shape)
-    found = np.empty_like(times)
-    np.put_along_axis(found, np.argsort(codes, axis=1, kind="stable"), times, axis=1)
-    return np.asarray(found)
+    by_slot = np.empty_like(times)
+    np.put_along_axis(by_slot, np.argsort(codes, axis=1, kind="stable"), times, axis=1)
+    return np.asarray(by_slot)
 
 
-def _point(scene: Buckets, known: int) -> dict[str, float]:
+def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
     """Mean certainty over the records left, measured and by the formula's worst case."""
     measured = theory = 0.0
     records = 0
-    for (rows, codes), (top, _, left) in zip(_alive(scene, known), _measured(scene, known), strict=True):
-        worst = _times(codes).max(axis=1) / (rows.shape[1] - known + scene.fakes)
+    for (rows, codes), (top, _, left) in zip(
+        _classes_above(scene, known), _measure_certainty(scene, known), strict=True
+    ):
+        worst = _count_repeats(codes).max(axis=1) / (rows.shape[1] - known + scene.fake_count)
         measured += float(top.sum()) * left
         theory += float(np.minimum(worst, 1).sum()) * left
         records += len(top) * left
     return {"known": known, "theory": theory / max(1, records), "measured": measured / max(1, records)}
 
 
-def _alive(scene: Buckets, known: int) -> list[tuple[Ints, Ints]]:
-    return [(rows, codes) for rows, codes in scene.classes if rows.shape[1] > known]
+def _classes_above(scene: BucketAttackView, known: int) -> list[tuple[Ints, Ints]]:
+    return [(rows, codes) for rows, codes in scene.size_classes if rows.shape[1] > known]
 
 
-def _corrupt_each(learnt: Learnt[Buckets]) -> list[Finding]:
+def _corrupt_each(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     return attack_by_corruption(learnt.scene)
 
 
@@ -432,16 +442,16 @@ HOMOGENEITY = "homogeneity"
 HOMOGENEITY_KNOWS = "the person's quasi-identifiers; looks for buckets in which one value stands alone or dominates"
 
 
-def attack_by_homogeneity(scene: Buckets) -> list[Finding]:
+def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
     """Share of buckets in which the posterior of a value, or of a group, exceeds its bound; how many hold one value."""
-    bid, _, count = scene.listed
+    bid, _, count = scene.listed_entries
     _, rank = np.unique(bid, return_inverse=True)
     listed = np.bincount(rank, count)
     most = np.zeros(len(listed), dtype=np.int64)
     np.maximum.at(most, rank, count)
     certainty = most / listed
     alone = int((most == listed).sum())
-    over = len(scene.broken)
+    over = len(scene.broken_buckets)
     return [
         Finding(
             HOMOGENEITY,
@@ -458,14 +468,14 @@ def attack_by_homogeneity(scene: Buckets) -> list[Finding]:
     ]
 
 
-def _homogeneity_notes(scene: Buckets, alone: int) -> Iterator[str]:
+def _homogeneity_notes(scene: BucketAttackView, alone: int) -> Iterator[str]:
     if alone:
         yield f"{alone:,} buckets hold a single value"
-    if scene.together:
-        yield f"bounds on {len(scene.together):,} groups of values are counted"
+    if scene.group_bounds:
+        yield f"bounds on {len(scene.group_bounds):,} groups of values are counted"
 
 
-def _find_homogeneous(learnt: Learnt[Buckets]) -> list[Finding]:
+def _find_homogeneous(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     return attack_by_homogeneity(learnt.scene)
 
 

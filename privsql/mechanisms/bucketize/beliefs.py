@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.files import fold, label
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.engine.files import fold_name, label_value
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import fraction, text
+from privsql.exact import as_fraction, fraction_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,36 +33,40 @@ GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of 
 VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
 
 
-def tables(manifest: Manifest) -> Columns:
+def release_tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    roles, own = manifest.roles, manifest.roles.by_sa
+    roles, sa_names = manifest.roles, manifest.roles.by_sa
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed(("bid", "INTEGER"))],
-        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
-        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(*VALUE_COLUMNS)],
+        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed_columns(("bid", "INTEGER"))],
+        "st": [*sa_names.typed_columns(("bid", "INTEGER")), *sensitive, *sa_names.typed_columns(("count", "INTEGER"))],
+        "privsql_values": [
+            *sa_names.typed_columns(("code", "INTEGER")),
+            *sensitive,
+            *sa_names.typed_columns(*VALUE_COLUMNS),
+        ],
         "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
     }
 
 
-def view(manifest: Manifest) -> exp.Query:
+def make_weighted_view(manifest: Manifest) -> exp.Query:
     """The weighted view over QIT and ST."""
     roles = manifest.roles
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
-        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "sa": [named(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": _listed(manifest.facts, roles.by_sa.column("bid", "st")),
-        "count": roles.by_sa.column("count", "st"),
-        "qit_bid": roles.by_qi.column("bid", "qit"),
-        "st_bid": roles.by_sa.column("bid", "st"),
-        **roles.by_all.names("weight"),
+        "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [alias_as(column(f.name, "st"), f.name) for f in roles.sensitive],
+        "size": _listed_size(manifest.facts, roles.by_sa.as_column("bid", "st")),
+        "count": roles.by_sa.as_column("count", "st"),
+        "qit_bid": roles.by_qi.as_column("bid", "qit"),
+        "st_bid": roles.by_sa.as_column("bid", "st"),
+        **roles.by_all.alias_holes("weight"),
     }
     return fill("bucketize/weighted", holes)
 
 
-def _listed(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:
+def _listed_size(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:
     """How many values a bucket lists: its records, and its fakes."""
     size = size_of_bucket(facts["setting"], bid)
     fakes = facts.get("fake_values", 0)
@@ -100,19 +104,19 @@ def some_buckets(share: float, bid: exp.Expr) -> exp.Expr:
 SHOWN_VALUES = 5  # values that a message names
 
 
-def allows_certainty(asked: Bucketize) -> bool:
+def allows_certainty(params: Bucketize) -> bool:
     """Whether nothing has to be allowed: it is, fakes hide what is listed, or every threshold is written as 1."""
-    rule = asked.threshold.default
-    return asked.allow_certain or asked.fake_values > 0 or (asked.threshold.is_constant and str(rule) == "1")
+    rule = params.threshold.default
+    return params.allow_certain or params.fake_values > 0 or (params.threshold.is_constant and str(rule) == "1")
 
 
-def allowed_values(asked: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int]:
+def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int]:
     """Codes of the values whose threshold the publisher wrote as 1, value by value."""
-    given = asked.threshold
+    threshold = params.threshold
     return [
         code
         for code, (name, value) in enumerate(zip(labels, thresholds, strict=True))
-        if value == 1 and (given.query is not None or given.values.get(name) == 1)
+        if value == 1 and (threshold.query is not None or threshold.values.get(name) == 1)
     ]
 
 
@@ -123,31 +127,31 @@ def count_certain(
 
     Values of several sensitive columns stand behind the column's name.
     """
-    db.put("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
+    db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
     filled: Holes = {
         "st": st,
         "values": values,
-        "excused": temp("c_excused"),
-        "same_value": same("st", "v", roles.sa_keys),
+        "excused": temp_table("c_excused"),
+        "same_value": same_columns("st", "v", roles.sa_keys),
         "size": size_of_bucket(setting, column("bid", "st")),
     }
-    db.make("c_filled", fill("bucketize/filled", filled))
-    found, alone = {}, exp.select("bid", *roles.sa(), named(column("count"), "held")).from_(st)
+    db.create_table("c_filled", fill("bucketize/filled", filled))
+    certain, alone = {}, exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st)
     for key, each_field in zip(roles.sa_keys, roles.sensitive, strict=True):
         holes: Holes = {
             "held": (
                 fill("bucketize/held", {"st": st, "sa": [column(key)]}) if len(roles.sensitive) > 1 else alone
             ).subquery(),
-            "filled": temp("c_filled"),
+            "filled": temp_table("c_filled"),
             "key": column(key, "h"),
             "label": exp.cast(column(key, "h"), "VARCHAR"),
             "size": size_of_bucket(setting, column("bid", "h")),
         }
         for value, records in sorted(db.rows(fill("bucketize/certain", holes)), key=str):
-            name = label([value]) if len(roles.sensitive) == 1 else f"{each_field.name}: {label([value])}"
-            found[name] = int(records)
+            name = label_value([value]) if len(roles.sensitive) == 1 else f"{each_field.name}: {label_value([value])}"
+            certain[name] = int(records)
     db.drop("c_excused", "c_filled")
-    return found
+    return certain
 
 
 def reaches_certainty(facts: Mapping[str, Any]) -> bool:
@@ -157,21 +161,21 @@ def reaches_certainty(facts: Mapping[str, Any]) -> bool:
 
 def list_values(roles: Roles, table: exp.Table) -> exp.Expr:
     """(code, s0..) of a release's values."""
-    return exp.select(*roles.by_sa.read("code"), *roles.sa_in()).from_(table).subquery()
+    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table).subquery()
 
 
-def refuse_certainty(found: Mapping[str, int]) -> None:
+def refuse_certainty(certain: Mapping[str, int]) -> None:
     """``InfeasibleError`` if a value is certain: names it, and says of how many people."""
-    if found:
-        raise InfeasibleError(said(found), {"certain": dict(found)})
+    if certain:
+        raise InfeasibleError(explain_certainty(certain), {"certain": dict(certain)})
 
 
-def said(found: Mapping[str, int]) -> str:
+def explain_certainty(certain: Mapping[str, int]) -> str:
     """The same in words."""
-    shown = [f"{name} ({number:,} people)" for name, number in list(found.items())[:SHOWN_VALUES]]
-    more = f" and {len(found) - SHOWN_VALUES:,} more" if len(found) > SHOWN_VALUES else ""
+    examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
+    more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
     return (
-        f"certain, whoever looks: {', '.join(shown)}{more}; what works is a threshold below 1, larger buckets, for "
+        f"certain, whoever looks: {', '.join(examples)}{more}; what works is a threshold below 1, larger buckets, for "
         "one of several columns a bound of its own ([mechanism.components]), a threshold that is written as 1, or "
         "--allow-certain (allow_certain = true), which says that it is meant"
     )
@@ -185,7 +189,7 @@ def said(found: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True)
-class Bound:
+class GroupBound:
     """A set of values, by their ranks in ascending order, that may have ``threshold`` of a bucket together."""
 
     name: str
@@ -197,13 +201,13 @@ class Bound:
         return {"name": self.name, "codes": list(self.members), "threshold": str(self.threshold)}
 
 
-def stated_bounds(facts: dict[str, Any]) -> list[Bound]:
+def stated_bounds(facts: dict[str, Any]) -> list[GroupBound]:
     """The bounds that a manifest's facts state."""
-    return [Bound(one["name"], tuple(one["codes"]), Fraction(one["threshold"])) for one in facts.get("bounds", [])]
+    return [GroupBound(one["name"], tuple(one["codes"]), Fraction(one["threshold"])) for one in facts.get("bounds", [])]
 
 
 @dataclass(frozen=True)
-class Part:
+class SensitiveColumn:
     """One sensitive column: the rank of its part in every value (m,), and its parts as text, by rank."""
 
     name: str
@@ -211,101 +215,109 @@ class Part:
     ranks: tuple[int, ...]
     labels: tuple[str, ...]
 
-    def bound(self, rank: int) -> str:
+    def bound_name(self, rank: int) -> str:
         """What the bound on one of the parts is called."""
         return f"{self.name} = {self.labels[rank]}"
 
-    def members(self, ranks: set[int]) -> tuple[int, ...]:
+    def find_members(self, ranks: set[int]) -> tuple[int, ...]:
         """The values with one of these parts."""
-        return tuple(i for i, own in enumerate(self.ranks) if own in ranks)
+        return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
 
 
 @dataclass(frozen=True)
-class Values:
+class SensitiveValues:
     """The sensitive values: relation ``domain``(code, s0..), each column, texts (m,) and records (m,)."""
 
     domain: exp.Table
-    columns: tuple[Part, ...]
+    columns: tuple[SensitiveColumn, ...]
     labels: tuple[str, ...]
     counts: tuple[int, ...]
 
-    def records(self, members: Sequence[int]) -> int:
+    def count_records(self, members: Sequence[int]) -> int:
         """How many records have one of them."""
         return sum(self.counts[i] for i in members)
 
-    def column(self, name: str, where: str) -> Part:
+    def find_column(self, name: str, where: str) -> SensitiveColumn:
         """A column by its name; ``UsageError`` if it is not sensitive."""
-        found = next((part for part in self.columns if fold(part.name) == fold(name)), None)
-        if found is None:
+        sensitive = next((part for part in self.columns if fold_name(part.name) == fold_name(name)), None)
+        if sensitive is None:
             known = ", ".join(part.name for part in self.columns)
             raise UsageError(f"{where}: {name!r} is not a sensitive column; these are {known}")
-        return found
+        return sensitive
 
 
-def put_members(db: Relations, name: str, bounds: Sequence[Bound]) -> None:
+def put_members(db: Relations, name: str, bounds: Sequence[GroupBound]) -> None:
     """Relation ``name``(bound, code): which bound holds which values."""
     numbers = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
     codes = np.array([code for one in bounds for code in one.members], dtype=np.int64)
-    db.put(name, pa.table({"bound": numbers, "code": codes}))
+    db.register_arrow(name, pa.table({"bound": numbers, "code": codes}))
 
 
-def values_of(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> Values:
+def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> SensitiveValues:
     """The values of ``domain``(code, s0..), codes 0, 1, .., with their records."""
     columns = []
-    for own, key in zip(roles.sensitive, roles.sa_keys, strict=True):
+    for sensitive_field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
         rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
-        shown = {int(part): label([text]) for _, part, text, _ in rows}
-        columns.append(Part(own.name, key, tuple(int(row[1]) for row in rows), tuple(shown[k] for k in sorted(shown))))
-    whole = zip(*([part.labels[rank] for rank in part.ranks] for part in columns), strict=True)
-    return Values(domain, tuple(columns), tuple(label(parts) for parts in whole), tuple(counts))
+        labels = {int(part): label_value([text]) for _, part, text, _ in rows}
+        columns.append(
+            SensitiveColumn(
+                sensitive_field.name, key, tuple(int(row[1]) for row in rows), tuple(labels[k] for k in sorted(labels))
+            )
+        )
+    combined = zip(*([part.labels[rank] for rank in part.ranks] for part in columns), strict=True)
+    return SensitiveValues(domain, tuple(columns), tuple(label_value(parts) for parts in combined), tuple(counts))
 
 
-def bounds(asked: Bucketize, values: Values, query: Callable[[Part, str], Sequence[Fraction]]) -> tuple[Bound, ...]:
+def make_bounds(
+    params: Bucketize, values: SensitiveValues, query: Callable[[SensitiveColumn, str], Sequence[Fraction]]
+) -> tuple[GroupBound, ...]:
     """All bounds on sets of values; ``UsageError`` names what is wrong with one.
 
     ``query``: the thresholds that a publisher's query gives for the parts of a column.
     """
-    return (*_of_components(asked, values, query), *_of_groups(asked, values))
+    return (*_component_bounds(params, values, query), *_group_bounds(params, values))
 
 
-def _of_components(
-    asked: Bucketize, values: Values, query: Callable[[Part, str], Sequence[Fraction]]
-) -> Iterator[Bound]:
+def _component_bounds(
+    params: Bucketize, values: SensitiveValues, query: Callable[[SensitiveColumn, str], Sequence[Fraction]]
+) -> Iterator[GroupBound]:
     """One set for every part of every column that is named."""
-    for name, threshold in asked.components.items():
+    for name, threshold in params.components.items():
         where = f"mechanism.components.{name}"
-        part = values.column(name, where)
+        part = values.find_column(name, where)
         if len(values.columns) == 1:
             raise UsageError(f"{where}: there is one sensitive column, and threshold bounds its values; leave this out")
-        sets = [part.members({rank}) for rank in range(len(part.labels))]
+        sets = [part.find_members({rank}) for rank in range(len(part.labels))]
         try:
-            counts = [values.records(members) for members in sets]
-            found = query(part, threshold.query) if threshold.query else threshold.of(part.labels, counts)
+            counts = [values.count_records(members) for members in sets]
+            fractions = (
+                query(part, threshold.query) if threshold.query else threshold.thresholds_for(part.labels, counts)
+            )
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from error
-        for rank, (members, value) in enumerate(zip(sets, found, strict=True)):
-            yield Bound(part.bound(rank), members, value)
+        for rank, (members, value) in enumerate(zip(sets, fractions, strict=True)):
+            yield GroupBound(part.bound_name(rank), members, value)
 
 
-def _of_groups(asked: Bucketize, values: Values) -> Iterator[Bound]:
+def _group_bounds(params: Bucketize, values: SensitiveValues) -> Iterator[GroupBound]:
     """One set for every named group, and for every list inside it."""
     total = sum(values.counts)
-    for name, group in asked.groups.items():
+    for name, group in params.groups.items():
         where = f"mechanism.groups.{name}"
-        part = values.column(group.column, where) if group.column is not None else None
+        part = values.find_column(group.column, where) if group.column is not None else None
         labels, ranks = (part.labels, part.ranks) if part else (values.labels, range(len(values.labels)))
-        for own, names in group.sets(name):
+        for set_name, names in group.list_sets(name):
             unknown = sorted(set(names) - set(labels))
             if unknown:
-                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {_of_what(part, values)}")
+                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {_name_attribute(part, values)}")
             members = tuple(i for i, rank in enumerate(ranks) if labels[rank] in set(names))
             try:
-                yield Bound(own, members, group.at(values.records(members), total))
+                yield GroupBound(set_name, members, group.threshold_at(values.count_records(members), total))
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from error
 
 
-def _of_what(part: Part | None, values: Values) -> str:
+def _name_attribute(part: SensitiveColumn | None, values: SensitiveValues) -> str:
     if part is not None:
         return f"column {part.name}"
     if len(values.columns) == 1:
@@ -325,7 +337,7 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 @dataclass(frozen=True)
-class Sure:
+class SureCounts:
     """Records of whom some value is certain (belief 1), and believed with more than 1/2."""
 
     certain: int = 0
@@ -345,128 +357,148 @@ class Beliefs:
     """
 
     overall: Fraction
-    sure: Sure
+    sure: SureCounts
     columns: dict[str, dict[str, Fraction]]
-    sure_of: dict[str, Sure] = field(default_factory=dict)
+    sure_of: dict[str, SureCounts] = field(default_factory=dict)
     bounded: dict[str, Fraction] = field(default_factory=dict)
 
     def as_facts(self) -> dict[str, Any]:
         """``highest_belief`` and ``certain``; fractions as exact texts."""
-        highest = {name: {value: text(most) for value, most in of.items()} for name, of in self.columns.items()}
-        sure = {name: found.as_json() for name, found in self.sure_of.items()}
-        bounded = {"bounded": {name: text(most) for name, most in self.bounded.items()}} if self.bounded else {}
+        highest = {
+            name: {value: fraction_text(most) for value, most in of.items()} for name, of in self.columns.items()
+        }
+        sure = {name: counts.as_json() for name, counts in self.sure_of.items()}
+        bounded = (
+            {"bounded": {name: fraction_text(most) for name, most in self.bounded.items()}} if self.bounded else {}
+        )
         return {
-            "highest_belief": {"overall": text(self.overall), "components": highest, **bounded},
+            "highest_belief": {"overall": fraction_text(self.overall), "components": highest, **bounded},
             "certain": self.sure.as_json() | {"components": sure},
         }
 
 
-def measured(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> Beliefs:
+def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> Beliefs:
     """What the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
     size = size_of_bucket(facts["setting"], column("bid", "h"))
-    listed = exp.select("bid", *roles.sa(), named(column("count"), "held")).from_(st).subquery()
-    tallies = {key: _held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
+    listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
+    tallies = {key: _count_held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
     columns, sure_of, parts, peaks = {}, {}, [], []
-    for (key, held), own in zip(tallies.items(), roles.sensitive, strict=True):
-        columns[own.name] = _highest(db, held, key, size)
-        peaks = _peaks(db, held, size)
-        sure_of[own.name] = _sure(peaks)
+    for (key, held), sensitive_field in zip(tallies.items(), roles.sensitive, strict=True):
+        columns[sensitive_field.name] = _highest_beliefs(db, held, key, size)
+        peaks = _read_peaks(db, held, size)
+        sure_of[sensitive_field.name] = _count_sure(peaks)
         parts.append(exp.select("bid", "held").from_(held))
     if len(parts) > 1:
-        peaks = _peaks(db, listed, size)
-    overall = max(_share(records, most) for records, most, _ in peaks)
+        peaks = _read_peaks(db, listed, size)
+    overall = max(_bucket_share(records, most) for records, most, _ in peaks)
     sure = (
-        _sure(_peaks(db, exp.union(*parts, distinct=False).subquery(), size)) if len(parts) > 1 else sure_of[own.name]
+        _count_sure(_read_peaks(db, exp.union(*parts, distinct=False).subquery(), size))
+        if len(parts) > 1
+        else sure_of[sensitive_field.name]
     )
     db.drop(*(f"held_{key}" for key in tallies))
     bounded: dict[str, Fraction] = {}
-    for one, most in zip(stated_bounds(facts), of_sets(db, st, values, facts, roles), strict=True):
+    for one, most in zip(stated_bounds(facts), measure_group_beliefs(db, st, values, facts, roles), strict=True):
         bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
     return Beliefs(overall, sure, columns, sure_of, bounded)
 
 
-def together(st: exp.Table, values: exp.Table, members: exp.Table, roles: Roles) -> exp.Expr:
+def count_together(st: exp.Table, values: exp.Table, members: exp.Table, roles: Roles) -> exp.Expr:
     """How many of each bucket's values belong to each set of ``members`` (bound, code)."""
-    holes: Holes = {"st": st, "values": values, "members": members, "same_value": same("st", "v", roles.sa_keys)}
+    holes: Holes = {
+        "st": st,
+        "values": values,
+        "members": members,
+        "same_value": same_columns("st", "v", roles.sa_keys),
+    }
     return fill("bucketize/together", holes).subquery()
 
 
-def of_sets(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> list[Fraction]:
+def measure_group_beliefs(
+    db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles
+) -> list[Fraction]:
     """The highest belief in every set of values with a bound, in the order of ``facts``."""
     stated = stated_bounds(facts)
     if not stated:
         return []
     put_members(db, "sets", stated)
     size, number = size_of_bucket(facts["setting"], column("bid", "h")), column("bound", "h")
-    holes: Holes = {"held": together(st, values, temp("sets"), roles), "key": number, "label": number, "size": size}
-    found = [Fraction(0)] * len(stated)
+    holes: Holes = {
+        "held": count_together(st, values, temp_table("sets"), roles),
+        "key": number,
+        "label": number,
+        "size": size,
+    }
+    beliefs = [Fraction(0)] * len(stated)
     for bound, records, most in db.rows(fill("bucketize/highest", holes)):
-        found[bound] = max(found[bound], _share(records, most))
+        beliefs[bound] = max(beliefs[bound], _bucket_share(records, most))
     db.drop("sets")
-    return found
+    return beliefs
 
 
-def _held(db: Relations, st: exp.Table, key: str) -> exp.Expr:
+def _count_held(db: Relations, st: exp.Table, key: str) -> exp.Expr:
     """How many of each bucket's values agree in one of several columns."""
-    db.make(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
-    return temp(f"held_{key}")
+    db.create_table(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
+    return temp_table(f"held_{key}")
 
 
-def _highest(db: Relations, held: exp.Expr, key: str, size: exp.Expr) -> dict[str, Fraction]:
+def _highest_beliefs(db: Relations, held: exp.Expr, key: str, size: exp.Expr) -> dict[str, Fraction]:
     """The highest belief in every value of a column, by its text."""
     label = exp.cast(column(key, "h"), "VARCHAR")
     holes: Holes = {"held": held, "key": column(key, "h"), "label": label, "size": size}
-    found: dict[str, Fraction] = {}
+    beliefs: dict[str, Fraction] = {}
     for value, records, most in sorted(db.rows(fill("bucketize/highest", holes)), key=str):
-        shown = "NULL" if value is None else str(value)
-        found[shown] = max(found.get(shown, Fraction(0)), _share(records, most))
-    return found
+        value_text = "NULL" if value is None else str(value)
+        beliefs[value_text] = max(beliefs.get(value_text, Fraction(0)), _bucket_share(records, most))
+    return beliefs
 
 
-def _peaks(db: Relations, held: exp.Expr, size: exp.Expr) -> list[tuple[int, int, int]]:
+def _read_peaks(db: Relations, held: exp.Expr, size: exp.Expr) -> list[tuple[int, int, int]]:
     """(size, most, buckets)."""
     rows = db.rows(fill("bucketize/peaks", {"held": held, "size": size}))
     return [(int(records), int(most), int(buckets)) for records, most, buckets in rows]
 
 
-def _share(size: int, most: int) -> Fraction:
+def _bucket_share(size: int, most: int) -> Fraction:
     return min(Fraction(1), Fraction(int(most), int(size)))
 
 
-def _sure(peaks: Iterable[tuple[int, int, int]]) -> Sure:
-    known = [(_share(size, most), size * buckets) for size, most, buckets in peaks]
-    return Sure(sum(n for share, n in known if share == 1), sum(n for share, n in known if share > HALF))
+def _count_sure(peaks: Iterable[tuple[int, int, int]]) -> SureCounts:
+    known = [(_bucket_share(size, most), size * buckets) for size, most, buckets in peaks]
+    return SureCounts(sum(n for share, n in known if share == 1), sum(n for share, n in known if share > HALF))
 
 
-def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def describe_beliefs(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for a person: the highest belief, where it is, and whose value is known too well."""
     if not facts.get("highest_belief"):
         return []
     overall, columns = facts["highest_belief"]["overall"], facts["highest_belief"]["components"]
     tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in columns.items()]
-    shown = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
+    by_column = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
     mean = facts.get("mean_belief")
-    whole = [f"{overall} (together)"] if len(tops) > 1 else []
+    combined = [f"{overall} (together)"] if len(tops) > 1 else []
     return [
-        ("highest belief", ", ".join([*shown, *whole])),
-        *_bounded(facts),
+        ("highest belief", ", ".join([*by_column, *combined])),
+        *_describe_bounded(facts),
         ("certain", f"{facts['certain']['certain']:,} records; {facts['certain']['above_half']:,} above 1/2"),
         *([("mean belief", f"{mean:.3f}  (of all records, in their own value)")] if mean is not None else []),
     ]
 
 
-def _bounded(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _describe_bounded(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The sets of values with a bound that is nearly reached, and how many more there are."""
     highest = facts["highest_belief"].get("bounded", {})
     stated = [one for one in stated_bounds(facts) if one.name in highest]
     if not stated:
         return []
     nearest = sorted(stated, key=lambda one: -Fraction(highest[one.name]) / one.threshold)
-    shown = [f"{one.name} {highest[one.name]} (at most {text(one.threshold)})" for one in nearest[:SHOWN_COLUMNS]]
+    texts = [
+        f"{one.name} {highest[one.name]} (at most {fraction_text(one.threshold)})" for one in nearest[:SHOWN_COLUMNS]
+    ]
     return [
         (
             "bounded",
-            ", ".join(shown) + (f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""),
+            ", ".join(texts) + (f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""),
         )
     ]
 
@@ -478,34 +510,38 @@ EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT",
 MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 
 
-def thresholds(db: Relations, domain: Records, asked: Threshold) -> tuple[Fraction, ...]:
+def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple[Fraction, ...]:
     """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
     try:
-        given = queried(db, asked.query, temp("domain"), domain.roles.sa_keys, domain.labels) if asked.query else None
-        found = given or asked.of(domain.labels, domain.counts)
+        from_query = (
+            query_thresholds(db, spec.query, temp_table("domain"), domain.roles.sa_keys, domain.labels)
+            if spec.query
+            else None
+        )
+        fractions = from_query or spec.thresholds_for(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
     largest = max(domain.counts)
-    for each_label, value in zip(domain.labels, found, strict=True):
+    for each_label, value in zip(domain.labels, fractions, strict=True):
         refuse_long(value, largest, f"mechanism.threshold: too many digits for value {each_label}")
-    return found
+    return fractions
 
 
-def bounds_of(db: Relations, domain: Records, asked: Bucketize) -> tuple[Bound, ...]:
+def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
     """The bounds on components and groups; ``UsageError`` names what is wrong with one."""
-    if not asked.is_bounding:
+    if not params.is_bounding:
         return ()
 
-    def query(part: Part, given: str) -> tuple[Fraction, ...]:
-        holes: Holes = {"domain": temp("domain"), "key": column(part.key, "d")}
+    def query_column(part: SensitiveColumn, sql: str) -> tuple[Fraction, ...]:
+        holes: Holes = {"domain": temp_table("domain"), "key": column(part.key, "d")}
         parts = fill("bucketize/parts", holes).subquery("parts")
-        own = exp.select(named(column("part"), "code"), "s0").distinct().from_(parts).subquery()
-        return queried(db, given, own, ("s0",), part.labels)
+        part_domain = exp.select(alias_as(column("part"), "code"), "s0").distinct().from_(parts).subquery()
+        return query_thresholds(db, sql, part_domain, ("s0",), part.labels)
 
-    found = bounds(asked, values_of(db, temp("domain"), domain.roles, domain.counts), query)
-    for one in found:
+    computed = make_bounds(params, read_values(db, temp_table("domain"), domain.roles, domain.counts), query_column)
+    for one in computed:
         refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
-    return found
+    return computed
 
 
 def refuse_long(value: Fraction, records: int, what: str) -> None:
@@ -514,31 +550,31 @@ def refuse_long(value: Fraction, records: int, what: str) -> None:
         raise UsageError(f"{what}; round the rule's numbers")
 
 
-def queried(
+def query_thresholds(
     db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
 ) -> tuple[Fraction, ...]:
     """The thresholds that the publisher's query yields, matched in SQL to ``domain``(code, s0..); or ``ValueError``."""
-    db.own("given_thresholds", query)
-    fields = db.fields(temp("given_thresholds"))
+    db.create_from_sql("given_thresholds", query)
+    fields = db.list_fields(temp_table("given_thresholds"))
     if len(fields) != len(keys) + 1:
         raise ValueError(
             f"the query yields {len(fields)} columns; it must yield {len(keys)} for the value and one more"
         )
     if fields[-1].type.split("(")[0] not in EXACT_TYPES:
         raise ValueError(f"the query's column {fields[-1].name!r} is {fields[-1].type}; cast it to DECIMAL or VARCHAR")
-    renamed = [named(column(field.name), key) for field, key in zip(fields, (*keys, "threshold"), strict=True)]
-    db.make("threshold_rows", exp.select(*renamed).from_(temp("given_thresholds")))
-    holes: Holes = {"domain": domain, "given": temp("threshold_rows"), "same_value": same("d", "t", keys)}
+    renamed = [alias_as(column(field.name), key) for field, key in zip(fields, (*keys, "threshold"), strict=True)]
+    db.create_table("threshold_rows", exp.select(*renamed).from_(temp_table("given_thresholds")))
+    holes: Holes = {"domain": domain, "given": temp_table("threshold_rows"), "same_value": same_columns("d", "t", keys)}
     rows = db.rows(fill("bucketize/queried_thresholds", holes))
     db.drop("given_thresholds", "threshold_rows")
-    return tuple(_exact(label, row) for label, row in zip(labels, rows, strict=True))
+    return tuple(_require_threshold(label, row) for label, row in zip(labels, rows, strict=True))
 
 
-def _exact(label: str, row: tuple[object, ...]) -> Fraction:
-    _, times, given = row
-    if times != 1 or given is None:
+def _require_threshold(label: str, row: tuple[object, ...]) -> Fraction:
+    _, times, stated = row
+    if times != 1 or stated is None:
         raise ValueError(f"the query yields {times} thresholds for value {label}; it must yield one")
-    value = fraction(given)
+    value = as_fraction(stated)
     if not 0 < value <= 1:
-        raise ValueError(f"threshold {given} of value {label} lies outside (0, 1]")
+        raise ValueError(f"threshold {stated} of value {label} lies outside (0, 1]")
     return value

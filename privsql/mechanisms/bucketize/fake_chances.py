@@ -40,7 +40,7 @@ class Entries:
     kinds: Ints
     shape: tuple[int, int]
 
-    def sums(self, amounts: NDArray[Any]) -> tuple[Floats, Floats]:
+    def sum_amounts(self, amounts: NDArray[Any]) -> tuple[Floats, Floats]:
         """Sums of ``amounts`` (E,) over rows and over kinds, in doubles: integers below 2^53 stay exact."""
         rows, kinds = self.shape
         of_rows, of_kinds = np.bincount(self.rows, amounts, rows), np.bincount(self.kinds, amounts, kinds)
@@ -52,12 +52,12 @@ class Entries:
         rows, kinds = self.shape
         return np.bincount(self.rows, minlength=rows).astype(int), np.bincount(self.kinds, minlength=kinds).astype(int)
 
-    def part(self, chosen: Ints) -> Entries:
+    def select_entries(self, chosen: Ints) -> Entries:
         """Some of the entries."""
         return Entries(self.rows[chosen], self.kinds[chosen], self.shape)
 
 
-def scaled(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
+def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
     """``chances`` (E,) with their odds times a factor for each row and each kind, such that they sum to what is given.
 
     They lie near that already. One kind after the other, then one row after the other, is brought to its mean odds,
@@ -104,61 +104,61 @@ def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> 
     listed = [size + sigma for size, _ in sizes]
     unit = lcm(*listed)
     left = [int(count) * unit for count in counts]
-    found = np.zeros((len(left), len(listed)), dtype=np.int64)
+    by_size = np.zeros((len(left), len(listed)), dtype=np.int64)
     for j in reversed(range(len(listed))):
         size, buckets = sizes[j]
-        times = _within(left, [int(count) for count in counts], listed[j] * buckets, buckets)
-        found[:, j] = times
+        times = _apportion_uncovered(left, [int(count) for count in counts], listed[j] * buckets, buckets)
+        by_size[:, j] = times
         left = [have - number * (size * unit // listed[j]) for have, number in zip(left, times, strict=True)]
-    return found
+    return by_size
 
 
-def _within(left: list[int], counts: list[int], total: int, most: int) -> list[int]:
+def _apportion_uncovered(left: list[int], counts: list[int], total: int, most: int) -> list[int]:
     """Integers that sum to ``total`` by what is left to cover; beyond that, where all are listed ``most`` times, by
     counts.
     """
-    found = apportioned([max(0, have) for have in left], total, most)
-    missing = total - sum(found)
+    times = apportion_times([max(0, have) for have in left], total, most)
+    missing = total - sum(times)
     if missing:
         rest = [0 if have > 0 else count for have, count in zip(left, counts, strict=True)]
-        found = [a + b for a, b in zip(found, apportioned(rest, missing, most), strict=True)]
-    return found
+        times = [a + b for a, b in zip(times, apportion_times(rest, missing, most), strict=True)]
+    return times
 
 
-def apportioned(weights: list[int], total: int, most: int) -> list[int]:
+def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
     """Integers L_x <= ``most`` of the sum ``total``, with the least largest w_x/L_x (Adams' divisor method).
 
     Less than ``total`` if every positive weight has ``most`` already.
     """
-    found, open_ = [0] * len(weights), {x for x, weight in enumerate(weights) if weight > 0}
+    times, open_ = [0] * len(weights), {x for x, weight in enumerate(weights) if weight > 0}
     while open_:
-        weight, free = sum(weights[x] for x in open_), total - most * sum(number == most for number in found)
+        weight, free = sum(weights[x] for x in open_), total - most * sum(number == most for number in times)
         start = free - len(open_)  # rounding up adds less than one each
         rounded = {x: -(-weights[x] * start // weight) if start > 0 else 0 for x in open_}
         full = {x for x, number in rounded.items() if number >= most}
         for x in full:
-            found[x] = most
+            times[x] = most
         open_ -= full
         if not full:
             for x, number in rounded.items():
-                found[x] = number
+                times[x] = number
             break
-    _raise_worst(weights, found, open_, total, most)
-    return found
+    _raise_worst(weights, times, open_, total, most)
+    return times
 
 
-def _raise_worst(weights: list[int], found: list[int], open_: set[int], total: int, most: int) -> None:
+def _raise_worst(weights: list[int], times: list[int], open_: set[int], total: int, most: int) -> None:
     """One more for the value with the largest w_x/L_x, until the sum is ``total``; those without any before."""
 
-    def entry(x: int) -> tuple[bool, Fraction, int]:
-        return found[x] > 0, -Fraction(weights[x], max(1, found[x])), x
+    def heap_entry(x: int) -> tuple[bool, Fraction, int]:
+        return times[x] > 0, -Fraction(weights[x], max(1, times[x])), x
 
-    heap = [entry(x) for x in open_]
+    heap = [heap_entry(x) for x in open_]
     heapq.heapify(heap)
-    for _ in range(total - sum(found)):
+    for _ in range(total - sum(times)):
         if not heap:
             return
         x = heapq.heappop(heap)[2]
-        found[x] += 1
-        if found[x] < most:
-            heapq.heappush(heap, entry(x))
+        times[x] += 1
+        if times[x] < most:
+            heapq.heappush(heap, heap_entry(x))

@@ -14,14 +14,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from sqlglot import exp
 
-from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
 from privsql.attacks.suite import RARE, SURE
-from privsql.engine.sqlfiles import Holes, column, fill, named, same, table, temp
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize.beliefs import size_of_bucket
-from privsql.mechanisms.bucketize.fake_chances import Entries, scaled, times_listed
-from privsql.mechanisms.bucketize.informative import placed
+from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
+from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.fake_chances import Floats
-    from privsql.mechanisms.bucketize.layout import Runs
-    from privsql.mechanisms.bucketize.model import Bids, Ints, Problem
+    from privsql.mechanisms.bucketize.layout import BucketRuns
+    from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints
 
-    Find = Callable[[Problem], Plan]
+    Find = Callable[[BucketProblem], Plan]
 
 # Even -----------------------------------------------------------------------------------------------------------------
 # Whether fakes can hide all values evenly, and the plan that lets them.
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 # b_j S_j/(S_j + sigma) records, for every k (Gale: all values have the same room, so the most frequent ones are the
 # tightest).
 
-SHOWN = 8  # values that a message names
+MOST_NAMED = 8  # values that a message names
 TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offered
 
 
-def crowded(counts: Ints, setting: Setting, sigma: int) -> list[int]:
+def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
     """The values that are too frequent for ``sigma`` fakes in every bucket to hide them evenly; none if it can be."""
     order = np.argsort(-counts, kind="stable")
     room = [(size + sigma, Fraction(buckets * size, size + sigma)) for size, buckets in setting.items]
@@ -63,37 +63,37 @@ def crowded(counts: Ints, setting: Setting, sigma: int) -> list[int]:
     return []
 
 
-def even(problem: Problem, sigma: int, find: Find) -> Plan:
+def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
     """The first plan, by falling size of the largest bucket, that hides all values evenly among ``sigma`` fakes.
 
     Smaller buckets ask less: no value may have more than 1/(S + sigma) of the records. ``InfeasibleError`` from
     ``find``, or with the values that are too frequent and what would work.
     """
-    found, most = _tried(problem, sigma, find)
+    plan, most = _try_sizes(problem, sigma, find)
     if most:
         raise _too_frequent(problem, most, sigma, find)
-    return found
+    return plan
 
 
-def _tried(problem: Problem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
+def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
     """A plan and the values that are too frequent for it, if there is none that hides them."""
-    found = find(problem)
-    while most := crowded(problem.counts, found.setting, sigma):
-        smaller = found.setting.sizes[-1] - 1
+    plan = find(problem)
+    while most := find_too_frequent(problem.counts, plan.setting, sigma):
+        smaller = plan.setting.sizes[-1] - 1
         if problem.counts.max() * (int(problem.sizes[0]) + sigma) > problem.records or smaller < problem.sizes[0]:
-            return found, most
+            return plan, most
         try:
-            found = find(replace(problem, largest=smaller))
+            plan = find(replace(problem, largest=smaller))
         except InfeasibleError:
-            return found, most
-    return found, []
+            return plan, most
+    return plan, []
 
 
-def _too_frequent(problem: Problem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
+def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
     smallest = int(problem.sizes[0])
     shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in values}
-    names = ", ".join(f"{label} ({float(share):.3g})" for label, share in list(shares.items())[:SHOWN])
-    more = f" and {len(shares) - SHOWN} more" if len(shares) > SHOWN else ""
+    names = ", ".join(f"{label} ({float(share):.3g})" for label, share in list(shares.items())[:MOST_NAMED])
+    more = f" and {len(shares) - MOST_NAMED} more" if len(shares) > MOST_NAMED else ""
     fewer, size = _fewer_fakes(problem, sigma, find), _smaller_buckets(problem, sigma, find)
     offers = [
         *([f"fake_values = {fewer}"] if fewer else []),
@@ -111,29 +111,29 @@ def _too_frequent(problem: Problem, values: list[int], sigma: int, find: Find) -
     )
 
 
-def _fewer_fakes(problem: Problem, sigma: int, find: Find) -> int | None:
+def _fewer_fakes(problem: BucketProblem, sigma: int, find: Find) -> int | None:
     """The most fakes that hide all values; None if none do."""
     most = min(sigma - 1, problem.records // int(problem.counts.max()) - int(problem.sizes[0]))
     tried = range(most, max(0, most - TRIED), -1)
-    return next((fewer for fewer in tried if _hides(problem, fewer, find)), None)
+    return next((fewer for fewer in tried if _can_hide(problem, fewer, find)), None)
 
 
-def _smaller_buckets(problem: Problem, sigma: int, find: Find) -> int | None:
+def _smaller_buckets(problem: BucketProblem, sigma: int, find: Find) -> int | None:
     """The largest S, such that a threshold of 1/S hides all values; None if none does."""
     most = min(int(problem.sizes[0]) - 1, problem.records // int(problem.counts.max()) - sigma)
     for size in range(most, max(1, most - TRIED), -1):
         bounds = (Fraction(1, size),) * len(problem.counts)
         largest = min(problem.largest, 2 * size - 1)
-        if _hides(
+        if _can_hide(
             replace(problem, thresholds=bounds, smallest=min(problem.smallest, size), largest=largest), sigma, find
         ):
             return size
     return None
 
 
-def _hides(problem: Problem, sigma: int, find: Find) -> bool:
+def _can_hide(problem: BucketProblem, sigma: int, find: Find) -> bool:
     try:
-        return not _tried(problem, sigma, find)[1]
+        return not _try_sizes(problem, sigma, find)[1]
     except InfeasibleError:
         return False
 
@@ -160,70 +160,70 @@ ONE = 1 << BITS
 ENOUGH = 1e-5  # how far off a sum may be that integers make good
 
 
-def weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
+def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
     """Integers w (E,) within 0 and 2^BITS, near ``chances`` (E,) times 2^BITS, whose sums over rows and kinds are
     exactly ``of_rows`` and ``of_kinds`` times 2^BITS; None if there are none near. A kind of which all or none is
     chosen is fixed.
     """
     lengths = entries.lengths[1]
-    found = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
+    integers = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
     free = np.flatnonzero(((of_kinds > 0) & (of_kinds < lengths))[entries.kinds])
-    rest, part = of_rows - entries.sums(found)[0].astype(np.int64) // ONE, entries.part(free)
+    rest, part = of_rows - entries.sum_amounts(integers)[0].astype(np.int64) // ONE, entries.select_entries(free)
     if ((rest < 0) | (rest > part.lengths[0])).any() or ((of_kinds < 0) | (of_kinds > lengths)).any():
         return None
     if len(free):
         of_free = np.where(of_kinds < lengths, of_kinds, 0)
-        near = scaled(part, chances[free], rest, of_free)
-        if np.abs(part.sums(near)[1] - of_free).max() > ENOUGH:
+        near = scale_chances(part, chances[free], rest, of_free)
+        if np.abs(part.sum_amounts(near)[1] - of_free).max() > ENOUGH:
             return None
-        found[free] = _exact(part, near, rest, of_free)
-    over_rows, over_kinds = entries.sums(found)
+        integers[free] = _round_exactly(part, near, rest, of_free)
+    over_rows, over_kinds = entries.sum_amounts(integers)
     exact = (over_rows == of_rows * ONE).all() and (over_kinds == of_kinds * ONE).all()
-    return found if exact and (found >= 0).all() and (found <= ONE).all() else None
+    return integers if exact and (integers >= 0).all() and (integers <= ONE).all() else None
 
 
-def _exact(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
+def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
     """Integers near ``chances`` times 2^BITS with exact sums.
 
     What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind
     within a row, along a tree of kinds that stand next to each other somewhere.
     """
-    found = np.floor(chances * ONE).astype(np.int64)
+    integers = np.floor(chances * ONE).astype(np.int64)
     lengths = entries.lengths[0]
-    place = np.arange(len(found)) - (np.cumsum(lengths) - lengths)[entries.rows]
-    each, more = np.divmod(of_rows * ONE - entries.sums(found)[0].astype(np.int64), np.maximum(lengths, 1))
-    found += each[entries.rows] + (place < more[entries.rows])
-    left = of_kinds * ONE - entries.sums(found)[1].astype(np.int64)
-    for kind, other, at, there in _tree(entries):
-        found[at] += left[kind]
-        found[there] -= left[kind]
+    place = np.arange(len(integers)) - (np.cumsum(lengths) - lengths)[entries.rows]
+    each, more = np.divmod(of_rows * ONE - entries.sum_amounts(integers)[0].astype(np.int64), np.maximum(lengths, 1))
+    integers += each[entries.rows] + (place < more[entries.rows])
+    left = of_kinds * ONE - entries.sum_amounts(integers)[1].astype(np.int64)
+    for kind, other, at, there in _spanning_tree(entries):
+        integers[at] += left[kind]
+        integers[there] -= left[kind]
         left[other] += left[kind]
         left[kind] = 0
-    return found
+    return integers
 
 
-def _tree(entries: Entries) -> list[tuple[int, int, int, int]]:
+def _spanning_tree(entries: Entries) -> list[tuple[int, int, int, int]]:
     """(kind, its parent, an entry of each in one row), leaves first."""
     number = entries.shape[1]
-    beside = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
-    one, two = entries.kinds[beside], entries.kinds[beside + 1]
+    neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
+    one, two = entries.kinds[neighbours], entries.kinds[neighbours + 1]
     keys, first = np.unique(np.minimum(one, two) * number + np.maximum(one, two), return_index=True)
     low, high = np.divmod(keys, number)
     graph = csr_array((np.ones(len(keys)), (low, high)), shape=(number, number))
-    meets = {(a, b): int(beside[at]) for a, b, at in zip(low.tolist(), high.tolist(), first.tolist(), strict=True)}
+    meets = {(a, b): int(neighbours[at]) for a, b, at in zip(low.tolist(), high.tolist(), first.tolist(), strict=True)}
     _, component = connected_components(graph, directed=False)
-    found = []
+    edges = []
     for root in np.unique(component, return_index=True)[1].tolist():
         order, parents = breadth_first_order(graph, root, directed=False)
         for kind in order[:0:-1].tolist():
             other = int(parents[kind])
             at = meets[min(kind, other), max(kind, other)]
             pair = (at, at + 1) if entries.kinds[at] == kind else (at + 1, at)
-            found.append((kind, other, *pair))
-    return found
+            edges.append((kind, other, *pair))
+    return edges
 
 
-def rounded(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
+def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
     """Which entries are chosen (E,): each with its chance, and in every row and of every kind what the chances sum to.
 
     The order of a row's entries, whatever it is, decides who is paired with whom: give them in random order.
@@ -234,14 +234,14 @@ def rounded(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
         if len(odd):
             one, two = odd[0::2], odd[1::2]
             step = np.where(
-                _rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise), 1 << bit, -1 << bit
+                _draw_rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise), 1 << bit, -1 << bit
             )
             left[one] += step
             left[two] -= step
     return np.asarray(left == ONE)
 
 
-def _rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
+def _draw_rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
     """For pairs of kinds, which of the two rises (True: the first), such that every kind rises as often as it falls."""
     turned = one > two
     keys = np.where(turned, two * number + one, one * number + two)
@@ -255,13 +255,13 @@ def _rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
     rises[second] = ~rises[np.flatnonzero(second) - 1]
     alone = (starts + lengths - 1)[lengths % 2 == 1]
     if len(alone):
-        rises[alone] = _walked(keys[alone] // number, keys[alone] % number, noise)
-    found = np.empty_like(rises)
-    found[order] = rises
-    return np.asarray(found ^ turned)
+        rises[alone] = _walk_trails(keys[alone] // number, keys[alone] % number, noise)
+    in_order = np.empty_like(rises)
+    in_order[order] = rises
+    return np.asarray(in_order ^ turned)
 
 
-def _walked(one: Ints, two: Ints, noise: Shuffler) -> Flags:
+def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
     """Closed trails through kinds that each have an even number of ends of pairs: whether a pair's first end rises.
 
     The ends at a kind are joined two by two at random. From an end to the other one of its pair, and on to the one
@@ -297,12 +297,12 @@ def _walked(one: Ints, two: Ints, noise: Shuffler) -> Flags:
 #
 # After q records of a bucket are known, |g| - q + sigma listed values remain, sigma of them fake.
 
-TRIES, OWN = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
+TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
 LAW = "balanced"  # how fakes are drawn; releases that state no law have fakes uniform over the values not in the bucket
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenValues:
     """``bids`` (n,): for each value in turn the buckets of its records in uniformly random order; ``fake_bids``,
     ``fake_codes`` (sigma B,): the fakes; ``highest``: the largest probability of a listed value to be real.
     """
@@ -313,34 +313,34 @@ class Hidden:
     highest: float
 
 
-def lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
+def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
     """What is to be listed, as a plan of its own: buckets of |g| + sigma values, and how often each is in them."""
-    setting = Setting.of({size + sigma: buckets for size, buckets in plan.setting.items})
+    setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
 
 
-def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> Hidden:
+def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> HiddenValues:
     """Lists of |g| + sigma values for the buckets of ``plan``, and which of these are fake.
 
     Raises ``InfeasibleError`` where no choice of fakes leaves every bucket and every value what it must have, which can
     only be in tiny tables.
     """
-    listed = lists(plan, counts, sigma)
+    listed = plan_lists(plan, counts, sigma)
     codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
     for attempt in range(TRIES):
-        tried = layout if attempt < OWN else "blocks"
-        bids = _renumbered(placed(listed, tried, noise), plan.setting, noise)
-        found = _fakes(bids, codes, counts, plan.setting, sigma, noise)
-        if found is not None:
-            fake, highest = found
-            return Hidden(bids[~fake], bids[fake].astype(np.int64), codes[fake], highest)
+        tried = layout if attempt < LAYOUT_TRIES else "blocks"
+        bids = _shuffle_buckets(draw_bids(listed, tried, noise), plan.setting, noise)
+        drawn = _draw_fakes(bids, codes, counts, plan.setting, sigma, noise)
+        if drawn is not None:
+            fake, highest = drawn
+            return HiddenValues(bids[~fake], bids[fake].astype(np.int64), codes[fake], highest)
     raise InfeasibleError(
         f"{sigma} fake values in each of {sum(plan.setting.buckets)} buckets leave no choice which are fake; "
         "ask for fewer fakes (fake_values), or publish more records"
     )
 
 
-def _renumbered(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
+def _shuffle_buckets(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
     """Buckets of one size in random order, whatever the layout."""
     numbers, first = [], 0
     for buckets in setting.buckets:
@@ -349,7 +349,7 @@ def _renumbered(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
     return np.concatenate(numbers).astype(bids.dtype)[bids]
 
 
-def _fakes(
+def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], float] | None:
     """Which entries (E,) are fake, and the largest probability of one to be real; None if no choice is exact."""
@@ -360,17 +360,17 @@ def _fakes(
     real = np.repeat([size / (size + sigma) for size in setting.sizes], setting.buckets)[entries.rows]
     of_rows = np.full(buckets, sigma, dtype=np.int64)
     of_kinds = np.bincount(codes, minlength=len(counts)) - counts
-    chances = weights(entries, _chances(entries, real, counts), of_rows, of_kinds)
+    chances = make_weights(entries, _fake_chances(entries, real, counts), of_rows, of_kinds)
     if chances is None:
         return None
     fake = np.empty(len(bids), dtype=bool)
-    fake[order] = rounded(entries, chances, noise)
+    fake[order] = choose_entries(entries, chances, noise)
     return fake, 1 - int(chances.min()) / ONE
 
 
-def _chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
+def _fake_chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
     """The chance of every entry to be fake, 1 - r_x S/(S + sigma), before rows are right."""
-    covered = entries.sums(real)[1]
+    covered = entries.sum_amounts(real)[1]
     ratio = counts / np.maximum(covered, np.finfo(float).tiny)
     return np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))
 
@@ -390,15 +390,15 @@ def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: 
     """The facts of a plan: ``counts`` o (m,), ``listed`` L (m,)."""
     each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
     of_values = [each[x] for x in each if counts[x]]
-    uneven = {labels[x]: text(each[x]) for x in crowded(counts, setting, sigma)}
+    uneven = {labels[x]: fraction_text(each[x]) for x in find_too_frequent(counts, setting, sigma)}
     return {
         "fake_values": sigma,
         "fake_law": LAW,
         "real": [int(count) for count in counts],
         "certainty": {
-            "mean": text(Fraction(int(counts.sum()), int(listed.sum()))),
-            "lowest": text(min(of_values)),
-            "highest": text(max(of_values)),
+            "mean": fraction_text(Fraction(int(counts.sum()), int(listed.sum()))),
+            "lowest": fraction_text(min(of_values)),
+            "highest": fraction_text(max(of_values)),
         },
         **({"uneven": uneven} if uneven else {}),
     }
@@ -420,23 +420,24 @@ def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
         )
 
 
-def certainty_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def describe_fakes(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """For a person: the fakes, and what they leave certain."""
     if not facts.get("fake_values"):
         return []
-    found = [("fake values", f"{facts['fake_values']} in every bucket")]
+    lines = [("fake values", f"{facts['fake_values']} in every bucket")]
     if facts.get("certainty"):
-        told = {name: float(Fraction(value)) for name, value in facts["certainty"].items() if value is not None}
-        anywhere = f"; in one bucket at most {told['anywhere']:.4f}" if "anywhere" in told else ""
-        spans = f"{told['mean']:.4f} of what is listed, {told['lowest']:.4f} to {told['highest']:.4f} by value"
-        found.append(("real", spans + anywhere))
+        certainty = {name: float(Fraction(value)) for name, value in facts["certainty"].items() if value is not None}
+        anywhere = f"; in one bucket at most {certainty['anywhere']:.4f}" if "anywhere" in certainty else ""
+        ends = f"{certainty['lowest']:.4f} to {certainty['highest']:.4f}"
+        spans = f"{certainty['mean']:.4f} of what is listed, {ends} by value"
+        lines.append(("real", spans + anywhere))
     if facts.get("uneven"):
         of = (f"{float(Fraction(value)):.4f} of what is listed of {label}" for label, value in facts["uneven"].items())
-        found.append(("too frequent", f"real: {', '.join(of)}"))
+        lines.append(("too frequent", f"real: {', '.join(of)}"))
     if facts.get("excluded_real") is not None:
         number = facts["excluded_real"]
-        found.append(("real for sure", f"{number:,} listed values that associations exclude for somebody there"))
-    return found
+        lines.append(("real for sure", f"{number:,} listed values that associations exclude for somebody there"))
+    return lines
 
 
 # Exclusion ------------------------------------------------------------------------------------------------------------
@@ -454,7 +455,7 @@ SWEEPS, PATIENCE = 2000, 200  # exchanges between all buckets, two by two: at mo
 
 
 @dataclass(frozen=True)
-class Avoided:
+class ExchangedFakes:
     """``codes`` (N,): the fakes after all exchanges, of the same buckets; ``weak`` of them are excluded all the same.
     ``certain``: listed values that are excluded and real.
     """
@@ -464,7 +465,7 @@ class Avoided:
     certain: int
 
 
-def avoid_excluded(real: Runs, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> Avoided:
+def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
     """Fakes ``codes`` in buckets ``bids`` (N,), exchanged until none is among ``excluded`` (e, 2), or nothing helps.
 
     In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random;
@@ -472,53 +473,58 @@ def avoid_excluded(real: Runs, bids: Ints, codes: Ints, excluded: Ints, noise: S
     many.
     """
     order = np.argsort(bids, kind="stable")
-    held, barred = _Pairs(real.values, *real.pairs), _Pairs(real.values, excluded[:, 0], excluded[:, 1])
-    own = bids[order].reshape(int(bids.max(initial=-1)) + 1, -1)[:, 0]
-    listed, vain = codes[order].reshape(len(own), -1), 0
-    weak = barred.hold(own[:, None], listed)
+    held, barred = (
+        _BucketValues(real.values, *real.listed_pairs),
+        _BucketValues(real.values, excluded[:, 0], excluded[:, 1]),
+    )
+    buckets = bids[order].reshape(int(bids.max(initial=-1)) + 1, -1)[:, 0]
+    listed, vain = codes[order].reshape(len(buckets), -1), 0
+    weak = barred.has_pairs(buckets[:, None], listed)
     left = int(weak.sum())
     for _ in range(SWEEPS):
         if not left or vain == PATIENCE:
             break
-        _exchange(own, listed, weak, held, barred, noise)
+        _exchange_fakes(buckets, listed, weak, held, barred, noise)
         before, left = left, int(weak.sum())
         vain = 0 if left < before else vain + 1
-    made = np.empty_like(codes)
-    made[order] = listed.ravel()
-    return Avoided(made, left, int(barred.hold(*real.pairs).sum()))
+    exchanged = np.empty_like(codes)
+    exchanged[order] = listed.ravel()
+    return ExchangedFakes(exchanged, left, int(barred.has_pairs(*real.listed_pairs).sum()))
 
 
-def _exchange(own: Ints, listed: Ints, weak: Flags, held: _Pairs, barred: _Pairs, noise: Shuffler) -> None:
-    """One sweep over the fakes ``listed`` (B, sigma) of buckets ``own`` (B,), ``weak`` the excluded ones; in place."""
-    half = len(own) // 2
-    order, some = noise.permutation(len(own)), np.asarray(weak.any(axis=1))
+def _exchange_fakes(
+    buckets: Ints, listed: Ints, weak: Flags, held: _BucketValues, barred: _BucketValues, noise: Shuffler
+) -> None:
+    """Sweep in place over the fakes ``listed`` (B, sigma) of ``buckets`` (B,); ``weak`` are excluded ones."""
+    half = len(buckets) // 2
+    order, some = noise.permutation(len(buckets)), np.asarray(weak.any(axis=1))
     one, two = order[:half], order[half : 2 * half]
-    kept = some[one] | some[two]
-    one, two = one[kept], two[kept]
-    first, second = (_picked(weak[rows], noise) for rows in (one, two))
-    mine, yours = listed[one, first], listed[two, second]
-    free = ~(held.hold(own[one], yours) | (listed[one] == yours[:, None]).any(axis=1))
-    free &= ~(held.hold(own[two], mine) | (listed[two] == mine[:, None]).any(axis=1))
-    there, here = barred.hold(own[one], yours), barred.hold(own[two], mine)
+    either_weak = some[one] | some[two]
+    one, two = one[either_weak], two[either_weak]
+    first, second = (_pick_columns(weak[rows], noise) for rows in (one, two))
+    first_codes, second_codes = listed[one, first], listed[two, second]
+    free = ~(held.has_pairs(buckets[one], second_codes) | (listed[one] == second_codes[:, None]).any(axis=1))
+    free &= ~(held.has_pairs(buckets[two], first_codes) | (listed[two] == first_codes[:, None]).any(axis=1))
+    there, here = barred.has_pairs(buckets[one], second_codes), barred.has_pairs(buckets[two], first_codes)
     done = free & (there.astype(int) + here <= weak[one, first].astype(int) + weak[two, second])
     one, first, two, second = one[done], first[done], two[done], second[done]
-    listed[one, first], listed[two, second] = yours[done], mine[done]
+    listed[one, first], listed[two, second] = second_codes[done], first_codes[done]
     weak[one, first], weak[two, second] = there[done], here[done]
 
 
-def _picked(weak: Flags, noise: Shuffler) -> Ints:
+def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
     """A random column of each row, one that is marked if there is any."""
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 
 
-class _Pairs:
+class _BucketValues:
     """A set of buckets with values."""
 
     def __init__(self, values: int, bids: Ints, codes: Ints) -> None:
         self._values, self._keys = values, np.unique(bids * values + codes)
 
-    def hold(self, bids: Ints, codes: Ints) -> Flags:
+    def has_pairs(self, bids: Ints, codes: Ints) -> Flags:
         """Which of the pairs are in the set."""
         wanted = bids * self._values + codes
         if not len(self._keys):
@@ -536,42 +542,42 @@ def refuse_weak(weak: int, policy: str) -> None:
         )
 
 
-def find_excluded(db: Relations, roles: Roles, setting: dict[str, int], through: Channel) -> Ints:
+def find_excluded(db: Relations, roles: Roles, setting: dict[str, int], channel: Channel) -> Ints:
     """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
 
     Reads ``qit`` of database ``release`` and relation ``composition``, the buckets without fakes.
     """
-    if len(through.records) > LARGE:
+    if len(channel.records) > LARGE:
         raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
-    found = [np.empty((0, 2), dtype=np.int64)]
+    parts = [np.empty((0, 2), dtype=np.int64)]
     for field in roles.quasi_identifiers:
-        values, codes = _negative(db, (field.name, roles.by_qi.called("bid")), setting, through)
+        values, codes = _find_negative(db, (field.name, roles.by_qi.column_name("bid")), setting, channel)
         if len(codes):
-            db.put("negative", pa.table({"value": values, "code": codes}))
+            db.register_arrow("negative", pa.table({"value": values, "code": codes}))
             holes: Holes = {
                 "qit": table("qit", "release"),
-                "negative": temp("negative"),
+                "negative": temp_table("negative"),
                 "column": column(field.name, "q"),
-                "bid": roles.by_qi.column("bid", "q"),
+                "bid": roles.by_qi.as_column("bid", "q"),
             }
             rows = db.arrow(fill("bucketize/excluded", holes))
             db.drop("negative")
-            found.append(np.stack([rows[name].to_numpy().astype(np.int64) for name in ("bid", "code")], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+            parts.append(np.stack([rows[name].to_numpy().astype(np.int64) for name in ("bid", "code")], axis=1))
+    return np.unique(np.concatenate(parts), axis=0)
 
 
-def _negative(
-    db: Relations, names: tuple[str, str], setting: dict[str, int], through: Channel
+def _find_negative(
+    db: Relations, names: tuple[str, str], setting: dict[str, int], channel: Channel
 ) -> tuple[pa.Array, Ints]:
     """Values of a column and codes that hardly occur with them; ``names``: of the column, and of that of buckets."""
     name, bid = names
-    composition = exp.select("bid", named(column("code"), "s0"), named(column("records"), "count"))
+    composition = exp.select("bid", alias_as(column("code"), "s0"), alias_as(column("records"), "count"))
     holes: Holes = {
         "qit": table("qit", "release"),
         "bid": column(bid),
-        "st": composition.from_(temp("composition")).subquery(),
-        "values": exp.select("code", named(column("code"), "s0")).from_(temp("domain")).subquery(),
-        "terms": [named(column(name), "g_0")],
+        "st": composition.from_(temp_table("composition")).subquery(),
+        "values": exp.select("code", alias_as(column("code"), "s0")).from_(temp_table("domain")).subquery(),
+        "terms": [alias_as(column(name), "g_0")],
         "keys": [column(name)],
         "filter": exp.true(),
         "totals": [],
@@ -580,16 +586,18 @@ def _negative(
         "groups": [column("g_0")],
         "sa": [column("s0", "s")],
         "size": size_of_bucket(setting, column("bid", "s")),
-        "same_value": same("sums", "v", ["s0"]),
+        "same_value": same_columns("sums", "v", ["s0"]),
     }
     rows = db.arrow(fill("query/observed", holes))
     ranks = rows["set"].to_numpy()
-    observed = np.zeros((int(ranks.max()) + 1, len(through.records)))
+    observed = np.zeros((int(ranks.max()) + 1, len(channel.records)))
     pairs = rows["pairs"].to_numpy().astype(np.float64)
     np.add.at(observed, (ranks, rows["place"].to_numpy()), pairs / rows["size"].to_numpy())
     totals = observed.sum(axis=1)
-    seen = reconstruct(through, counting(observed, totals, float(through.records.sum())), np.eye(observed.shape[1]))
-    negative = seen.values + SURE * seen.std_error < RARE * totals[:, None] * through.shares
+    estimate = reconstruct(
+        channel, observe_counts(observed, totals, float(channel.records.sum())), np.eye(observed.shape[1])
+    )
+    negative = estimate.values + SURE * estimate.std_error < RARE * totals[:, None] * channel.shares
     sets, codes = np.nonzero(negative)
     first = np.unique(ranks, return_index=True)[1]
     return rows["g_0"].combine_chunks().take(pa.array(first[sets])), codes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting, Tree
+    from privsql.mechanisms.bucketize.model import BucketProblem, GroupTree, Ints, Plan, Setting
 
 # Flow -----------------------------------------------------------------------------------------------------------------
 # Maximum flow in exact integers, on scipy's solver: that one counts in 32 bits and cuts longer numbers off silently.
@@ -33,7 +33,7 @@ BITS = 30  # of the numbers that the solver is given
 
 
 @dataclass(frozen=True)
-class Network:
+class FlowNetwork:
     """Arcs (E,) between nodes 0 .. ``nodes`` - 1, at most one between two of them."""
 
     tails: Ints
@@ -42,7 +42,7 @@ class Network:
     source: int
     sink: int
 
-    def maximum(self, capacity: Ints, bits: int = BITS) -> tuple[Ints, Flags]:
+    def find_maximum_flow(self, capacity: Ints, bits: int = BITS) -> tuple[Ints, Flags]:
         """The flow on every arc (E,), and the nodes that more could reach from the source: a smallest cut."""
         flow = np.zeros_like(capacity)
         ends = (capacity[self.tails == self.source].sum(), capacity[self.heads == self.sink].sum())
@@ -50,12 +50,12 @@ class Network:
         while True:
             shift = max(0, left.bit_length() - bits)
             room, back = (np.minimum(part >> shift, 1 << bits) for part in (capacity - flow, flow))
-            flow += self._more(room, back) << shift
+            flow += self._find_more_flow(room, back) << shift
             if not shift:
-                return flow, self._reached(capacity - flow, flow)
+                return flow, self._reached_nodes(capacity - flow, flow)
             left = 2 * len(capacity) << shift  # each arc of the smallest cut so far has less than 2^shift left
 
-    def _both(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
+    def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
         """What may still be sent along the arcs and back."""
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
@@ -63,19 +63,19 @@ class Network:
         shape = (self.nodes, self.nodes)
         return scipy.sparse.csr_array((amounts[some].astype(np.int32), (rows[some], columns[some])), shape=shape)
 
-    def _more(self, forward: Ints, backward: Ints) -> Ints:
+    def _find_more_flow(self, forward: Ints, backward: Ints) -> Ints:
         if int(max(forward.max(initial=0), backward.max(initial=0))) > np.iinfo(np.int32).max:
             raise OverflowError("a capacity does not fit the solver's 32 bits")
-        found = scipy.sparse.csgraph.maximum_flow(self._both(forward, backward), self.source, self.sink)
-        return np.asarray(found.flow[self.tails, self.heads]).astype(np.int64)
+        solution = scipy.sparse.csgraph.maximum_flow(self._residual_graph(forward, backward), self.source, self.sink)
+        return np.asarray(solution.flow[self.tails, self.heads]).astype(np.int64)
 
-    def _reached(self, forward: Ints, backward: Ints) -> Flags:
-        graph = self._both(np.minimum(forward, 1), np.minimum(backward, 1))
+    def _reached_nodes(self, forward: Ints, backward: Ints) -> Flags:
+        graph = self._residual_graph(np.minimum(forward, 1), np.minimum(backward, 1))
         nodes = scipy.sparse.csgraph.breadth_first_order(graph, self.source, return_predecessors=False)
         return np.isin(np.arange(self.nodes), nodes)
 
 
-def tree_transport(tree: Tree, supply: Ints, limits: Ints, sets: Ints, demand: Ints) -> tuple[Ints, Flags]:
+def tree_transport(tree: GroupTree, supply: Ints, limits: Ints, sets: Ints, demand: Ints) -> tuple[Ints, Flags]:
     """Send ``supply`` (m,) to sizes with ``demand`` (k,): the allocation (m, k), and the values of a violated set.
 
     At most ``limits`` (m, k) of each value, and at most ``sets`` (N, k) of each set of the tree. Where everything is
@@ -90,9 +90,9 @@ def tree_transport(tree: Tree, supply: Ints, limits: Ints, sets: Ints, demand: I
     heads = [np.arange(values) + 1, (first + owner[:, None]).ravel()]
     tails += [(first + np.arange(nodes)[:, None]).ravel(), first + nodes]
     heads += [(first + up[:, None]).ravel(), np.full(sizes, sink)]
-    network = Network(np.concatenate(tails), np.concatenate(heads), sink + 1, source, sink)
+    network = FlowNetwork(np.concatenate(tails), np.concatenate(heads), sink + 1, source, sink)
     amounts = np.minimum(limits, supply[:, None])
-    flow, reached = network.maximum(np.concatenate((supply, amounts.ravel(), sets.ravel(), demand)))
+    flow, reached = network.find_maximum_flow(np.concatenate((supply, amounts.ravel(), sets.ravel(), demand)))
     return flow[values : values * (sizes + 1)].reshape(values, sizes), reached[1 : values + 1]
 
 
@@ -110,7 +110,7 @@ def tree_transport(tree: Tree, supply: Ints, limits: Ints, sets: Ints, demand: I
 
 
 @dataclass(frozen=True)
-class Cut:
+class HallCut:
     """Sets whose bounds contradict each other: a linear condition on buckets that these fail.
 
     ``first`` . b1 + ``second`` . b2 >= ``need``, coefficients (K,) by the sizes of the two parts.
@@ -122,23 +122,23 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TreePair:
     """Two trees over the same values. Its sets (M,): the values, the first tree's, the second's, all values."""
 
-    first: Tree
-    second: Tree
+    first: GroupTree
+    second: GroupTree
 
-    def sums(self, amounts: Ints) -> Ints:
+    def sum_sets(self, amounts: Ints) -> Ints:
         """Sums over each set (M, ..)."""
         return np.concatenate(
-            (amounts, self.first.sums(amounts), self.second.sums(amounts), amounts.sum(axis=0, keepdims=True))
+            (amounts, self.first.sum_sets(amounts), self.second.sum_sets(amounts), amounts.sum(axis=0, keepdims=True))
         )
 
-    def circulate(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
+    def find_circulation(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
         """Amounts (m,) whose sums lie within the bounds (M,); or None, and the sets with too large a lower bound (M,)
         and those with too small an upper bound (M,): together a contradiction.
         """
-        tails, heads, nodes = self._arcs()
+        tails, heads, nodes = self._make_arcs()
         sets, values = len(lower), len(self.first.owner)
         least = np.concatenate((lower, np.zeros(values, dtype=np.int64)))
         most = np.concatenate((upper, np.full(values, int(upper.sum()) + 1)))
@@ -146,19 +146,19 @@ class Pair:
         np.add.at(excess, heads, least)
         np.subtract.at(excess, tails, least)
         giving, taking = np.flatnonzero(excess > 0), np.flatnonzero(excess < 0)
-        network = Network(
+        network = FlowNetwork(
             np.concatenate((tails, np.full(len(giving), nodes), taking)),
             np.concatenate((heads, giving, np.full(len(taking), nodes + 1))),
             nodes + 2,
             nodes,
             nodes + 1,
         )
-        flow, reached = network.maximum(np.concatenate((most - least, excess[giving], -excess[taking])))
+        flow, reached = network.find_maximum_flow(np.concatenate((most - least, excess[giving], -excess[taking])))
         into, out = (reached[heads] & ~reached[tails])[:sets], (reached[tails] & ~reached[heads])[:sets]
         sent = flow[len(tails) : len(tails) + len(giving)]
         return (flow[:values] + lower[:values] if (sent == excess[giving]).all() else None), into, out
 
-    def _arcs(self) -> tuple[Ints, Ints, int]:
+    def _make_arcs(self) -> tuple[Ints, Ints, int]:
         """Tails and heads of one arc for every set, and of one more for every value; the number of nodes."""
         one, two, values = len(self.first.bounds), len(self.second.bounds), len(self.first.owner)
         down = np.where(self.first.parent < 0, one, self.first.parent)
@@ -171,40 +171,40 @@ class Pair:
         heads = np.concatenate((at, np.arange(one), up, [one], end))
         return tails, heads, base + two + 1
 
-    def share(self, records: Ints, part: int, whole: int) -> Ints:
-        """Of ``records`` (m,) those for ``part`` of ``whole`` buckets: of every set floor or ceiling of its share."""
-        exact = self.sums(records) * part
-        found, _, _ = self.circulate(exact // whole, -(-exact // whole))
-        if found is None:
+    def share_records(self, records: Ints, part: int, buckets: int) -> Ints:
+        """Of ``records`` (m,) those for ``part`` of ``buckets`` buckets: of every set floor or ceiling of its share."""
+        exact = self.sum_sets(records) * part
+        shared, _, _ = self.find_circulation(exact // buckets, -(-exact // buckets))
+        if shared is None:
             raise ArithmeticError("two families can always be rounded")
-        return found
+        return shared
 
 
-def limits(problem: Problem, pair: Pair, sizes: Ints) -> Ints:
+def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
     """The most records of each set in one bucket of each size (M, K)."""
     bounds = (*pair.first.bounds, *pair.second.bounds)
-    return np.concatenate((problem.columns(sizes.tolist()), problem.floors(bounds, sizes), sizes[None, :]))
+    return np.concatenate((problem.capacity_for(sizes.tolist()), problem.bound_floors(bounds, sizes), sizes[None, :]))
 
 
-def allocate_crossing(problem: Problem, setting: Setting) -> Ints | Cut:
+def allocate_crossing(problem: BucketProblem, setting: Setting) -> Ints | HallCut:
     """The records of each value in each of at most two sizes (m, k), or why there are none."""
-    pair = Pair(*problem.trees)
+    pair = TreePair(*problem.trees)
     sizes, buckets = (np.array(part, dtype=np.int64) for part in (setting.sizes, setting.buckets))
     if len(sizes) > 2:
         raise ValueError("two families that cross can be parted between two sizes only")
-    records, room = pair.sums(problem.counts), limits(problem, pair, sizes) * buckets
+    records, room = pair.sum_sets(problem.counts), compute_limits(problem, pair, sizes) * buckets
     others = room[:, 1] if len(sizes) > 1 else np.zeros_like(records)
     lower, upper = np.maximum(0, records - others), np.minimum(records, room[:, 0])
-    every = limits(problem, pair, problem.sizes)
+    every = compute_limits(problem, pair, problem.sizes)
     if (lower > upper).any():  # one set alone is too large
         worst = int(np.argmax(lower - upper))
-        return Cut(every[worst], every[worst], int(records[worst]))
-    found, into, out = pair.circulate(lower, upper)
-    if found is not None:
-        return np.stack([found, problem.counts - found], axis=1)[:, : len(sizes)]
+        return HallCut(every[worst], every[worst], int(records[worst]))
+    amounts, into, out = pair.find_circulation(lower, upper)
+    if amounts is not None:
+        return np.stack([amounts, problem.counts - amounts], axis=1)[:, : len(sizes)]
     low, high = into & (lower > 0), out & (upper < records)
     need = int(records[low].sum() - records[out & ~high].sum())
-    return Cut(every[high].sum(axis=0), every[low].sum(axis=0), need)
+    return HallCut(every[high].sum(axis=0), every[low].sum(axis=0), need)
 
 
 # Assignment -----------------------------------------------------------------------------------------------------------
@@ -219,47 +219,47 @@ def allocate_crossing(problem: Problem, setting: Setting) -> Ints | Cut:
 
 
 @dataclass(frozen=True)
-class Slots:
+class BucketSlots:
     """A value and a bucket for every record of a size class (n,), in no order that means anything."""
 
     values: Ints
     buckets: Ints
 
 
-def across(records: Ints, buckets: int, pair: Pair, noise: Shuffler) -> Slots:
+def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> BucketSlots:
     """``records`` (m,) dealt evenly to ``buckets`` in both families."""
     left, values, bids, start = records.copy(), [], [], 0
     while start < buckets:
         width = 1 << ((buckets - start).bit_length() - 1)
-        share = pair.share(left, width, buckets - start)
+        share = pair.share_records(left, width, buckets - start)
         left = left - share
-        dealt = _halved(share, width, (pair.first, pair.second), noise)
-        values.append(dealt.values)
-        bids.append(start + dealt.buckets)
+        assigned = _halve_records(share, width, (pair.first, pair.second), noise)
+        values.append(assigned.values)
+        bids.append(start + assigned.buckets)
         start += width
-    return Slots(np.concatenate(values), np.concatenate(bids))
+    return BucketSlots(np.concatenate(values), np.concatenate(bids))
 
 
-def _halved(records: Ints, width: int, trees: Sequence[Tree], noise: Shuffler) -> Slots:
+def _halve_records(records: Ints, width: int, trees: Sequence[GroupTree], noise: Shuffler) -> BucketSlots:
     """``records`` (m,) dealt evenly to ``width`` buckets, a power of two."""
     values = np.flatnonzero(records)
     parts, counts = np.zeros_like(values), records[values]
     while width > 1:
         odd = counts % 2 == 1
         upper = np.zeros_like(counts)
-        upper[odd] = _told_in_two(parts[odd], values[odd], trees, noise)
+        upper[odd] = _split_partners(parts[odd], values[odd], trees, noise)
         halves = np.stack([counts // 2 + odd - upper, counts // 2 + upper])
         some = halves > 0
         parts = np.stack([2 * parts, 2 * parts + 1])[some]
         values, counts = np.broadcast_to(values, halves.shape)[some], halves[some]
         width //= 2
-    return Slots(np.repeat(values, counts), np.repeat(parts, counts))
+    return BucketSlots(np.repeat(values, counts), np.repeat(parts, counts))
 
 
-def _told_in_two(parts: Ints, values: Ints, trees: Sequence[Tree], noise: Shuffler) -> Ints:
+def _split_partners(parts: Ints, values: Ints, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:
     """0 or 1 for each of some records (e,), so that partners differ."""
     number = len(parts)
-    pairs = np.concatenate([_partners(parts, values, tree, noise) for tree in trees], axis=1)
+    pairs = np.concatenate([_pair_partners(parts, values, tree, noise) for tree in trees], axis=1)
     # Each record stands for two nodes, itself and its opposite; partners are tied to each other's opposites.
     rows, columns = np.concatenate((pairs[0], pairs[0] + number)), np.concatenate((pairs[1] + number, pairs[1]))
     graph = scipy.sparse.coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(2 * number, 2 * number))
@@ -269,13 +269,13 @@ def _told_in_two(parts: Ints, values: Ints, trees: Sequence[Tree], noise: Shuffl
     return np.where(one < opposite, coin, 1 - coin)
 
 
-def _partners(parts: Ints, values: Ints, tree: Tree, noise: Shuffler) -> Ints:
+def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) -> Ints:
     """Pairs of records (2, p) of the same part: within the smallest set of the tree first, then within larger ones.
 
     Of the records of one part in one set at most one is left without a partner in it.
     """
     left = np.arange(len(parts))
-    found: list[NDArray[np.int64]] = []
+    pairs: list[NDArray[np.int64]] = []
     for sets in [*tree.chains[-2::-1], np.full(len(tree.owner), -1)]:
         left = noise.permutation(left)
         key = parts[left] * (len(tree.bounds) + len(tree.owner) + 1) + sets[values[left]]
@@ -287,9 +287,9 @@ def _partners(parts: Ints, values: Ints, tree: Tree, noise: Shuffler) -> Ints:
         second = (np.arange(len(key)) - begin) % 2 == 1
         first = np.zeros_like(second)
         first[:-1] = second[1:]
-        found.append(np.stack([left[first], left[second]]))
+        pairs.append(np.stack([left[first], left[second]]))
         left = left[~(first | second)]
-    return np.concatenate(found, axis=1)
+    return np.concatenate(pairs, axis=1)
 
 
 # Hall -----------------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def _partners(parts: Ints, values: Ints, tree: Tree, noise: Shuffler) -> Ints:
 
 @dataclass(frozen=True)
 class Flow:
-    """The outcome of ``transport``: the allocation y (m, k), and where it got stuck.
+    """The outcome of ``transport_records``: the allocation y (m, k), and where it got stuck.
 
     ``unplaced`` is the number of records that fit nowhere; ``blocked`` (m,) flags the values of a violated
     Hall set, all False if everything was placed.
@@ -316,49 +316,49 @@ class Flow:
     blocked: Flags
 
 
-def transport(supply: Ints, limits: Ints, demand: Ints) -> Flow:
+def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
     """Send ``supply`` (m,) to sizes with ``demand`` (k,), at most ``limits`` (m, k) of each value to each size."""
     order = np.argsort(limits.sum(axis=1), kind="stable")
     allocation = np.zeros_like(limits)
-    allocation[order] = _spread(supply[order], limits[order], demand)
+    allocation[order] = _spread_greedily(supply[order], limits[order], demand)
     unplaced = supply - allocation.sum(axis=1)
     if unplaced.any():
         return Flow(allocation, int(unplaced.sum()), unplaced > 0)
     while True:
         excess = allocation.sum(axis=0) - demand
-        path = _path(allocation, limits, excess)
+        path = _find_path(allocation, limits, excess)
         if not isinstance(path, list):
             stuck = int(excess.clip(0).sum())
             holders = np.asarray((allocation[:, path] > 0).any(axis=1))
             return Flow(allocation, stuck, holders if stuck else np.zeros_like(holders))
-        _push(allocation, limits, path, excess)
+        _push_along(allocation, limits, path, excess)
 
 
-def allocate_values(problem: Problem, setting: Setting) -> Flow:
+def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
     """Transport the records of ``problem`` to the buckets of ``setting``; with two trees, of at most two sizes."""
     sizes = np.array(setting.sizes, dtype=np.int64)
     buckets = np.array(setting.buckets, dtype=np.int64)
     if len(problem.trees) < 2:
-        limits = problem.columns(setting.sizes) * buckets
-        sets = [(tree, problem.floors(tree.bounds, sizes) * buckets) for tree in problem.trees]
-        return send(problem.counts, limits, sizes * buckets, *sets)
-    found = allocate_crossing(problem, setting)
+        limits = problem.capacity_for(setting.sizes) * buckets
+        sets = [(tree, problem.bound_floors(tree.bounds, sizes) * buckets) for tree in problem.trees]
+        return send_records(problem.counts, limits, sizes * buckets, *sets)
+    crossing = allocate_crossing(problem, setting)
     none = np.zeros(len(problem.counts), dtype=bool)
-    if isinstance(found, Cut):
+    if isinstance(crossing, HallCut):
         return Flow(np.zeros((len(none), len(sizes)), dtype=np.int64), problem.records, none)
-    return Flow(found, 0, none)
+    return Flow(crossing, 0, none)
 
 
-def send(supply: Ints, limits: Ints, demand: Ints, sets: tuple[Tree, Ints] | None = None) -> Flow:
-    """``transport``, or where there is a tree of bounded sets (N, k) the same through that."""
+def send_records(supply: Ints, limits: Ints, demand: Ints, sets: tuple[GroupTree, Ints] | None = None) -> Flow:
+    """``transport_records``, or where there is a tree of bounded sets (N, k) the same through that."""
     if sets is None:
-        return transport(supply, limits, demand)
+        return transport_records(supply, limits, demand)
     allocation, blocked = tree_transport(sets[0], supply, limits, sets[1], demand)
     left = int(supply.sum() - allocation.sum())
     return Flow(allocation, left, blocked if left else np.zeros_like(blocked))
 
 
-def violation(problem: Problem, plan: Plan) -> str | None:
+def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
     """Independent check of a plan in exact integers; the first thing that is wrong, or None.
 
     It recomputes floors from the rational thresholds and trusts nothing that a search has cached.
@@ -379,7 +379,7 @@ def violation(problem: Problem, plan: Plan) -> str | None:
     return _beyond_bounds(problem, plan) or _beyond_limits(problem, plan)
 
 
-def _beyond_limits(problem: Problem, plan: Plan) -> str | None:
+def _beyond_limits(problem: BucketProblem, plan: Plan) -> str | None:
     """The same for what a layout may put into one bucket."""
     if plan.most is None:
         return None
@@ -391,7 +391,7 @@ def _beyond_limits(problem: Problem, plan: Plan) -> str | None:
     return None
 
 
-def _beyond_bounds(problem: Problem, plan: Plan) -> str | None:
+def _beyond_bounds(problem: BucketProblem, plan: Plan) -> str | None:
     """The same for sets of values."""
     for j, (size, buckets) in enumerate(plan.setting.items):
         for one in problem.bounds:
@@ -401,7 +401,7 @@ def _beyond_bounds(problem: Problem, plan: Plan) -> str | None:
     return None
 
 
-def _spread(supply: Ints, limits: Ints, demand: Ints) -> Ints:
+def _spread_greedily(supply: Ints, limits: Ints, demand: Ints) -> Ints:
     """Greedy start: values in row order; each fills the sizes left to right, first up to the demand, then beyond."""
     allocation = np.zeros_like(limits)
     left, room = supply.copy(), demand.copy()
@@ -417,12 +417,12 @@ def _spread(supply: Ints, limits: Ints, demand: Ints) -> Ints:
     return allocation
 
 
-def _movable(allocation: Ints, limits: Ints, size: int) -> Ints:
+def _count_movable(allocation: Ints, limits: Ints, size: int) -> Ints:
     """Records in ``size`` that may move to each other size (k,)."""
     return np.asarray(np.minimum(allocation[:, [size]], limits - allocation).sum(axis=0))
 
 
-def _path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
+def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
     """Shortest path of sizes from one with too many records to one with too few, or the sizes reached."""
     parent = {int(size): -1 for size in np.flatnonzero(excess > 0)}
     queue = deque(parent)
@@ -433,14 +433,14 @@ def _path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
             while parent[path[-1]] >= 0:
                 path.append(parent[path[-1]])
             return path[::-1]
-        for target in np.flatnonzero(_movable(allocation, limits, size)):
+        for target in np.flatnonzero(_count_movable(allocation, limits, size)):
             if int(target) not in parent:
                 parent[int(target)] = size
                 queue.append(int(target))
     return np.isin(np.arange(len(excess)), list(parent))
 
 
-def _push(allocation: Ints, limits: Ints, path: list[int], excess: Ints) -> None:
+def _push_along(allocation: Ints, limits: Ints, path: list[int], excess: Ints) -> None:
     """Move as many records as the path allows, in place."""
     arcs = list(itertools.pairwise(path))
     free = [np.minimum(allocation[:, a], limits[:, b] - allocation[:, b]) for a, b in arcs]

@@ -11,17 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.group_flows import Pair, across, allocate_values
-from privsql.mechanisms.bucketize.layout import Singles, in_blocks, in_one_block, joined, largest_first, lines, widths
-from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
-from privsql.mechanisms.bucketize.optimal import best_one_size, gammas
+from privsql.mechanisms.bucketize.group_flows import TreePair, allocate_values, assign_across
+from privsql.mechanisms.bucketize.layout import (
+    Singles,
+    block_widths,
+    join_pieces,
+    lay_out_blocks,
+    lay_out_largest_first,
+    lay_out_one_block,
+    make_block_pieces,
+)
+from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
+from privsql.mechanisms.bucketize.optimal import best_one_size, make_gammas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.layout import Layout, Pieces
-    from privsql.mechanisms.bucketize.model import Bids, Plan, Tree
+    from privsql.mechanisms.bucketize.layout import BucketLayout, Pieces
+    from privsql.mechanisms.bucketize.model import Bids, GroupTree, Plan
 
 # Clustered buckets ----------------------------------------------------------------------------------------------------
 # The informative layout: in each block of buckets some values stand as often as they may, and the others hardly.
@@ -49,50 +57,50 @@ BLOCKS = 4096  # of a size class: more than of even layouts, as each cuts a valu
 FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
-def in_lumps(plan: Plan, noise: Shuffler) -> Pieces:
+def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
     """The layout of a plan that says how often a value may stand in a bucket of each size."""
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
     for j, (size, buckets) in enumerate(plan.setting.items):
-        wide = np.array(widths(buckets, BLOCKS))
+        wide = np.array(block_widths(buckets, BLOCKS))
         starts = start + np.cumsum(wide) - wide
-        shares = list(_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
-        drawn = np.argsort(_places(wide, noise))  # which block lies at each place
+        shares = list(_draw_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
+        drawn = np.argsort(_shuffle_blocks(wide, noise))  # which block lies at each place
         for place, (values, records) in enumerate(shares[k] for k in drawn.tolist()):
             width, order = int(wide[place]), np.arange(len(values))
             order = np.asarray(noise.permutation(order)) if width > 1 else order
-            columns.append(lines(values[order], records[order], int(starts[place]), width))
+            columns.append(make_block_pieces(values[order], records[order], int(starts[place]), width))
         start += buckets
-    return joined(len(plan.allocation), columns)
+    return join_pieces(len(plan.allocation), columns)
 
 
-def by_block(rows: Ints) -> list[Ints]:
+def split_by_block(rows: Ints) -> list[Ints]:
     """Rows (b, S) of all buckets of a size by block (blocks, w S), blocks of one width at a time."""
     buckets, size = rows.shape
-    wide = np.array(widths(buckets, BLOCKS))
+    wide = np.array(block_widths(buckets, BLOCKS))
     first = int((wide == wide[0]).sum())
     parts = np.split(rows, [first * int(wide[0])])
     return [part.reshape(-1, width * size) for part, width in zip(parts, (wide[0], wide[-1]), strict=True) if len(part)]
 
 
-def _places(wide: Ints, noise: Shuffler) -> Ints:
+def _shuffle_blocks(wide: Ints, noise: Shuffler) -> Ints:
     """Blocks as wide as each other in random order; wider ones come first."""
     first = int((wide == wide[0]).sum())
     return np.concatenate((noise.permutation(first), first + noise.permutation(len(wide) - first)))
 
 
-def _shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
+def _draw_shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
     """Of every block in turn, which values it gets, and how many records of each."""
     left, rest = records.copy(), sum(wide)
     for width in wide:
-        share = _filled(left, most, (size, width, rest), noise)
+        share = _fill_block(left, most, (size, width, rest), noise)
         held = np.flatnonzero(share)
         yield held, share[held]
         left, rest = left - share, rest - width
 
 
-def _filled(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler) -> Ints:
+def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler) -> Ints:
     """Of one block of (size, width, buckets that are left), how many records of each value (m,)."""
     size, width, rest = block
     share = (left - most * (rest - width)).clip(0)
@@ -102,10 +110,10 @@ def _filled(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler
     short = size * width - int(share.sum())
     ends = np.cumsum(weights)
     while short:
-        value = _one(ends, noise)
+        value = _draw_value(ends, noise)
         if not weights[value]:  # it was drawn before: as likely as others are, among those that are left
             ends = np.cumsum(weights)
-            value = _one(ends, noise)
+            value = _draw_value(ends, noise)
         more = min(short, int(free[value]))
         share[value] += more
         weights[value] = 0
@@ -113,7 +121,7 @@ def _filled(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler
     return share
 
 
-def _one(ends: Ints, noise: Shuffler) -> int:
+def _draw_value(ends: Ints, noise: Shuffler) -> int:
     """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
     return int(np.searchsorted(ends, int(noise.integers(0, int(ends[-1]), 1)[0]), side="right"))
 
@@ -124,43 +132,43 @@ def _one(ends: Ints, noise: Shuffler) -> int:
 LAYOUTS = ("blocks", "round-robin", "largest-first", "lumps")
 
 
-def arrange(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree] = ()) -> Layout:
+def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> BucketLayout:
     """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
 
     ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
     """
-    found = largest_first(plan, noise) if layout == "largest-first" else None
-    if found is not None:
-        return found
+    anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
+    if anatomy_layout is not None:
+        return anatomy_layout
     if len(trees) > 1:
-        return _across(plan, Pair(*trees), noise)
+        return _lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
-        return in_lumps(plan, noise)
+        return lay_out_clustered(plan, noise)
     if layout == "round-robin":
-        return in_one_block(plan, noise, lambda: _in_order(plan, trees, noise))
-    return in_blocks(plan, noise, lambda: _at_random(plan, trees, noise))
+        return lay_out_one_block(plan, noise, lambda: _ordered_line(plan, trees, noise))
+    return lay_out_blocks(plan, noise, lambda: _random_line(plan, trees, noise))
 
 
-def placed(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[Tree] = ()) -> Bids:
+def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
     """For each value in turn, the buckets of its records in uniformly random order (n,)."""
-    return arrange(plan, layout, noise, trees).places(noise)
+    return make_layout(plan, layout, noise, trees).draw_places(noise)
 
 
-def _at_random(plan: Plan, trees: Sequence[Tree], noise: Shuffler) -> Ints:
-    return trees[0].line(noise) if trees else np.asarray(noise.permutation(len(plan.allocation)))
+def _random_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:
+    return trees[0].draw_line(noise) if trees else np.asarray(noise.permutation(len(plan.allocation)))
 
 
-def _in_order(plan: Plan, trees: Sequence[Tree], noise: Shuffler) -> Ints:
-    return trees[0].line(noise) if trees else np.arange(len(plan.allocation))
+def _ordered_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:
+    return trees[0].draw_line(noise) if trees else np.arange(len(plan.allocation))
 
 
-def _across(plan: Plan, pair: Pair, noise: Shuffler) -> Singles:
+def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Singles:
     """The same where bounded sets cross each other."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
-        dealt = across(plan.allocation[:, j], buckets, pair, noise)
-        values.append(dealt.values)
-        bids.append(dealt.buckets + base)
+        assigned = assign_across(plan.allocation[:, j], buckets, pair, noise)
+        values.append(assigned.values)
+        bids.append(assigned.buckets + base)
         base += buckets
     order = np.argsort(np.concatenate(values), kind="stable")
     return Singles(np.concatenate(bids)[order].astype(np.int32), plan.allocation.sum(axis=1))
@@ -194,75 +202,77 @@ ENOUGH = Fraction(3, 4)  # of a threshold that is used
 NEARLY = 50  # the bound of the size that is taken may lack so much of the best
 
 
-def setting(problem: Problem) -> Setting | None:
+def find_setting(problem: BucketProblem) -> Setting | None:
     """The valid one that lets about as much through as any, with the largest buckets; None if there is none."""
-    for wanted in (_restrained(problem), problem):
-        found = next((one for one in _candidates(wanted) if _ranges(wanted, one) is not None), None)
-        if found is not None:
-            return found
+    for wanted in (_restrain_thresholds(problem), problem):
+        valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
+        if valid is not None:
+            return valid
     return None
 
 
-def unplaced(problem: Problem) -> int | None:
+def count_unplaced(problem: BucketProblem) -> int | None:
     """How many records find no place in the setting that comes closest; None where no bucket can be filled."""
-    return min((allocate_values(problem, one).unplaced for one in _candidates(problem)), default=None)
+    return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
-def divided(problem: Problem, setting: Setting) -> tuple[Ints, Ints]:
+def divide_records(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
     """Records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k)."""
-    wanted = _restrained(problem)
-    wanted = wanted if _ranges(wanted, setting) is not None else problem
-    return _shared(wanted, setting), wanted.columns(setting.sizes)
+    wanted = _restrain_thresholds(problem)
+    wanted = wanted if _first_size_ranges(wanted, setting) is not None else problem
+    return _share_records(wanted, setting), wanted.capacity_for(setting.sizes)
 
 
-def _restrained(problem: Problem) -> Problem:
+def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
     """With thresholds that are used as far as they serve."""
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
     return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
 
 
-def _candidates(problem: Problem) -> list[Setting]:
+def _list_candidates(problem: BucketProblem) -> list[Setting]:
     """Buckets as equal as can be, whose sizes can be filled; those that are to be tried first come first."""
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
-    each = (Setting.of({n // b: b - n % b, n // b + 1: n % b}) for b in sorted({-(-n // size) for size in held}))
-    found = [one for one in each if all(size in held for size in one.sizes)]
-    through = [sum(buckets * held[size] for size, buckets in one.items) for one in found]
-    best = max(through, default=0)
-    order = sorted(range(len(found)), key=lambda k: (best - through[k]) * NEARLY // max(1, best))
-    return [found[k] for k in order]
+    each = (
+        Setting.from_counts({n // b: b - n % b, n // b + 1: n % b}) for b in sorted({-(-n // size) for size in held})
+    )
+    settings = [one for one in each if all(size in held for size in one.sizes)]
+    information = [sum(buckets * held[size] for size, buckets in one.items) for one in settings]
+    best = max(information, default=0)
+    order = sorted(range(len(settings)), key=lambda k: (best - information[k]) * NEARLY // max(1, best))
+    return [settings[k] for k in order]
 
 
-def _ranges(problem: Problem, setting: Setting) -> tuple[Ints, Ints] | None:
+def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
     """How many records (m,) of each value the first size must and may have; None where no numbers do."""
-    room = problem.columns(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
+    room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
     low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)
     high = np.minimum(problem.counts, room[:, 0])
     first = setting.sizes[0] * setting.buckets[0]
     return (low, high) if (low <= high).all() and low.sum() <= first <= high.sum() else None
 
 
-def _shared(problem: Problem, setting: Setting) -> Ints:
+def _share_records(problem: BucketProblem, setting: Setting) -> Ints:
     """Records (m, k) in proportion to those of each value, where the bounds above let.
 
     y_i = o_i t/n within its bounds, rounded down, for the largest integer t that does not give the first size too many;
     what it lacks comes from values that have one more for t + 1.
     """
-    found = _ranges(problem, setting)
-    if found is None or len(setting.items) == 1:
+    ranges = _first_size_ranges(problem, setting)
+    if ranges is None or len(setting.items) == 1:
         return problem.counts[:, None]
-    least, most = found
+    least, most = ranges
 
-    def shared(times: int) -> Ints:
+    def share_at(times: int) -> Ints:
         return np.clip(problem.counts * times // problem.records, least, most)
 
     aim, low, high = setting.sizes[0] * setting.buckets[0], 0, problem.records + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if int(shared(middle).sum()) <= aim else (low, middle)
-    first = shared(low)
-    rising = np.flatnonzero(shared(high) > first)
+        low, high = (middle, high) if int(share_at(middle).sum()) <= aim else (low, middle)
+    first = share_at(low)
+    rising = np.flatnonzero(share_at(high) > first)
     first[rising[: aim - int(first.sum())]] += 1
     return np.stack([first, problem.counts - first], axis=1)
 
@@ -290,55 +300,55 @@ class _Gamma:
     step: tuple[int, int]
     last: int
 
-    def pair(self, t: int) -> tuple[int, int]:
+    def pair_at(self, t: int) -> tuple[int, int]:
         return self.start[0] - t * self.step[0], self.start[1] + t * self.step[1]
 
-    def loss(self, t: int) -> int:
-        b1, b2 = self.pair(t)
+    def loss_at(self, t: int) -> int:
+        b1, b2 = self.pair_at(t)
         return int(b1 * (self.sizes[0] - 1) ** 2 + b2 * (self.sizes[1] - 1) ** 2)
 
-    def privacy(self, positions: Ints) -> NDArray[np.bool_]:
+    def is_private(self, positions: Ints) -> NDArray[np.bool_]:
         """PC for each value and position (m, t)."""
-        u1, u2 = self._limits(positions)
+        u1, u2 = self._limits_at(positions)
         o = self.counts[:, None]
         return np.minimum(u1, o) + np.minimum(u2, o) >= o
 
-    def fills(self, positions: Ints) -> NDArray[np.bool_]:
+    def is_filled(self, positions: Ints) -> NDArray[np.bool_]:
         """FC for each of the two sizes and each position (2, t)."""
         o = self.counts[:, None]
-        pairs = zip(self._limits(positions), self._buckets(positions), self.sizes, strict=True)
+        pairs = zip(self._limits_at(positions), self._buckets_at(positions), self.sizes, strict=True)
         return np.array([np.minimum(u, o).sum(axis=0) >= size * b for u, b, size in pairs])
 
-    def _buckets(self, t: Ints) -> tuple[Ints, Ints]:
+    def _buckets_at(self, t: Ints) -> tuple[Ints, Ints]:
         return self.start[0] - t * self.step[0], self.start[1] + t * self.step[1]
 
-    def _limits(self, t: Ints) -> tuple[Ints, Ints]:
-        b1, b2 = self._buckets(t)
+    def _limits_at(self, t: Ints) -> tuple[Ints, Ints]:
+        b1, b2 = self._buckets_at(t)
         return self.f1[:, None] * b1, self.f2[:, None] * b2
 
-    def prefix(self, best: int) -> int:
+    def last_below(self, best: int) -> int:
         """The last position whose loss is below ``best`` (eq. 11); -1 if there is none."""
         low, high = -1, self.last
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.loss(middle) < best else (low, middle - 1)
+            low, high = (middle, high) if self.loss_at(middle) < best else (low, middle - 1)
         return low
 
 
-def search_pruned(problem: Problem, prune: str) -> Setting | None:
+def search_pruned(problem: BucketProblem, prune: str) -> Setting | None:
     """Best setting of at most two sizes by the paper's search ``prune`` = none | loss | full."""
     best = best_one_size(problem) if len(problem.sizes) == 1 else None
-    for gamma in _lists(problem):
+    for gamma in _make_lists(problem):
         limit = best.loss if best else None
-        last = gamma.last if prune == "none" or limit is None else gamma.prefix(limit)
+        last = gamma.last if prune == "none" or limit is None else gamma.last_below(limit)
         first = _first_by_bisection(gamma, last) if prune == "full" else _first_by_scan(gamma, last, prune)
-        if first is not None and (limit is None or gamma.loss(first) < limit):
-            best = Setting.of(dict(zip(gamma.sizes, gamma.pair(first), strict=True)))
+        if first is not None and (limit is None or gamma.loss_at(first) < limit):
+            best = Setting.from_counts(dict(zip(gamma.sizes, gamma.pair_at(first), strict=True)))
     return best
 
 
-def _lists(problem: Problem) -> list[_Gamma]:
-    lists, sizes, capacity = gammas(problem), problem.sizes.tolist(), problem.capacity
+def _make_lists(problem: BucketProblem) -> list[_Gamma]:
+    lists, sizes, capacity = make_gammas(problem), problem.sizes.tolist(), problem.capacity
     return [
         _Gamma(
             problem.counts,
@@ -358,7 +368,7 @@ def _first_by_scan(gamma: _Gamma, last: int, prune: str) -> int | None:
     first = None
     for start in range(0, last + 1, CHUNK):
         positions = np.arange(start, min(last + 1, start + CHUNK), dtype=np.int64)
-        valid = np.flatnonzero(gamma.privacy(positions).all(axis=0) & gamma.fills(positions).all(axis=0))
+        valid = np.flatnonzero(gamma.is_private(positions).all(axis=0) & gamma.is_filled(positions).all(axis=0))
         if len(valid) and first is None:
             first = start + int(valid[0])
             if prune == "loss":
@@ -376,8 +386,8 @@ def _first_by_bisection(gamma: _Gamma, last: int) -> int | None:
         return None
     ends = np.array([0, last], dtype=np.int64)
     conditions: list[tuple[NDArray[np.bool_], Condition]] = [
-        (gamma.privacy(ends), gamma.privacy),
-        (gamma.fills(ends), gamma.fills),
+        (gamma.is_private(ends), gamma.is_private),
+        (gamma.is_filled(ends), gamma.is_filled),
     ]
     low, high = 0, last
     for at_ends, holds in conditions:
@@ -385,11 +395,11 @@ def _first_by_bisection(gamma: _Gamma, last: int) -> int | None:
             return None
         rising, falling = ~at_ends[:, 0], ~at_ends[:, 1]
         low = max(low, _first_position(holds, rising, last))
-        high = min(high, last - _first_position(_reversed(holds, last), falling, last))
+        high = min(high, last - _first_position(_reverse_condition(holds, last), falling, last))
     return low if low <= high else None
 
 
-def _reversed(holds: Condition, last: int) -> Condition:
+def _reverse_condition(holds: Condition, last: int) -> Condition:
     return lambda positions: holds(last - positions)
 
 

@@ -13,7 +13,8 @@ Where that leaves little open, the slices of every q, every x and every g must b
 maximum flows.
 
 A release whose quasi-identifiers say little about single records can have come from many tables, and from a shuffled
-one too; ``Joint.compared`` says for how many records the release and the source together leave one value only.
+one too; ``JointComparison.compared`` says for how many records the release and the source together leave one value
+only.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.files import label
-from privsql.engine.sqlfiles import Holes, column, fill, same, temp
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -42,14 +43,14 @@ OPEN = 1_000_000  # of them that may be open for flows to be looked for
 ROUNDS = 30  # of tightening; more would tell more
 PROGRESS = 0.01  # share of what is open that a round must settle for another one
 TOGETHER, FAKES, LEFT_OUT = -2, -1, -1  # the q that count as one, the q of fakes, the bucket of records left out
-SHOWN = 10
+MOST_NAMED = 10
 LARGEST = 2**31 - 1  # that a flow can hold
 KINDS = ("own", "lying", "listed")  # (q, x), (q, g), (g, x)
 FIRST = ("by_value", "by_bucket")  # what is joined first: the first two kinds, or the last two
 
 
 @dataclass(frozen=True)
-class Rows:
+class MarginRows:
     """What one kind of sums is of: two numbers (k,), such as q and x, and between what (k,) each sum lies."""
 
     first: Ints
@@ -57,131 +58,141 @@ class Rows:
     least: Ints
     most: Ints
 
-    def more(self, first: Ints, second: Ints, least: Ints, most: Ints) -> Rows:
+    def with_rows(self, first: Ints, second: Ints, least: Ints, most: Ints) -> MarginRows:
         """With further rows."""
         parts = zip((self.first, self.second, self.least, self.most), (first, second, least, most), strict=True)
-        return Rows(*(np.concatenate(pair) for pair in parts))
+        return MarginRows(*(np.concatenate(pair) for pair in parts))
 
 
 @dataclass(frozen=True)
-class Sums:
+class MarginSums:
     """Sums of one kind: to which of them each y belongs (T,), and between what each lies (k,)."""
 
     place: Ints
     least: Ints
     most: Ints
 
-    def of(self, y: Ints) -> Ints:
+    def add_up(self, y: Ints) -> Ints:
         """The sums of y (k,); exact, as they are far below 2^53."""
         return np.bincount(self.place, y, minlength=len(self.least)).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointComparison:
     """``wrong``: sums that can't be; ``compared``: what was compared, in words."""
 
     wrong: list[str]
     compared: str
 
 
-def joint(db: Relations, manifest: Manifest, *, fakes: int, left_out: bool) -> Joint:
+def compare_jointly(db: Relations, manifest: Manifest, *, fakes: int, left_out: bool) -> JointComparison:
     """Compare the relations that the checks have named with the source's ``records``."""
-    rows = _completed(_counted(db, manifest), fakes=fakes, left_out=left_out)
-    met = _met(db, rows)
-    sums = {name: Sums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
-    found = tightened(sums)
-    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
-    values = [label(row) for row in db.rows(exp.select(*texts).from_(temp("v_values")).order_by(column("code")))]
-    return Joint(_said(rows, found.wrong, values), _compared(rows["own"], sums["own"].place, found))
+    rows = _add_fakes_and_left_out(_count_margins(db, manifest), fakes=fakes, left_out=left_out)
+    met = _find_meetings(db, rows)
+    sums = {name: MarginSums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
+    bounds = tighten_bounds(sums)
+    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
+    values = [
+        label_value(row) for row in db.rows(exp.select(*texts).from_(temp_table("v_values")).order_by(column("code")))
+    ]
+    return JointComparison(
+        _explain_wrong(rows, bounds.wrong, values), _explain_compared(rows["own"], sums["own"].place, bounds)
+    )
 
 
 # The three kinds of sums ---
 
 
-def _counted(db: Relations, manifest: Manifest) -> dict[str, Rows]:
-    roles, size = manifest.roles, max(int(own) for own in manifest.facts["setting"])
-    records, values, kinds = temp("records"), temp("v_values"), temp("j_kinds")
+def _count_margins(db: Relations, manifest: Manifest) -> dict[str, MarginRows]:
+    roles, size = manifest.roles, max(int(source_holes) for source_holes in manifest.facts["setting"])
+    records, values, kinds = temp_table("records"), temp_table("v_values"), temp_table("j_kinds")
     limits: Holes = {"size": exp.Literal.number(size), "most": exp.Literal.number(MOST)}
-    db.make("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi(), **limits}))
-    own: Holes = {
+    db.create_table("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi_columns(), **limits}))
+    source_holes: Holes = {
         "records": records,
         "combinations": kinds,
         "values": values,
-        "same_qi": same("r", "k", roles.qi_keys),
-        "same_value": same("r", "v", roles.sa_keys),
+        "same_qi": same_columns("r", "k", roles.qi_keys),
+        "same_value": same_columns("r", "v", roles.sa_keys),
     }
-    lying: Holes = {"qit": temp("v_qit"), "combinations": kinds, "same_qi": same("q", "k", roles.qi_keys)}
-    listed: Holes = {"st": temp("v_st"), "values": values, "same_value": same("st", "v", roles.sa_keys)}
-    found = {
-        "own": _rows(db, fill("verify/combination_values", own)),
-        "lying": _rows(db, fill("verify/combination_buckets", lying)),
-        "listed": _rows(db, fill("verify/bucket_values", listed)),
+    lying: Holes = {"qit": temp_table("v_qit"), "combinations": kinds, "same_qi": same_columns("q", "k", roles.qi_keys)}
+    listed: Holes = {"st": temp_table("v_st"), "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
+    margins = {
+        "own": _read_margin(db, fill("verify/combination_values", source_holes)),
+        "lying": _read_margin(db, fill("verify/combination_buckets", lying)),
+        "listed": _read_margin(db, fill("verify/bucket_values", listed)),
     }
     db.drop("j_kinds")
-    return found
+    return margins
 
 
-def _rows(db: Relations, query: exp.Query) -> Rows:
-    first, second, n = (found.to_numpy().astype(np.int64) for found in db.arrow(query).columns)
-    return Rows(first, second, n, n)
+def _read_margin(db: Relations, query: exp.Query) -> MarginRows:
+    first, second, n = (numbers.to_numpy().astype(np.int64) for numbers in db.arrow(query).columns)
+    return MarginRows(first, second, n, n)
 
 
-def _met(db: Relations, rows: dict[str, Rows]) -> pa.Table:
+def _find_meetings(db: Relations, rows: dict[str, MarginRows]) -> pa.Table:
     """The (q, x, g) that there can be: by each kind the row to which they belong."""
-    tables = {name: _table(name, one) for name, one in rows.items()}
-    tables["lying"] = tables["lying"].append_column("by_value", pa.array(by_value(rows)))
+    tables = {name: _margin_table(name, one) for name, one in rows.items()}
+    tables["lying"] = tables["lying"].append_column("by_value", pa.array(is_by_value(rows)))
     for name, one in tables.items():
-        db.put(f"j_{name}", one)
-    of: Holes = {name: temp(f"j_{name}") for name in (*KINDS, *FIRST)}
+        db.register_arrow(f"j_{name}", one)
+    of: Holes = {name: temp_table(f"j_{name}") for name in (*KINDS, *FIRST)}
     for name in FIRST:
         reads = {hole: of[hole] for hole in ("lying", "own" if name == "by_value" else "listed")}
-        db.make(f"j_{name}", fill(f"verify/meetings_{name}", reads))
+        db.create_table(f"j_{name}", fill(f"verify/meetings_{name}", reads))
     met = db.arrow(fill("verify/meetings", {name: one for name, one in of.items() if name != "lying"}))
     db.drop(*(f"j_{name}" for name in of))
     return met
 
 
-def _table(name: str, rows: Rows) -> pa.Table:
+def _margin_table(name: str, rows: MarginRows) -> pa.Table:
     first, second = {"own": ("qid", "code"), "lying": ("qid", "bid"), "listed": ("bid", "code")}[name]
     return pa.table({"place": np.arange(len(rows.first)), first: rows.first, second: rows.second})
 
 
-def by_value(rows: dict[str, Rows]) -> NDArray[np.bool_]:
+def is_by_value(rows: dict[str, MarginRows]) -> NDArray[np.bool_]:
     """Of every (q, g) whether q has fewer values and buckets, multiplied, than its buckets list values: (k,)."""
-    own, lying, listed = (rows[name] for name in KINDS)
+    source_rows, lying, listed = (rows[name] for name in KINDS)
     least = min(TOGETHER, LEFT_OUT)  # the smallest number of a q and of a bucket
     lists = np.bincount(listed.first - least, minlength=int(lying.second.max(initial=least)) - least + 1)
     q = lying.first - least
-    kinds = int(max(q.max(initial=0), (own.first - least).max(initial=0))) + 1
-    values, buckets = np.bincount(own.first - least, minlength=kinds), np.bincount(q, minlength=kinds)
-    shown = np.bincount(q, lists[lying.second - least], minlength=kinds)
-    return np.asarray((values * buckets <= shown)[q])
+    kinds = int(max(q.max(initial=0), (source_rows.first - least).max(initial=0))) + 1
+    values, buckets = np.bincount(source_rows.first - least, minlength=kinds), np.bincount(q, minlength=kinds)
+    listed_values = np.bincount(q, lists[lying.second - least], minlength=kinds)
+    return np.asarray((values * buckets <= listed_values)[q])
 
 
-def _completed(rows: dict[str, Rows], *, fakes: int, left_out: bool) -> dict[str, Rows]:
+def _add_fakes_and_left_out(rows: dict[str, MarginRows], *, fakes: int, left_out: bool) -> dict[str, MarginRows]:
     """With the q of the fakes, and the bucket of the records that are left out, where there are any."""
-    own, lying, listed = (rows[name] for name in KINDS)
-    codes = np.arange(int(max(own.second.max(initial=-1), listed.second.max(initial=-1))) + 1)
-    had, given = (np.bincount(one.second, one.least, minlength=len(codes)).astype(np.int64) for one in (own, listed))
+    source_rows, lying, listed = (rows[name] for name in KINDS)
+    codes = np.arange(int(max(source_rows.second.max(initial=-1), listed.second.max(initial=-1))) + 1)
+    had, listed_counts = (
+        np.bincount(one.second, one.least, minlength=len(codes)).astype(np.int64) for one in (source_rows, listed)
+    )
     buckets = np.unique(listed.first)
     if fakes:
-        least, most = (np.maximum(given - had, 0), given) if left_out else (given - had, given - had)
-        own = own.more(np.full(len(codes), FAKES), codes, least, most)
+        least, most = (
+            (np.maximum(listed_counts - had, 0), listed_counts)
+            if left_out
+            else (listed_counts - had, listed_counts - had)
+        )
+        source_rows = source_rows.with_rows(np.full(len(codes), FAKES), codes, least, most)
     if left_out:
-        kinds, missing = _missing(rows["own"], lying)
-        lying = lying.more(kinds, np.full(len(kinds), LEFT_OUT), missing, missing)
-        least, most = (np.maximum(had - given, 0), had) if fakes else (had - given, had - given)
-        listed = listed.more(np.full(len(codes), LEFT_OUT), codes, least, most)
+        kinds, missing = _missing_rows(rows["own"], lying)
+        lying = lying.with_rows(kinds, np.full(len(kinds), LEFT_OUT), missing, missing)
+        least, most = (np.maximum(had - listed_counts, 0), had) if fakes else (had - listed_counts, had - listed_counts)
+        listed = listed.with_rows(np.full(len(codes), LEFT_OUT), codes, least, most)
     if fakes:
         each = np.full(len(buckets), fakes)
-        lying = lying.more(np.full(len(buckets), FAKES), buckets, each, each)
-    return {"own": own, "lying": lying, "listed": listed}
+        lying = lying.with_rows(np.full(len(buckets), FAKES), buckets, each, each)
+    return {"own": source_rows, "lying": lying, "listed": listed}
 
 
-def _missing(own: Rows, lying: Rows) -> tuple[Ints, Ints]:
+def _missing_rows(source_rows: MarginRows, lying: MarginRows) -> tuple[Ints, Ints]:
     """Combinations of which the release has fewer rows than the source, and how many fewer."""
-    kinds, place = np.unique(np.concatenate((own.first, lying.first)), return_inverse=True)
-    signed = np.concatenate((own.least, -lying.least))
+    kinds, place = np.unique(np.concatenate((source_rows.first, lying.first)), return_inverse=True)
+    signed = np.concatenate((source_rows.least, -lying.least))
     fewer = np.bincount(place, signed, minlength=len(kinds)).astype(np.int64)
     return kinds[fewer != 0], fewer[fewer != 0]
 
@@ -190,7 +201,7 @@ def _missing(own: Rows, lying: Rows) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class Tightened:
+class TightenedBounds:
     """``wrong``: by kind the sums that can't be; ``low`` (T,): what every y is at least; ``left``: those that are open.
 
     ``flows``: whether flows were looked for.
@@ -202,7 +213,7 @@ class Tightened:
     flows: bool
 
 
-def tightened(sums: dict[str, Sums]) -> Tightened:
+def tighten_bounds(sums: dict[str, MarginSums]) -> TightenedBounds:
     """Bounds on every y, tightened until they stand still, and flows where few y stay open."""
     high = np.min([one.most[one.place] for one in sums.values()], axis=0, initial=np.iinfo(np.int64).max)
     low, least = np.zeros_like(high), np.zeros_like(high)
@@ -210,48 +221,50 @@ def tightened(sums: dict[str, Sums]) -> Tightened:
     for _ in range(ROUNDS):
         before = int((high - low).sum())
         for name, one in sums.items():
-            fewest, most = one.of(low), one.of(high)
+            fewest, most = one.add_up(low), one.add_up(high)
             wrong = np.flatnonzero((most < one.least) | (fewest > one.most))
             if len(wrong):
-                return Tightened({name: wrong}, least, len(still), flows=False)
+                return TightenedBounds({name: wrong}, least, len(still), flows=False)
             raised = np.maximum(low, (one.least - most)[one.place] + high)
             low, high = raised, np.minimum(high, (one.most - fewest)[one.place] + low)
             wrong = np.unique(one.place[low > high])
             if len(wrong):
-                return Tightened({name: wrong}, least, len(still), flows=False)
+                return TightenedBounds({name: wrong}, least, len(still), flows=False)
         least[still] = low
-        sums, low, high, still = _open(sums, low, high, still)
+        sums, low, high, still = _drop_known(sums, low, high, still)
         if int((high - low).sum()) >= (1 - PROGRESS) * before:
             break
-    slices, looked = _flows(sums, low, high)
-    return Tightened(slices, least, len(still), flows=looked)
+    slices, looked = _infeasible_slices(sums, low, high)
+    return TightenedBounds(slices, least, len(still), flows=looked)
 
 
-def _open(sums: dict[str, Sums], low: Ints, high: Ints, still: Ints) -> tuple[dict[str, Sums], Ints, Ints, Ints]:
+def _drop_known(
+    sums: dict[str, MarginSums], low: Ints, high: Ints, still: Ints
+) -> tuple[dict[str, MarginSums], Ints, Ints, Ints]:
     """Without the y that are known: the sums are those of the others."""
     free = low < high
     rest = {}
     for name, one in sums.items():
-        known = one.of(np.where(free, 0, low))
-        rest[name] = Sums(one.place[free], one.least - known, one.most - known)
+        known = one.add_up(np.where(free, 0, low))
+        rest[name] = MarginSums(one.place[free], one.least - known, one.most - known)
     return rest, low[free], high[free], still[free]
 
 
-def _flows(sums: dict[str, Sums], low: Ints, high: Ints) -> tuple[dict[str, Ints], bool]:
+def _infeasible_slices(sums: dict[str, MarginSums], low: Ints, high: Ints) -> tuple[dict[str, Ints], bool]:
     """Kinds of slices that are no feasible transport; none where too much is open, or sums are not known exactly."""
     if len(low) > OPEN or any((one.least != one.most).any() for one in sums.values()):
         return {}, False
-    due = {name: replace(one, least=one.least - one.of(low)) for name, one in sums.items()}
+    due = {name: replace(one, least=one.least - one.add_up(low)) for name, one in sums.items()}
     for first, second in combinations(KINDS, 2):
         total = int(due[first].least.sum())
         if total > LARGEST:
             return {}, False
-        if _flow(due[first], due[second], high - low) < total:
+        if _maximum_flow(due[first], due[second], high - low) < total:
             return {first: np.arange(0)}, True
     return {}, True
 
 
-def _flow(first: Sums, second: Sums, room: Ints) -> int:
+def _maximum_flow(first: MarginSums, second: MarginSums, room: Ints) -> int:
     """The most of what is due that can go from the first sums to the second ones."""
     starts, ends = len(first.least), len(second.least)
     source, sink = starts + ends, starts + ends + 1
@@ -265,7 +278,7 @@ def _flow(first: Sums, second: Sums, room: Ints) -> int:
 # In words ---
 
 
-def _said(rows: dict[str, Rows], wrong: dict[str, Ints], values: list[str]) -> list[str]:
+def _explain_wrong(rows: dict[str, MarginRows], wrong: dict[str, Ints], values: list[str]) -> list[str]:
     lines = []
     for name, places in wrong.items():
         one = rows[name]
@@ -281,12 +294,12 @@ def _said(rows: dict[str, Rows], wrong: dict[str, Ints], values: list[str]) -> l
     return lines
 
 
-def _compared(own: Rows, place: Ints, found: Tightened) -> str:
-    real = own.first != FAKES
-    records, pinned = int(own.most[real].sum()), int(found.low[real[place]].sum())
-    how = "by flows, too" if found.flows else "by bounds only"
-    merged = "; the most frequent quasi-identifiers counted as one" if (own.first == TOGETHER).any() else ""
-    said = (
-        f"of {records:,} records {pinned:,} have one possible place; {found.left:,} choices stay open, compared {how}"
+def _explain_compared(source_rows: MarginRows, place: Ints, bounds: TightenedBounds) -> str:
+    real = source_rows.first != FAKES
+    records, pinned = int(source_rows.most[real].sum()), int(bounds.low[real[place]].sum())
+    how = "by flows, too" if bounds.flows else "by bounds only"
+    merged = "; the most frequent quasi-identifiers counted as one" if (source_rows.first == TOGETHER).any() else ""
+    sentence = (
+        f"of {records:,} records {pinned:,} have one possible place; {bounds.left:,} choices stay open, compared {how}"
     )
-    return said + merged
+    return sentence + merged

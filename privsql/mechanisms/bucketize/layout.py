@@ -32,7 +32,7 @@ Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Class:
+class SizeClass:
     """The buckets of one size: R runs of ``length`` (R,) buckets from ``first`` (R,) on; ``codes`` (R, t): the t values
     that each of them lists, sorted. t is ``size``, or more where some are fake.
     """
@@ -53,39 +53,39 @@ class Class:
         return at // max(1, listed), self.codes.ravel()[at], times
 
     @property
-    def listed(self) -> int:
+    def listed_size(self) -> int:
         """How many values each bucket lists."""
         return int(self.codes.shape[1])
 
 
 @dataclass(frozen=True)
-class Runs:
+class BucketRuns:
     """Classes by rising size; ``values`` = m."""
 
     values: int
-    classes: tuple[Class, ...]
+    classes: tuple[SizeClass, ...]
 
     @cached_property
-    def listed(self) -> Ints:
+    def listed_counts(self) -> Ints:
         """How often each value is listed (m,)."""
-        found = np.zeros(self.values, dtype=np.int64)
+        counts = np.zeros(self.values, dtype=np.int64)
         for one in self.classes:
             run, code, times = one.entries
-            found += np.bincount(code, one.length[run] * times, self.values).astype(np.int64)
-        return found
+            counts += np.bincount(code, one.length[run] * times, self.values).astype(np.int64)
+        return counts
 
     @property
-    def pairs(self) -> tuple[Ints, Ints]:
+    def listed_pairs(self) -> tuple[Ints, Ints]:
         """Bucket and value of every listed value."""
-        parts = [(_buckets(one), np.repeat(one.codes, one.length, axis=0)) for one in self.classes]
+        parts = [(_bucket_numbers(one), np.repeat(one.codes, one.length, axis=0)) for one in self.classes]
         bids = np.concatenate([np.repeat(bid, codes.shape[1]) for bid, codes in parts])
         return bids, np.concatenate([codes.ravel() for _, codes in parts]).astype(np.int64)
 
-    def table(self) -> pa.RecordBatchReader:
+    def as_stream(self) -> pa.RecordBatchReader:
         """(bid, code, records): how often each value stands in each bucket, in that order; a stream."""
-        return pa.RecordBatchReader.from_batches(COMPOSITION, self._batches())
+        return pa.RecordBatchReader.from_batches(COMPOSITION, self._make_batches())
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _make_batches(self) -> Iterator[pa.RecordBatch]:
         for one in self.classes:
             run, code, times = one.entries
             starts = np.searchsorted(run, np.arange(len(one.first) + 1))
@@ -94,16 +94,16 @@ class Runs:
             while begin < len(one.first):
                 before = int(rows[begin - 1]) if begin else 0
                 end = max(begin + 1, int(np.searchsorted(rows, before + BATCH, side="right")))
-                yield _rows(one, (starts, code, times), begin, end)
+                yield _make_rows(one, (starts, code, times), begin, end)
                 begin = end
 
     @property
     def most_meetings(self) -> int:
-        """No fewer than ``meetings`` has rows: pairs of values in runs, and of all values."""
+        """No fewer than ``count_meetings`` has rows: pairs of values in runs, and of all values."""
         kinds = [np.bincount(one.entries[0]) for one in self.classes]
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
-    def meetings(self, fakes: int = 0) -> pa.Table:
+    def count_meetings(self, fakes: int = 0) -> pa.Table:
         """(size, first, second, pairs): sum over buckets of one size of count(g, first) * count(g, second).
 
         ``fakes``: how many values of what counts here as the size are to be fake.
@@ -113,7 +113,7 @@ class Runs:
         """
         parts = []
         for one in self.classes:
-            first, second, pairs = _met(one, self.values)
+            first, second, pairs = _count_pairs(one, self.values)
             columns = [
                 np.full(len(first), one.size - fakes, dtype=np.int32),
                 first.astype(np.int32),
@@ -123,34 +123,34 @@ class Runs:
         return pa.concat_tables(parts)
 
 
-def _buckets(one: Class) -> Ints:
+def _bucket_numbers(one: SizeClass) -> Ints:
     """The numbers of the buckets, run by run."""
     ends = np.cumsum(one.length)
     return np.arange(int(one.length.sum())) + np.repeat(one.first - ends + one.length, one.length)
 
 
-def _rows(one: Class, entries: tuple[Ints, Codes, NDArray[np.int32]], begin: int, end: int) -> pa.RecordBatch:
+def _make_rows(one: SizeClass, entries: tuple[Ints, Codes, NDArray[np.int32]], begin: int, end: int) -> pa.RecordBatch:
     """ST's rows of the runs ``begin`` to ``end``."""
     starts, code, times = entries
-    part = Class(one.size, one.first[begin:end], one.length[begin:end], one.codes[:0])
+    part = SizeClass(one.size, one.first[begin:end], one.length[begin:end], one.codes[:0])
     number = np.repeat(np.diff(starts)[begin:end], part.length)
     shift = np.repeat(starts[begin:end], part.length) - np.cumsum(number) + number
     at = np.arange(int(number.sum())) + np.repeat(shift, number)
-    columns = [np.repeat(_buckets(part), number).astype(np.int32), code[at], times[at]]
+    columns = [np.repeat(_bucket_numbers(part), number).astype(np.int32), code[at], times[at]]
     return pa.record_batch(columns, schema=COMPOSITION)
 
 
-def _met(one: Class, values: int) -> tuple[Ints, Ints, Ints]:
+def _count_pairs(one: SizeClass, values: int) -> tuple[Ints, Ints, Ints]:
     """First, second and pairs, sorted, of the values that meet in the buckets of a class: C^T diag(length) C, C the
     counts of the runs.
     """
     run, code, times = one.entries
     counts = scipy.sparse.csr_array((times.astype(np.int64), (run, code)), shape=(len(one.first), values))
     weighted = scipy.sparse.csr_array((times * one.length[run], (run, code)), shape=counts.shape)
-    found = scipy.sparse.triu(counts.T @ weighted, format="csr")
-    found.sort_indices()
-    first, second = found.tocoo().coords
-    return first.astype(np.int64), second.astype(np.int64), found.data
+    product = scipy.sparse.triu(counts.T @ weighted, format="csr")
+    product.sort_indices()
+    first, second = product.tocoo().coords
+    return first.astype(np.int64), second.astype(np.int64), product.data
 
 
 @dataclass(frozen=True)
@@ -162,58 +162,58 @@ class Intervals:
     code: Ints
 
 
-def of_intervals(given: Intervals, values: int, setting: Setting) -> Runs:
+def runs_from_intervals(intervals: Intervals, values: int, setting: Setting) -> BucketRuns:
     """Runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size."""
     buckets = np.cumsum([0, *setting.buckets])
-    ends = np.unique(np.concatenate((given.begin, given.end, buckets)))
-    first, last = np.searchsorted(ends, given.begin), np.searchsorted(ends, given.end)
+    ends = np.unique(np.concatenate((intervals.begin, intervals.end, buckets)))
+    first, last = np.searchsorted(ends, intervals.begin), np.searchsorted(ends, intervals.end)
     number = last - first
     run = np.arange(int(number.sum())) + np.repeat(first - np.cumsum(number) + number, number)
-    keys = np.sort(run << _bits(values) | np.repeat(given.code, number))
-    return _classes((ends[:-1], np.diff(ends)), keys, values, setting.items)
+    keys = np.sort(run << _code_bits(values) | np.repeat(intervals.code, number))
+    return _make_runs((ends[:-1], np.diff(ends)), keys, values, setting.items)
 
 
-def of_entries(
+def runs_from_entries(
     bids: Bids | Ints, codes: Codes | Ints, values: int, setting: Sequence[tuple[int, int]], fakes: int = 0
-) -> Runs:
+) -> BucketRuns:
     """A run for every bucket; ``bids``, ``codes`` (E,): what is listed. ``fakes``: how many values beyond the size."""
-    buckets, bits = sum(number for _, number in setting), _bits(values)
+    buckets, bits = sum(number for _, number in setting), _code_bits(values)
     keys: NDArray[np.signedinteger] = bids.astype(np.int32 if buckets.bit_length() + bits < 32 else np.int64)
     np.left_shift(keys, bits, out=keys)
     np.bitwise_or(keys, codes, out=keys, casting="same_kind")
     keys.sort()
     first = np.arange(buckets)
-    return _classes((first, np.ones_like(first)), keys, values, setting, fakes)
+    return _make_runs((first, np.ones_like(first)), keys, values, setting, fakes)
 
 
-def _bits(values: int) -> int:
+def _code_bits(values: int) -> int:
     """That a code needs."""
     return max(1, (values - 1).bit_length())
 
 
-def _classes(
+def _make_runs(
     runs: tuple[Ints, Ints],
     keys: NDArray[np.signedinteger],
     values: int,
     setting: Sequence[tuple[int, int]],
     fakes: int = 0,
-) -> Runs:
+) -> BucketRuns:
     """Classes of ``runs``, first bucket and length; ``keys``: rank of the run and code, sorted."""
     first, length = runs
-    bits = _bits(values)
+    bits = _code_bits(values)
     held = np.bincount(keys >> bits, minlength=len(first))
     bounds = np.searchsorted(first, np.cumsum([0, *(number for _, number in setting)])).tolist()
-    found, start = [], 0
+    classes, start = [], 0
     for (size, _), begin, end in zip(setting, bounds[:-1], bounds[1:], strict=True):
         if (held[begin:end] != size + fakes).any():
             raise GuaranteeError(f"a layout gives a bucket of {size} another number of values")
         stop = start + (size + fakes) * (end - begin)
         codes = (keys[start:stop] & ((1 << bits) - 1)).astype(np.int32).reshape(end - begin, size + fakes)
-        found.append(Class(size, first[begin:end], length[begin:end], codes))
+        classes.append(SizeClass(size, first[begin:end], length[begin:end], codes))
         start = stop
     if start != len(keys):
         raise GuaranteeError("a layout places records beyond its last bucket")
-    return Runs(values, tuple(found))
+    return BucketRuns(values, tuple(classes))
 
 
 # Pieces ---------------------------------------------------------------------------------------------------------------
@@ -232,16 +232,16 @@ def _classes(
 AT_ONCE = 2**21  # places that are written at a time
 
 
-class Layout(Protocol):
+class BucketLayout(Protocol):
     """A layout of n records of m values."""
 
-    def places(self, noise: Shuffler) -> Bids:
+    def draw_places(self, noise: Shuffler) -> Bids:
         """For each value in turn, the buckets of its records in uniformly random order (n,)."""
 
-    def segments(self) -> Segments:
+    def make_segments(self) -> Segments:
         """The buckets of the ranks of every value, where something else puts records in uniformly random order."""
 
-    def runs(self, setting: Setting) -> Runs:
+    def list_runs(self, setting: Setting) -> BucketRuns:
         """Which values the buckets list."""
 
 
@@ -262,16 +262,16 @@ class Pieces:
         """Records of each value (m,)."""
         return np.bincount(self.code, self.hi - self.lo, self.values).astype(np.int64)
 
-    def places(self, noise: Shuffler) -> Bids:
+    def draw_places(self, noise: Shuffler) -> Bids:
         """For each value in turn, the buckets of its records in uniformly random order (n,)."""
-        bids = self.ranked()
+        bids = self.rank_places()
         start = 0
         for records in self.counts.tolist():
             noise.shuffle(bids[start : start + records])
             start += records
         return bids
 
-    def ranked(self) -> Bids:
+    def rank_places(self) -> Bids:
         """For each value in turn, the buckets of its ranks (n,)."""
         lengths = self.hi - self.lo
         ends = np.cumsum(lengths)
@@ -280,11 +280,11 @@ class Pieces:
         while first < len(lengths):
             begin = int(ends[first] - lengths[first])
             last = max(first + 1, int(np.searchsorted(ends, begin + AT_ONCE, side="right")))
-            bids[begin : int(ends[last - 1])] = self._places(slice(first, last), begin, ends)
+            bids[begin : int(ends[last - 1])] = self._places_of(slice(first, last), begin, ends)
             first = last
         return bids
 
-    def _places(self, part: slice, begin: int, ends: Ints) -> Bids:
+    def _places_of(self, part: slice, begin: int, ends: Ints) -> Bids:
         """In 32 bits, and almost always without a division: few pieces fill their buckets more than twice."""
         lengths, width = self.hi[part] - self.lo[part], self.width[part]
         first = self.shift[part] % width
@@ -297,7 +297,7 @@ class Pieces:
         within += np.repeat(self.start[part].astype(np.int32), lengths)
         return within
 
-    def segments(self) -> Segments:
+    def make_segments(self) -> Segments:
         """Pieces, cut where they begin again at their first bucket."""
         length, first = self.hi - self.lo, self.shift % self.width
         times = (first + length - 1) // self.width + 1
@@ -308,21 +308,21 @@ class Pieces:
         number = self.start[piece] + (first[piece] + lo - self.lo[piece]) % self.width[piece]
         return Segments(self.code[piece], lo, np.minimum(ends, self.hi[piece]), number, step=1)
 
-    def runs(self, setting: Setting) -> Runs:
+    def list_runs(self, setting: Setting) -> BucketRuns:
         """From the ends of arcs: a piece fills its buckets some whole times, and an arc of them once more."""
-        whole, arc = np.divmod(self.hi - self.lo, self.width)
+        full_turns, arc = np.divmod(self.hi - self.lo, self.width)
         begin = self.start + self.shift % self.width
         over = (begin + arc - self.start - self.width).clip(0)
-        every = np.repeat(np.arange(len(whole)), whole)
-        kept, wrapped = np.flatnonzero(arc), np.flatnonzero(over)
+        every = np.repeat(np.arange(len(full_turns)), full_turns)
+        with_arc, wrapped = np.flatnonzero(arc), np.flatnonzero(over)
         intervals = Intervals(
-            np.concatenate((self.start[every], begin[kept], self.start[wrapped])),
+            np.concatenate((self.start[every], begin[with_arc], self.start[wrapped])),
             np.concatenate(
-                ((self.start + self.width)[every], (begin + arc - over)[kept], (self.start + over)[wrapped])
+                ((self.start + self.width)[every], (begin + arc - over)[with_arc], (self.start + over)[wrapped])
             ),
-            np.concatenate((self.code[every], self.code[kept], self.code[wrapped])),
+            np.concatenate((self.code[every], self.code[with_arc], self.code[wrapped])),
         )
-        return of_intervals(intervals, self.values, setting)
+        return runs_from_intervals(intervals, self.values, setting)
 
 
 @dataclass(frozen=True)
@@ -332,25 +332,25 @@ class Singles:
     bids: Bids
     counts: Ints
 
-    def places(self, noise: Shuffler) -> Bids:
+    def draw_places(self, noise: Shuffler) -> Bids:
         """For each value in turn, the buckets of its records in uniformly random order (n,)."""
         for part in np.split(self.bids, np.cumsum(self.counts)[:-1]):
             noise.shuffle(part)
         return self.bids
 
-    def segments(self) -> Segments:
+    def make_segments(self) -> Segments:
         """Every rank by itself."""
         ends = np.cumsum(self.counts)
         rank = np.arange(len(self.bids)) - np.repeat(ends - self.counts, self.counts)
         return Segments(np.repeat(np.arange(len(self.counts)), self.counts), rank, rank + 1, self.bids, step=1)
 
-    def runs(self, setting: Setting) -> Runs:
+    def list_runs(self, setting: Setting) -> BucketRuns:
         """Each bucket by itself."""
         codes = np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
-        return of_entries(self.bids, codes, len(self.counts), setting.items)
+        return runs_from_entries(self.bids, codes, len(self.counts), setting.items)
 
 
-def joined(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
+def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
     """Pieces from (code, records, start, width, shift) in the order in which each value's ranks are given."""
     code, records, start, width, shift = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(code, kind="stable")
@@ -366,7 +366,7 @@ def joined(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) 
 # Anatomy's own composition (Xiao and Tao 2006): every bucket takes the values of which most records are left.
 
 
-def largest_first(plan: Plan, noise: Shuffler) -> Singles | None:
+def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Singles | None:
     """Anatomy's own composition: each bucket draws one record from the values with most records left.
 
     What is left over at the end goes, one record at a time, to random smallest buckets that lack the value; None
@@ -392,10 +392,10 @@ def largest_first(plan: Plan, noise: Shuffler) -> Singles | None:
         chosen = int(noise.permutation(open_buckets)[0])
         members[value].append(chosen)
         extra[chosen] = 1
-    return _renumbered(members, extra, noise)
+    return _number_by_size(members, extra, noise)
 
 
-def _renumbered(members: list[list[int]], extra: Ints, noise: Shuffler) -> Singles:
+def _number_by_size(members: list[list[int]], extra: Ints, noise: Shuffler) -> Singles:
     """Number the buckets by size, at random within a size."""
     order = np.concatenate([noise.permutation(np.flatnonzero(extra == k)) for k in (0, 1)])
     number = np.empty(len(extra), dtype=np.int32)
@@ -422,17 +422,17 @@ def _renumbered(members: list[list[int]], extra: Ints, noise: Shuffler) -> Singl
 BLOCKS, WIDEST = 1024, 1200  # blocks of a size class, more where they would be wider
 
 
-def in_blocks(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
+def lay_out_blocks(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
     """Blocks whose values lie in the order that ``line`` draws (m,)."""
-    return even(plan, [widths(buckets) for buckets in plan.setting.buckets], noise, line)
+    return lay_out_evenly(plan, [block_widths(buckets) for buckets in plan.setting.buckets], noise, line)
 
 
-def in_one_block(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
+def lay_out_one_block(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
     """The paper's RRA: place s of a class is bucket s mod b."""
-    return even(plan, [[buckets] for buckets in plan.setting.buckets], noise, line)
+    return lay_out_evenly(plan, [[buckets] for buckets in plan.setting.buckets], noise, line)
 
 
-def even(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
+def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
     """Blocks of these widths for every size of ``classes``, whose values lie in the order that ``line`` draws."""
     columns, start = [], 0
     for j, blocks in enumerate(classes):
@@ -440,27 +440,29 @@ def even(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[
         for width in blocks:
             order = line()
             order = order[left[order] > 0]
-            share = _rounded(left[order] * width, rest, int(noise.integers(0, rest, 1)[0]) if width < rest else 0)
+            share = _round_along_line(
+                left[order] * width, rest, int(noise.integers(0, rest, 1)[0]) if width < rest else 0
+            )
             left[order] -= share
-            columns.append(lines(order, share, start, width))
+            columns.append(make_block_pieces(order, share, start, width))
             start, rest = start + width, rest - width
-    return joined(len(plan.allocation), columns)
+    return join_pieces(len(plan.allocation), columns)
 
 
-def lines(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """A block's pieces (code, records, start, width, shift): values one after the other, place s in bucket s mod w."""
     order, share = order[share > 0], share[share > 0]
     every = np.ones_like(order)
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width
 
 
-def widths(buckets: int, least: int | None = None) -> list[int]:
+def block_widths(buckets: int, least: int | None = None) -> list[int]:
     """Of the blocks of a class, as equal as can be, wider ones first; ``least``: how many there are at least."""
     blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
 
 
-def _rounded(amounts: Ints, whole: int, offset: int) -> Ints:
-    """Integers whose sums over neighbours are the floor or the ceiling of those of ``amounts`` / ``whole``."""
-    return np.diff((np.cumsum(amounts) + offset) // whole, prepend=0)
+def _round_along_line(amounts: Ints, divisor: int, offset: int) -> Ints:
+    """Integers whose sums over neighbours are the floor or the ceiling of those of ``amounts`` / ``divisor``."""
+    return np.diff((np.cumsum(amounts) + offset) // divisor, prepend=0)

@@ -14,57 +14,72 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.answers.channel import LARGE, own_share, quality, relative_error
-from privsql.answers.learned_prior import can_teach, learned_weights
+from privsql.answers.channel import LARGE, measure_quality, own_share, relative_error
+from privsql.answers.learned_prior import can_teach, find_or_learn_prior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
-from privsql.engine.files import label
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, same, table, temp
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import linear, text
+from privsql.exact import fraction_text, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks, beliefs, fakes
-from privsql.mechanisms.bucketize.attacks import Buckets
-from privsql.mechanisms.bucketize.beliefs import tables, view
-from privsql.mechanisms.bucketize.checks import SQL, checks, group_bounds, long_checks, read, source_checks
+from privsql.mechanisms.bucketize.attacks import BucketAttackView
+from privsql.mechanisms.bucketize.beliefs import make_weighted_view, release_tables
+from privsql.mechanisms.bucketize.checks import (
+    SQL,
+    long_checks,
+    make_checks,
+    promise_group_bounds,
+    read_parameters,
+    source_checks,
+)
 from privsql.mechanisms.bucketize.estimator import (
     BASELINE_FORMULA,
     CHANNEL_FORMULA,
     baseline_statement,
+    channel_facts,
     channel_statement,
-    directions,
+    compute_channel_facts,
     estimate_baseline,
     expected_records,
-    got_through,
-    observe,
+    make_channel,
+    observe_sets,
     read_channel,
-    sample,
-    seen,
+    sample_buckets,
     split_certain,
 )
-from privsql.mechanisms.bucketize.fakes import lists
-from privsql.mechanisms.bucketize.feasibility import Dealt, implied
-from privsql.mechanisms.bucketize.informative import arrange
+from privsql.mechanisms.bucketize.fakes import plan_lists
+from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
+from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize
-from privsql.mechanisms.bucketize.publish import publish, reserve, stated_fakes, summary
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find, search
-from privsql.mechanisms.contract import Alone, Alternative, Alternatives, Measure, Mechanism, Proposal, Table
-from privsql.model.manifest import LEARNT, SEVERAL, Promised, Structure, Words
-from privsql.model.manifest import structure as part
+from privsql.mechanisms.bucketize.publish import fake_facts, plan_facts, publish, reserve_memory
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan, search
+from privsql.mechanisms.contract import (
+    Alternative,
+    AlternativeMeasure,
+    Alternatives,
+    Mechanism,
+    NoComposition,
+    Proposal,
+    TableShape,
+)
+from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, VerifiedBound
+from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.channel import Channel
-    from privsql.answers.learned_prior import Taught
-    from privsql.attacks.suite import Learnt
+    from privsql.answers.learned_prior import TaughtPrior
+    from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.bucketize.estimator import Through
-    from privsql.mechanisms.bucketize.layout import Runs
-    from privsql.mechanisms.bucketize.model import Plan, Problem
-    from privsql.mechanisms.contract import Figure, Profiled
+    from privsql.mechanisms.bucketize.estimator import FakeValueChannel
+    from privsql.mechanisms.bucketize.layout import BucketRuns
+    from privsql.mechanisms.bucketize.model import BucketProblem, Plan
+    from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
@@ -72,7 +87,7 @@ if TYPE_CHECKING:
 # Which way a question to a bucketized release is answered: exactly, by the papers' formula, or through the channel.
 
 
-class Answers(answer.Answers):
+class BucketizedAnswers(answer.Answers):
     """An open release that answers count queries; its channel is read once."""
 
     certain = frozenset({"baseline"})
@@ -82,26 +97,28 @@ class Answers(answer.Answers):
     @cached_property
     def channel(self) -> Channel:
         """The release's channel."""
-        return self._through.channel
+        return self._fake_value_channel.channel
 
     @cached_property
-    def _through(self) -> Through:
+    def _fake_value_channel(self) -> FakeValueChannel:
         return read_channel(self._db, self._facts)
 
     @cached_property
-    def _expected(self) -> pa.Table:
-        return expected_records(self._db, self._roles, self._facts, self._through)
+    def _expected_records(self) -> pa.Table:
+        return expected_records(self._db, self._roles, self._facts, self._fake_value_channel)
 
     @cached_property
-    def _taught(self) -> Taught | None:
+    def _learned_prior(self) -> TaughtPrior | None:
         """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
-        if any(self._through.less.values()) or not can_teach(self.channel, self._manifest.published_records):
+        if any(self._fake_value_channel.less.values()) or not can_teach(self.channel, self._manifest.published_records):
             return None
-        return learned_weights(self.channel, sample(self._db, self._roles, self._facts["setting"], self._through))
+        return find_or_learn_prior(
+            self.channel, sample_buckets(self._db, self._roles, self._facts["setting"], self._fake_value_channel)
+        )
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
+        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if estimator == "baseline":
@@ -114,11 +131,13 @@ class Answers(answer.Answers):
             return exact_answer(self._db, query, table("qit"))
         if estimator == "baseline":
             if self._facts.get("fake_values"):
-                self._db.put("expected", self._expected)
+                self._db.register_arrow("expected", self._expected_records)
             return estimate_baseline(self._db, query, self._roles, self._facts)
-        asked = replace(split_certain(self._db, query, self._roles, self._through), taught=self._taught)
-        seen = observe(asked, self._roles, self._facts, self._through)
-        return estimate.estimate_rows(asked, seen, confidence)
+        question = replace(
+            split_certain(self._db, query, self._roles, self._fake_value_channel), taught=self._learned_prior
+        )
+        observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel)
+        return estimate.estimate_rows(question, observed, confidence)
 
 
 # Previews -------------------------------------------------------------------------------------------------------------
@@ -127,53 +146,59 @@ class Answers(answer.Answers):
 MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
-def plan(db: Relations, source: Records, asked: Bucketize) -> dict[str, Any]:
+def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> dict[str, Any]:
     """The facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
-    facts, _, problem = foreseen(db, source, asked)
-    return facts | _remarks(facts, problem, asked)
+    facts, _, problem = preview_release(db, source, params)
+    return facts | _make_remarks(facts, problem, params)
 
 
-def foreseen(db: Relations, source: Records, asked: Bucketize) -> tuple[dict[str, Any], Channel | None, Problem]:
+def preview_release(
+    db: Relations, source: Records, params: Bucketize
+) -> tuple[dict[str, Any], Channel | None, BucketProblem]:
     """The facts, the channel of a trial layout if that is drawn, and the problem that is solved."""
-    found, problem = search(db, source, asked)
-    even = asked.composition in ("blocks", "round-robin")
-    dealt = Dealt(found, problem, even=even, fakes=bool(asked.fake_values))
-    facts = summary(found, problem, sum(source.counts)) | stated_fakes(found, problem, asked)
-    facts |= {"search_seconds": round(found.seconds, 6)} | implied(dealt, _texts(db, source.roles)).as_facts()
-    runs = _drawn(found, problem, asked)
+    plan, problem = search(db, source, params)
+    even = params.effective_layout in ("blocks", "round-robin")
+    assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
+    facts = plan_facts(plan, problem, sum(source.counts)) | fake_facts(plan, problem, params)
+    facts |= {"search_seconds": round(plan.seconds, 6)} | imply_beliefs(
+        assignment, _column_texts(db, source.roles)
+    ).as_facts()
+    runs = _draw_runs(plan, problem, params)
     if runs is not None:
-        reserve(db, runs)
-    channel = _seen(runs, found, problem, asked)
-    facts |= got_through(channel) if channel is not None else {}
-    return facts | _not_allowed(facts, problem, asked), channel, problem
+        reserve_memory(db, runs)
+    channel = _preview_channel(runs, plan, problem, params)
+    facts |= channel_facts(channel) if channel is not None else {}
+    return facts | _not_allowed(facts, problem, params), channel, problem
 
 
-def _drawn(found: Plan, problem: Problem, asked: Bucketize) -> Runs | None:
+def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
     """What buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
-    if problem.records > MOST and (asked.composition == "largest-first" or len(problem.trees) > 1):
+    if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
-    laid = lists(found, problem.counts, asked.fake_values) if asked.fake_values else found
-    return arrange(laid, asked.composition, seed_key(1).stream("plan"), problem.trees).runs(laid.setting)
+    laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
+    return make_layout(laid, params.effective_layout, seed_key(1).random_generator("plan"), problem.trees).list_runs(
+        laid.setting
+    )
 
 
-def _seen(runs: Runs | None, found: Plan, problem: Problem, asked: Bucketize) -> Channel | None:
+def _preview_channel(runs: BucketRuns | None, plan: Plan, problem: BucketProblem, params: Bucketize) -> Channel | None:
     """The channel of such a layout; None where there is none, or values are very many."""
     if runs is None or runs.values > LARGE:
         return None
-    facts = summary(found, problem, problem.records) | stated_fakes(found, problem, asked)
-    return seen(runs.meetings(asked.fake_values), facts)
+    facts = plan_facts(plan, problem, problem.records) | fake_facts(plan, problem, params)
+    return make_channel(runs.count_meetings(params.fake_values), facts)
 
 
-def _remarks(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[str, Any]:
+def _make_remarks(facts: dict[str, Any], problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
     """What to know of ``informative`` before it is published."""
-    if asked.algorithm != "informative":
+    if params.algorithm != "informative":
         return {}
     if len(set(problem.thresholds)) == 1:
         return {"remarks": ["thresholds are the same for every value: nothing is to be gained from 'informative'"]}
-    plainly = asked.model_copy(update={"algorithm": "two-size", "layout": None})
+    plainly = params.model_copy(update={"algorithm": "two-size", "layout": None})
     try:
-        other = find(problem, "two-size")
-        less = _seen(_drawn(other, problem, plainly), other, problem, plainly)
+        other = find_plan(problem, "two-size")
+        less = _preview_channel(_draw_runs(other, problem, plainly), other, problem, plainly)
     except InfeasibleError:
         return {}
     if less is None or "mean_belief" not in facts:
@@ -182,69 +207,72 @@ def _remarks(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[
     return {"remarks": [f"it uses thresholds up: {means}"]}
 
 
-def _not_allowed(facts: dict[str, Any], problem: Problem, asked: Bucketize) -> dict[str, Any]:
+def _not_allowed(facts: dict[str, Any], problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
     """The values that publishing would refuse, as they would be certain, of plans that have some."""
     columns = facts["highest_belief"]["components"]
-    excused = {problem.label(code) for code in beliefs.allowed_values(asked, problem.labels, problem.thresholds)}
+    excused = {problem.label(code) for code in beliefs.allowed_values(params, problem.labels, problem.thresholds)}
     names = [
         value if len(columns) == 1 else f"{name}: {value}"
         for name, of in columns.items()
         for value, most in of.items()
         if most == "1" and value not in excused
     ]
-    return {"not_allowed": names} if names and not beliefs.allows_certainty(asked) else {}
+    return {"not_allowed": names} if names and not beliefs.allows_certainty(params) else {}
 
 
-def _texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
+def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
     """Of each sensitive column the text of every value, in the order of the domain."""
-    labels = [exp.cast(item, "VARCHAR") for item in roles.sa()]
-    rows = db.rows(fill("core/domain_labels", {"domain": temp("domain"), "labels": labels}))
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
     names = enumerate(field.name for field in roles.sensitive)
-    return {name: [label([row[k]]) for row in rows] for k, name in names}
+    return {name: [label_value([row[k]]) for row in rows] for k, name in names}
 
 
 # Alternatives ---------------------------------------------------------------------------------------------------------
 # The algorithms of bucketization beside each other: what they cost by the papers' loss, and what they tell.
 
-ASKED = [(f"error_{count}_at_{share}", count, share) for share, count in product((0.01, 0.05), (100, 500, 2000))]
+QUESTIONS = [(f"error_{count}_at_{share}", count, share) for share, count in product((0.01, 0.05), (100, 500, 2000))]
 MEASURES = (
-    Measure("loss", "loss", ",.0f"),
-    Measure("information", "information used, tr M / sum f'", ".2f", lowest=False),
-    Measure("second", "channel, second singular value", ".3f", lowest=False),
-    Measure("median", "channel, median", ".3f", lowest=False),
-    Measure("smallest", "channel, smallest", ".3f", lowest=False),
-    Measure("highest_belief", "highest belief, at most"),
-    Measure("mean_belief", "mean belief"),
-    *(Measure(key, f"error of a count of {count:,} in {share:.0%}", ".1%") for key, count, share in ASKED),
+    AlternativeMeasure("loss", "loss", ",.0f"),
+    AlternativeMeasure("information", "information used, tr M / sum f'", ".2f", lowest=False),
+    AlternativeMeasure("second", "channel, second singular value", ".3f", lowest=False),
+    AlternativeMeasure("median", "channel, median", ".3f", lowest=False),
+    AlternativeMeasure("smallest", "channel, smallest", ".3f", lowest=False),
+    AlternativeMeasure("highest_belief", "highest belief, at most"),
+    AlternativeMeasure("mean_belief", "mean belief"),
+    *(
+        AlternativeMeasure(key, f"error of a count of {count:,} in {share:.0%}", ".1%")
+        for key, count, share in QUESTIONS
+    ),
 )
 
 
-def algorithms(db: Relations, source: Records, asked: Bucketize) -> Alternatives:
-    """All of them for the specification ``asked``, whose layout and search hold for its own algorithm alone.
+def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
+    """All of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
 
     ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``planning.informative``); errors are what
     ``relative_error`` expects of a question that selects a share of the records.
     """
-    rows = [_row(db, source, asked, name) for name in ALGORITHMS]
-    return Alternatives(MEASURES, rows, _advice(rows, asked.algorithm))
+    rows = [_preview_alternative(db, source, params, name) for name in ALGORITHMS]
+    return Alternatives(MEASURES, rows, _advise_algorithm(rows, params.algorithm))
 
 
-def _row(db: Relations, source: Records, asked: Bucketize, name: str) -> Alternative:
-    given: dict[str, Any] = asked.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
-    if name != asked.algorithm:
-        given = {key: value for key, value in given.items() if key not in ("layout", "prune")}
+def _preview_alternative(db: Relations, source: Records, params: Bucketize, name: str) -> Alternative:
+    keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
+    if name != params.algorithm:
+        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "prune")}
     try:
-        facts, channel, problem = foreseen(db, source, Bucketize.model_validate(given))
+        facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:
         return Alternative(name, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
     except (InfeasibleError, UsageError) as error:
         return Alternative(name, {}, str(error))
     if "not_allowed" in facts:
         return Alternative(name, {}, f"makes values certain: {', '.join(facts['not_allowed'])}")
-    return Alternative(name, _figures(facts, channel, problem))
+    return Alternative(name, _alternative_figures(facts, channel, problem))
 
 
-def _figures(facts: dict[str, Any], channel: Channel | None, problem: Problem) -> dict[str, Figure]:
+def _alternative_figures(facts: dict[str, Any], channel: Channel | None, problem: BucketProblem) -> dict[str, Figure]:
     figures: dict[str, Figure] = {
         "loss": facts["loss"],
         "highest_belief": float(Fraction(facts["highest_belief"]["overall"])),
@@ -255,28 +283,28 @@ def _figures(facts: dict[str, Any], channel: Channel | None, problem: Problem) -
     figures |= {"mean_belief": facts["mean_belief"], "information": float(np.trace(channel.mean)) / allowed}
     if len(channel.records) > LARGE:
         return figures
-    through: dict[str, Figure] = facts["channel"]
-    return figures | through | {key: relative_error(channel, share, count) for key, count, share in ASKED}
+    singular_values: dict[str, Figure] = facts["channel"]
+    return figures | singular_values | {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
 
 
-def _advice(rows: list[Alternative], asked: str) -> str:
+def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
     """The algorithm with the least error, the geometric mean of what is foreseen, beside what is asked for."""
-    errors = {row.algorithm: error for row in rows if (error := _error(row.figures)) is not None}
+    errors = {row.algorithm: error for row in rows if (error := _mean_error(row.figures)) is not None}
     if not errors:
         return "nothing is foreseen of errors here"
     best = min(errors, key=lambda name: errors[name])
-    if asked not in errors or best == asked:
-        return f"least error: {best}" + (", which is asked for" if best == asked else "")
-    beliefs = {row.algorithm: row.figures["mean_belief"] for row in rows if row.algorithm in (best, asked)}
+    if chosen not in errors or best == chosen:
+        return f"least error: {best}" + (", which is asked for" if best == chosen else "")
+    beliefs = {row.algorithm: row.figures["mean_belief"] for row in rows if row.algorithm in (best, chosen)}
     return (
-        f"least error: {best}, {errors[best] / errors[asked]:.2f} times that of {asked}; "
-        f"mean belief is {beliefs[best]:.3f} with it and {beliefs[asked]:.3f} with {asked}"
+        f"least error: {best}, {errors[best] / errors[chosen]:.2f} times that of {chosen}; "
+        f"mean belief is {beliefs[best]:.3f} with it and {beliefs[chosen]:.3f} with {chosen}"
     )
 
 
-def _error(figures: dict[str, Figure]) -> float | None:
+def _mean_error(figures: dict[str, Figure]) -> float | None:
     """Which of them are foreseen depends on the values' frequencies alone, so they are the same of all algorithms."""
-    known = [error for key, *_ in ASKED if (error := figures.get(key))]
+    known = [error for key, *_ in QUESTIONS if (error := figures.get(key))]
     return float(np.exp(np.mean(np.log(known)))) if known else None
 
 
@@ -293,7 +321,7 @@ RULES = (  # proposed, the first that can be met; what varies with f comes first
 )  # fmt: skip
 
 
-def propose(db: Relations, source: Profiled) -> Proposal:
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     """The first rule of ``RULES`` that two sizes can meet and that bounds every belief by 1/2.
 
     Where there is none, the rule that bounds the highest belief lowest, with a remark that says which value it is.
@@ -303,28 +331,28 @@ def propose(db: Relations, source: Profiled) -> Proposal:
     feasible = [rule for rule in RULES if _can_be_met(db, records, rule)]
     if not feasible:
         raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
-    modest = [rule for rule in feasible if linear(rule).at(share) <= Fraction(1, 2)]
-    chosen = modest[0] if modest else min(feasible, key=lambda rule: linear(rule).at(share))
-    remarks = () if modest else (_immodest(records, chosen, share),)
-    known = {"allow_certain": True} if linear(chosen).at(share) == 1 else {}
-    algorithm, why = _algorithm(db, records, {"threshold": chosen, **known})
+    modest = [rule for rule in feasible if parse_linear(rule).threshold_at(share) <= Fraction(1, 2)]
+    chosen = modest[0] if modest else min(feasible, key=lambda rule: parse_linear(rule).threshold_at(share))
+    remarks = () if modest else (_remark_immodest(records, chosen, share),)
+    known = {"allow_certain": True} if parse_linear(chosen).threshold_at(share) == 1 else {}
+    algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known})
     return Proposal({"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}, (*remarks, *why))
 
 
-def _algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
     """``optimal``, or ``informative`` where it leaves less than ``CLEARLY`` of that open; and what to know of it."""
     if len(records.counts) > LARGE:
         return "optimal", ()
-    found = {}
+    outcomes = {}
     for name in ("optimal", "informative"):
         try:
-            facts, channel, _ = foreseen(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
+            facts, channel, _ = preview_release(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
         except InfeasibleError:
             return "optimal", ()
         if channel is None or "not_allowed" in facts:
             return "optimal", ()
-        found[name] = quality(channel)["left"], facts["mean_belief"]
-    (left, belief), (less, more) = found["optimal"], found["informative"]
+        outcomes[name] = measure_quality(channel)["left"], facts["mean_belief"]
+    (left, belief), (less, more) = outcomes["optimal"], outcomes["informative"]
     if less > CLEARLY * left:
         return "optimal", ()
     open_, beliefs = f"{less:.0%} of what is unknown of a count, {left:.0%} with 'optimal'", f"{more:.3f}, {belief:.3f}"
@@ -342,9 +370,9 @@ def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
     return True
 
 
-def _immodest(records: Records, rule: str, share: Fraction) -> str:
+def _remark_immodest(records: Records, rule: str, share: Fraction) -> str:
     worst = records.labels[int(np.argmax(records.counts))]
-    bound = min(Fraction(1), linear(rule).at(share))
+    bound = min(Fraction(1), parse_linear(rule).threshold_at(share))
     return (
         f"Mind: {worst} is the value of {float(share):.1%} of the records, so no release can keep the belief in it at "
         f"1/2; this one lets it reach {float(bound):.1%}."
@@ -354,7 +382,7 @@ def _immodest(records: Records, rule: str, share: Fraction) -> str:
 # Explanations ---------------------------------------------------------------------------------------------------------
 # A bucketized release for people: what it promises in sentences, and its buckets.
 
-MADE = (
+METHOD = (
     "Records are put together in buckets. Of every bucket it is published which records are in it and which sensitive "
     "values they have, but not which record has which value: within the bucket every order is equally likely."
 )
@@ -366,70 +394,79 @@ KNOWN = "Against people who know the sensitive values of others in the same buck
 PRESENT = "That somebody is in the table at all is not hidden."
 
 
-def explain_guarantee(asked: Bucketize) -> Words:
+def explain_guarantee(params: Bucketize) -> ReleasePromises:
     """F'-privacy, in sentences."""
     absent = ("The bounds are for those who are in the release; who was left out is assumed to be unknown.",)
     groups = ("Where a group of values has a bound of its own, it holds for the sum of the beliefs in them.",)
-    fakes = (f"Every bucket lists {asked.fake_values} values besides that nobody in it has, not marked as such.",)
+    fakes = (f"Every bucket lists {params.fake_values} values besides that nobody in it has, not marked as such.",)
     one_by_one = "For beliefs in one of several values together: they add up, but for groups with bounds of their own."
     promised = (
-        MADE,
+        METHOD,
         BOUND,
-        *(groups if asked.is_bounding else ()),
-        *(fakes if asked.fake_values else ()),
-        *(absent if asked.absence == "unobservable" else ()),
+        *(groups if params.is_bounding else ()),
+        *(fakes if params.fake_values else ()),
+        *(absent if params.absence == "unobservable" else ()),
     )
-    return Words(promised, (KNOWN, LEARNT, SEVERAL, one_by_one, PRESENT))
+    return ReleasePromises(promised, (KNOWN, LEARNT, SEVERAL, one_by_one, PRESENT))
 
 
 def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
-    """Buckets by size, as ``checks`` compared them with the tables."""
+    """Buckets by size, as ``make_checks`` compared them with the tables."""
     setting = sorted((int(size), int(number)) for size, number in manifest.facts["setting"].items())
     rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
     buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
     many = f"{buckets:,} buckets" if buckets != 1 else "one bucket"
-    said = f"{records:,} records lie in {many}. The fewer records a bucket has, the better are answers."
-    return [part("Buckets by size", said, ("size of bucket", "buckets", "records"), rows, 2)]
+    sentence = f"{records:,} records lie in {many}. The fewer records a bucket has, the better are answers."
+    return [part("Buckets by size", sentence, ("size of bucket", "buckets", "records"), rows, 2)]
 
 
 # Measured facts -------------------------------------------------------------------------------------------------------
 # What the tables of a bucketized release tell of it, after ``checks`` has named them.
 
 
-def measured(db: Relations, manifest: Manifest) -> dict[str, Any]:
+def measure_release(db: Relations, manifest: Manifest) -> dict[str, Any]:
     """How far beliefs go, from ST, and what gets through."""
-    found = beliefs.measured(db, temp("v_st"), temp("v_values"), manifest.facts, manifest.roles).as_facts()
-    return found | directions(db.arrow(all_rows(temp("v_channel"))), manifest.facts)
+    facts = beliefs.measure_beliefs(
+        db, temp_table("v_st"), temp_table("v_values"), manifest.facts, manifest.roles
+    ).as_facts()
+    return facts | compute_channel_facts(db.arrow(all_rows(temp_table("v_channel"))), manifest.facts)
 
 
-def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+def list_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
     """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
     keys = manifest.roles.sa_keys
     holes: Holes = {
-        "st": temp("v_kinds"),
-        "sizes": temp("v_sizes"),
-        "values": temp("v_values"),
-        "sa": manifest.roles.sa("st"),
-        "labels": [named(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
-        "same_value": same("v", "w", keys),
+        "st": temp_table("v_kinds"),
+        "sizes": temp_table("v_sizes"),
+        "values": temp_table("v_values"),
+        "sa": manifest.roles.sa_columns("st"),
+        "labels": [alias_as(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
+        "same_value": same_columns("v", "w", keys),
     }
-    found: dict[int, Promised] = {}
-    listed = db.arrow(all_rows(temp("v_values"))) if not manifest.facts.get("fake_values") else None  # fakes count, too
+    promised: dict[int, VerifiedBound] = {}
+    listed = (
+        db.arrow(all_rows(temp_table("v_values"))) if not manifest.facts.get("fake_values") else None
+    )  # fakes count, too
     records = (
         {} if listed is None else dict(zip(*(listed[name].to_pylist() for name in ("code", "records")), strict=True))
     )
     most: dict[int, Fraction] = {}
-    for code, *shown, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
+    for code, *value_parts, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
         most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
-        found[code] = Promised(label(shown), text(Fraction(int(top), int(bottom))), text(most[code]), records.get(code))
-    return [*group_bounds(db, manifest), *found.values()]
+        promised[code] = VerifiedBound(
+            label_value(value_parts),
+            fraction_text(Fraction(int(top), int(bottom))),
+            fraction_text(most[code]),
+            records.get(code),
+        )
+    return [*promise_group_bounds(db, manifest), *promised.values()]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
 # Bucketization as a mechanism (``privsql.mechanisms.contract``): plan over counts, publish through SQL.
 
 
-def _belief_in_missing(learnt: Learnt[Buckets]) -> float | None:
+def _belief_in_missing(learnt: AttackContext[BucketAttackView]) -> float | None:
     """Who is left out has one of the values that are as frequent as they may be: the most frequent ones."""
     if not learnt.view.manifest.facts.get("left_out"):
         return None
@@ -437,17 +474,17 @@ def _belief_in_missing(learnt: Learnt[Buckets]) -> float | None:
     return 1 / int((records == records.max()).sum())
 
 
-def promise(asked: Bucketize) -> str:
+def describe_bound(params: Bucketize) -> str:
     """F'-privacy."""
-    given = asked.threshold
-    exceptions = f", {len(given.values)} values less or more" if given.values else ""
-    absent = ", of those who are there" if asked.absence == "unobservable" else ""
-    own = [f"; {name} {rule.default or 'as queried'}" for name, rule in asked.components.items()]
-    own += [f"; {name} {group.threshold}" for name, group in asked.groups.items()]
-    return f"<= {given.default or 'as queried'}{exceptions}{''.join(own)}{absent}"
+    threshold = params.threshold
+    exceptions = f", {len(threshold.values)} values less or more" if threshold.values else ""
+    absent = ", of those who are there" if params.absence == "unobservable" else ""
+    set_bounds = [f"; {name} {rule.default or 'as queried'}" for name, rule in params.components.items()]
+    set_bounds += [f"; {name} {group.threshold}" for name, group in params.groups.items()]
+    return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
 
 
-def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def describe_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Buckets, loss and its bound."""
     buckets = ", ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
     layout = [("layout", facts["layout"])] if "layout" in facts else []
@@ -456,42 +493,42 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})"),
         ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
         *layout,
-        *_through(facts.get("channel")),
-        *beliefs.figures(facts),
+        *_describe_channel(facts.get("channel")),
+        *beliefs.describe_beliefs(facts),
         *(("mind", remark) for remark in facts.get("remarks", ())),
         *([("refused", f"as certain: {', '.join(facts['not_allowed'])}")] if facts.get("not_allowed") else []),
-        *fakes.certainty_figures(facts),
+        *fakes.describe_fakes(facts),
     ]
 
 
-def _through(directions: dict[str, float] | None) -> list[tuple[str, str]]:
+def _describe_channel(directions: dict[str, float] | None) -> list[tuple[str, str]]:
     if not directions:
         return []
-    shown = ", ".join(f"{name} {value:.3g}" for name, value in directions.items())
-    return [("channel", f"{shown}  (singular values: what gets through of a direction, of 1)")]
+    singular_values = ", ".join(f"{name} {value:.3g}" for name, value in directions.items())
+    return [("channel", f"{singular_values}  (singular values: what gets through of a direction, of 1)")]
 
 
 MECHANISM = Mechanism(
     parameters=Bucketize,
-    shape=Table(numeric=False, most_numbers=500),
-    composition=Alone(),
+    shape=TableShape(numeric=False, most_numbers=500),
+    composition=NoComposition(),
     sql=SQL,
     relations=("qit", "st", "privsql_values", "privsql_channel"),
-    read=read,
-    plan=plan,
-    algorithms=algorithms,
+    read=read_parameters,
+    plan=make_plan_facts,
+    algorithms=compare_algorithms,
     publish=publish,
-    tables=tables,
-    view=view,
-    checks=checks,
+    tables=release_tables,
+    view=make_weighted_view,
+    checks=make_checks,
     long_checks=long_checks,
-    measured=measured,
-    bounds=bounds,
+    measured=measure_release,
+    bounds=list_bounds,
     source_checks=source_checks,
-    answers=Answers,
+    answers=BucketizedAnswers,
     evaluate=by_questions,
     adversaries=Suite(
-        scene=Buckets,
+        scene=BucketAttackView,
         adversaries=(
             adversaries.LINKAGE_ADVERSARY,
             attacks.HOMOGENEITY_ADVERSARY,
@@ -501,13 +538,13 @@ MECHANISM = Mechanism(
             adversaries.absence_adversary(_belief_in_missing),
             adversaries.NEGATIVE_ADVERSARY,
             suite.LEARNING_ADVERSARY,
-            suite.AGAIN,
-            adversaries.GIVING,
+            suite.ITERATED_ADVERSARY,
+            adversaries.DETERMINATION_ADVERSARY,
         ),
         combining=(adversaries.attack_by_intersection,),
-        quick=Buckets,
+        quick=BucketAttackView,
     ),
-    promise=promise,
+    promise=describe_bound,
     words=explain_guarantee,
     structure=describe_structure,
     advice=(
@@ -515,7 +552,7 @@ MECHANISM = Mechanism(
         "fake values (fake_values, with a constant threshold): a belief must be shared with values that are not there",
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
-    propose=propose,
+    propose=propose_parameters,
     warnings=lambda _: [],
-    figures=figures,
+    figures=describe_facts,
 )

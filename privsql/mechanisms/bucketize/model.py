@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.beliefs import Bound
+    from privsql.mechanisms.bucketize.beliefs import GroupBound
 
 # Families -------------------------------------------------------------------------------------------------------------
 # Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
@@ -32,23 +32,23 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Tree:
+class GroupTree:
     """A laminar family over m values, larger sets before the smaller ones inside them.
 
     ``parent`` (N,): the smallest larger set around each set, -1 for none; ``owner`` (m,): the smallest set that holds
     each value, -1 for none.
     """
 
-    bounds: tuple[Bound, ...]
+    bounds: tuple[GroupBound, ...]
     parent: Ints
     owner: Ints
 
     @cached_property
     def incidence(self) -> scipy.sparse.csr_array:
         """Which set holds which value (N, m)."""
-        return incidence(self.bounds, len(self.owner))
+        return incidence_matrix(self.bounds, len(self.owner))
 
-    def sums(self, amounts: Ints) -> Ints:
+    def sum_sets(self, amounts: Ints) -> Ints:
         """Sums over each set (N, ..) of amounts per value (m, ..)."""
         return np.asarray(self.incidence @ amounts)
 
@@ -71,41 +71,41 @@ class Tree:
         depth = max(map(len, paths), default=0) + 1
         return np.array([[*path, *[sets + i] * (depth - len(path))] for i, path in enumerate(paths)], np.int64).T
 
-    def line(self, noise: Shuffler) -> Ints:
+    def draw_line(self, noise: Shuffler) -> Ints:
         """All values in a random order (m,) in which those of every set stand together: in the order of the tree."""
         rank = noise.permutation(len(self.bounds) + len(self.owner))
         return np.lexsort(rank[self.chains][::-1]).astype(np.int64)
 
 
-def incidence(bounds: Sequence[Bound], values: int) -> scipy.sparse.csr_array:
+def incidence_matrix(bounds: Sequence[GroupBound], values: int) -> scipy.sparse.csr_array:
     """Which set holds which value (N, m), as integers."""
     rows = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
     columns = np.array([i for one in bounds for i in one.members], dtype=np.int64)
     return scipy.sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=(len(bounds), values))
 
 
-def families(bounds: Sequence[Bound], values: int) -> tuple[Tree, ...]:
+def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree, ...]:
     """One tree, or two, that hold all sets; none if nothing is bounded. ``UsageError`` names sets that need a third."""
     binding = sorted((one for one in bounds if one.threshold < 1), key=lambda one: -len(one.members))
-    side = _sides(binding, _crossings(binding, values))
-    parts = [[one for one, own in zip(binding, side, strict=True) if own == k] for k in (0, 1)]
-    return tuple(_tree(part, values) for part in parts if part)
+    side = _assign_sides(binding, _find_crossings(binding, values))
+    parts = [[one for one, its_side in zip(binding, side, strict=True) if its_side == k] for k in (0, 1)]
+    return tuple(_make_tree(part, values) for part in parts if part)
 
 
-def _crossings(bounds: Sequence[Bound], values: int) -> list[list[int]]:
+def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]]:
     """For each set those that share some of its values, and neither holds the other."""
-    holds = incidence(bounds, values)
+    holds = incidence_matrix(bounds, values)
     shared = (holds @ holds.T).tocoo()
     sizes = np.array([len(one.members) for one in bounds], dtype=np.int64)
     first, second = shared.coords
     across = shared.data < np.minimum(sizes[first], sizes[second])
-    found: list[list[int]] = [[] for _ in bounds]
+    crossing: list[list[int]] = [[] for _ in bounds]
     for i, j in zip(first[across].tolist(), second[across].tolist(), strict=True):
-        found[i].append(j)
-    return found
+        crossing[i].append(j)
+    return crossing
 
 
-def _sides(bounds: Sequence[Bound], crossing: list[list[int]]) -> list[int]:
+def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> list[int]:
     """0 or 1 for each set, so that no two of one side cross."""
     side, before = [-1] * len(bounds), [-1] * len(bounds)
     for start in range(len(bounds)):
@@ -120,11 +120,11 @@ def _sides(bounds: Sequence[Bound], crossing: list[list[int]]) -> list[int]:
                     side[j], before[j] = 1 - side[i], i
                     queue.append(j)
                 elif side[j] == side[i]:
-                    raise UsageError(_third(bounds, _cycle(before, i, j)))
+                    raise UsageError(_explain_third(bounds, _odd_cycle(before, i, j)))
     return side
 
 
-def _cycle(before: list[int], i: int, j: int) -> list[int]:
+def _odd_cycle(before: list[int], i: int, j: int) -> list[int]:
     """An odd number of sets, each of which crosses the next: from i and from j back to where they meet."""
     paths = []
     for at in (i, j):
@@ -136,7 +136,7 @@ def _cycle(before: list[int], i: int, j: int) -> list[int]:
     return paths[0][: paths[0].index(common) + 1] + paths[1][: paths[1].index(common)][::-1]
 
 
-def _third(bounds: Sequence[Bound], cycle: list[int]) -> str:
+def _explain_third(bounds: Sequence[GroupBound], cycle: list[int]) -> str:
     names = ", ".join(repr(bounds[i].name) for i in cycle)
     return (
         f"mechanism: the groups {names} cross each other; bounds are kept on two families of nested or disjoint groups "
@@ -144,13 +144,13 @@ def _third(bounds: Sequence[Bound], cycle: list[int]) -> str:
     )
 
 
-def _tree(bounds: Sequence[Bound], values: int) -> Tree:
+def _make_tree(bounds: Sequence[GroupBound], values: int) -> GroupTree:
     owner, parent = np.full(values, -1, dtype=np.int64), np.full(len(bounds), -1, dtype=np.int64)
     for i, one in enumerate(bounds):
-        own = np.array(one.members, dtype=np.int64)
-        parent[i] = owner[own[0]]
-        owner[own] = i
-    return Tree(tuple(bounds), parent, owner)
+        members = np.array(one.members, dtype=np.int64)
+        parent[i] = owner[members[0]]
+        owner[members] = i
+    return GroupTree(tuple(bounds), parent, owner)
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ Bids = np.ndarray[tuple[int, ...], np.dtype[np.int32]]  # the buckets of records
 
 
 @dataclass(frozen=True)
-class Problem:
+class BucketProblem:
     """Counts and thresholds per sensitive value, and the bucket sizes that may be used.
 
     ``smallest`` and ``largest`` are the publisher's M and M'; ``sizes`` is what remains of that range. ``bounds``:
@@ -175,7 +175,7 @@ class Problem:
     smallest: int = 2
     largest: int = 50
     labels: tuple[str, ...] = ()  # (m,), for messages
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[GroupBound, ...] = ()
 
     def label(self, value: int) -> str:
         """Text of a sensitive value for messages."""
@@ -196,20 +196,20 @@ class Problem:
         every = np.array(span, dtype=np.int64)
         if not len(every):
             return every
-        held = np.minimum(staircases(self.thresholds, every), self.counts[:, None])
+        held = np.minimum(floor_thresholds(self.thresholds, every), self.counts[:, None])
         return np.asarray(every[self._let_through(held, every) >= every])
 
     @cached_property
     def capacity(self) -> Ints:
         """F (m, K): F_iS for the usable sizes."""
-        return staircases(self.thresholds, self.sizes)
+        return floor_thresholds(self.thresholds, self.sizes)
 
     @cached_property
-    def trees(self) -> tuple[Tree, ...]:
+    def trees(self) -> tuple[GroupTree, ...]:
         """The bounded sets of values as none, one or two trees; ``UsageError`` if they need more."""
-        return families(self.bounds, len(self.counts))
+        return make_families(self.bounds, len(self.counts))
 
-    def room(self, values: NDArray[Any]) -> Ints:
+    def room_for(self, values: NDArray[Any]) -> Ints:
         """The most records of ``values`` (flags or indices) in one bucket of each usable size (K,): a Hall bound.
 
         min(S, sum F_iS), less where sets of values are bounded; with two trees the smaller of what each allows.
@@ -222,12 +222,12 @@ class Problem:
 
     def _let_through(self, held: Ints, sizes: Ints) -> Ints:
         """What trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
-        each = [tree.rank(held, self.floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
+        each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
 
-    def floors(self, bounds: Sequence[Bound], sizes: Ints) -> Ints:
+    def bound_floors(self, bounds: Sequence[GroupBound], sizes: Ints) -> Ints:
         """floor(f'_G * S) for every bound and size (N, K)."""
-        return staircases([one.threshold for one in bounds], sizes)
+        return floor_thresholds([one.threshold for one in bounds], sizes)
 
     @cached_property
     def by_threshold(self) -> NDArray[np.intp]:
@@ -235,12 +235,12 @@ class Problem:
         keys = sorted(range(len(self.counts)), key=lambda i: (self.thresholds[i], -int(self.counts[i])))
         return np.array(keys, dtype=np.intp)
 
-    def columns(self, sizes: Sequence[int]) -> Ints:
+    def capacity_for(self, sizes: Sequence[int]) -> Ints:
         """F for the given sizes (m, len(sizes)), usable or not."""
-        return staircases(self.thresholds, np.array(sizes, dtype=np.int64))
+        return floor_thresholds(self.thresholds, np.array(sizes, dtype=np.int64))
 
 
-def staircases(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
+def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
     """floor(f'_i * S) for every value and size, in integers only; shape (m, K)."""
     largest = int(sizes.max(initial=0))
     numerators = [f.numerator for f in thresholds]
@@ -259,7 +259,7 @@ class Setting:
     items: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(buckets: Mapping[int, int]) -> Setting:
+    def from_counts(buckets: Mapping[int, int]) -> Setting:
         """Setting from a mapping of size to number of buckets; zero entries vanish."""
         return Setting(tuple((int(s), int(b)) for s, b in sorted(buckets.items()) if b))
 

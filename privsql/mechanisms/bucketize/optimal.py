@@ -14,8 +14,8 @@ import scipy
 from numpy.typing import NDArray
 
 from privsql.mechanisms.bucketize import group_flows
-from privsql.mechanisms.bucketize.group_flows import Cut, allocate_values, send
-from privsql.mechanisms.bucketize.model import Ints, Problem, Setting
+from privsql.mechanisms.bucketize.group_flows import HallCut, allocate_values, send_records
+from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ PRECISION = 10**9  # dual multipliers are rounded to 1/PRECISION
 class Relaxation:
     """The linear program over b / n, with the Hall cuts met so far."""
 
-    problem: Problem
+    problem: BucketProblem
     rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
     needs: list[int] = field(default_factory=list)  # o_k = sum_{i in X_k} o_i
     sets: list[NDArray[np.intp]] = field(default_factory=list)  # X_k
@@ -54,9 +54,9 @@ class Relaxation:
     lower_bound: int = 0
     reduced: tuple[Fraction, ...] = ()
 
-    def add(self, values: Flags | NDArray[np.intp]) -> bool:
+    def add_cut(self, values: Flags | NDArray[np.intp]) -> bool:
         """Add the cut of a set of values; False if it is there already."""
-        row = self.problem.room(values)
+        row = self.problem.room_for(values)
         need = int(self.problem.counts[values].sum())
         if any(need <= old and (row >= known).all() for known, old in zip(self.rows, self.needs, strict=True)):
             return False
@@ -68,19 +68,19 @@ class Relaxation:
     def __post_init__(self) -> None:
         """Start from single values (the largest of equal staircases) and prefixes in threshold order."""
         order = self.problem.by_threshold
-        seen: set[bytes] = set()
+        staircases: set[bytes] = set()
         top = 0
         for i in order:
             key = self.problem.capacity[i].tobytes()
-            if key not in seen and self.problem.counts[i] > top:
-                self.add(np.array([i]))
+            if key not in staircases and self.problem.counts[i] > top:
+                self.add_cut(np.array([i]))
                 top = int(self.problem.counts[i])
-            seen.add(key)
+            staircases.add(key)
         for length in np.unique(np.geomspace(1, len(order), 24).astype(int)):
-            self.add(order[:length])
+            self.add_cut(order[:length])
         for tree in self.problem.trees:
             for one in tree.bounds:
-                self.add(np.array(one.members))
+                self.add_cut(np.array(one.members))
 
     def solve(self) -> bool:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
@@ -97,12 +97,12 @@ class Relaxation:
             if result.status != 0 or result.x is None:
                 return False
             self.solution = result.x
-            self._certify(-result.ineqlin.marginals)
-            blocked = self._separate(result.x)
-            if blocked is None or not self.add(blocked):
+            self._certify_bound(-result.ineqlin.marginals)
+            blocked = self._separate_cut(result.x)
+            if blocked is None or not self.add_cut(blocked):
                 return True
 
-    def tightest(self) -> tuple[NDArray[np.intp], int] | None:
+    def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
         """A set of values (indices) with more records than the closest fractional setting has room for, and that room.
 
         The closest setting minimises the largest shortage over all sets. None if some setting has no shortage.
@@ -120,15 +120,15 @@ class Relaxation:
             )
             if result.status != 0 or result.x is None:
                 return None
-            blocked = self._separate(result.x[:-1], float(result.x[-1]) + TOLERANCE)
-            if blocked is None or not self.add(blocked):
+            blocked = self._separate_cut(result.x[:-1], float(result.x[-1]) + TOLERANCE)
+            if blocked is None or not self.add_cut(blocked):
                 break
         if result.x[-1] < TOLERANCE:
             return None
         worst = int(np.argmin(result.ineqlin.marginals))
         return self.sets[worst], int(float(self.rows[worst] @ result.x[:-1]) * n + 1e-6)
 
-    def _separate(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
+    def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
         """A set of values that the fractional setting ``share`` = b / n violates by more than ``tolerance`` * n."""
         used = share > 1e-12
         fixed = np.floor(share[used] * SCALE).astype(np.int64)
@@ -137,16 +137,16 @@ class Relaxation:
         limits = self.problem.capacity[:, used] * (fixed + 1)
         sizes = self.problem.sizes[used]
         for tree in self.problem.trees or (None,):
-            sets = (tree, self.problem.floors(tree.bounds, sizes) * (fixed + 1)) if tree is not None else None
-            blocked = send(supply, limits, sizes * fixed, sets).blocked
+            sets = (tree, self.problem.bound_floors(tree.bounds, sizes) * (fixed + 1)) if tree is not None else None
+            blocked = send_records(supply, limits, sizes * fixed, sets).blocked
             if not blocked.any():
                 continue
             short = int(self.problem.counts[blocked].sum()) / self.problem.records
-            if short - float(self.problem.room(blocked) @ share) > tolerance:
+            if short - float(self.problem.room_for(blocked) @ share) > tolerance:
                 return blocked
         return None
 
-    def _certify(self, multipliers: Floats) -> None:
+    def _certify_bound(self, multipliers: Floats) -> None:
         """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""
         weights = [(Fraction(round(max(0.0, v) * PRECISION), PRECISION), k) for k, v in enumerate(multipliers)]
         active = [(w, k) for w, k in weights if w]
@@ -162,7 +162,7 @@ class Relaxation:
             self.reduced = tuple(c - level * int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
 
 
-def lower_bound(problem: Problem) -> int:
+def lower_bound(problem: BucketProblem) -> int:
     """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved."""
     relaxation = Relaxation(problem)
     relaxation.solve()
@@ -192,7 +192,7 @@ class Optimum:
     proof: str
 
 
-def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum | None:
+def search_optimum(problem: BucketProblem, start: Setting | None, seconds: float) -> Optimum | None:
     """Least-Loss setting over all usable sizes; None if none is found to exist.
 
     ``start`` is a valid setting to improve on (from two sizes, say); ``seconds`` bounds the time for proving.
@@ -203,16 +203,16 @@ def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum |
     relaxation = Relaxation(problem)
     if not relaxation.solve() or relaxation.solution is None:
         return None
-    best = min((s for s in (start, rounded(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
+    best = min((s for s in (start, round_relaxation(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
     proved = False
     for width in (None,) if problem.records < TINY else (3, 12, None):
         left = seconds - (time.monotonic() - clock)
         if best is not None and (best.loss == relaxation.lower_bound or left <= 0):
             break
         share = left if width is None else left / 2  # a small box may be hard, or empty
-        found, proved = _integer(relaxation, best, width, max(share, LEAST_SECONDS))
-        if found is not None and (best is None or found.loss < best.loss):
-            best = found
+        candidate, proved = _solve_integer(relaxation, best, width, max(share, LEAST_SECONDS))
+        if candidate is not None and (best is None or candidate.loss < best.loss):
+            best = candidate
     if best is None:
         return None
     if best.loss == relaxation.lower_bound:
@@ -220,7 +220,7 @@ def search(problem: Problem, start: Setting | None, seconds: float) -> Optimum |
     return Optimum(best, relaxation.lower_bound, "solver" if proved else "none")
 
 
-def rounded(relaxation: Relaxation) -> Setting | None:
+def round_relaxation(relaxation: Relaxation) -> Setting | None:
     """A valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
 
     Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
@@ -236,16 +236,16 @@ def rounded(relaxation: Relaxation) -> Setting | None:
     for extra in range(6):
         above = np.ceil(tails - TOLERANCE).astype(np.int64) + extra
         for first in range(len(gaps)):
-            buckets = _lowered(above, gaps, problem.records, rows, needs, first)
+            buckets = _lower_tails(above, gaps, problem.records, rows, needs, first)
             if buckets is None:
                 continue
-            setting = Setting.of(dict(zip(problem.sizes.tolist(), buckets.tolist(), strict=True)))
+            setting = Setting.from_counts(dict(zip(problem.sizes.tolist(), buckets.tolist(), strict=True)))
             if not allocate_values(problem, setting).unplaced:
                 return setting
     return None
 
 
-def _lowered(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
+def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
     """Lower tails one by one, cyclically from ``first``, where the known cuts allow it, until n is met; b (K,)."""
     buckets = above - np.append(above[1:], 0)
     excess = int(gaps @ above) - records
@@ -266,7 +266,7 @@ def _lowered(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, fir
     return buckets if excess == 0 else None
 
 
-def _integer(
+def _solve_integer(
     relaxation: Relaxation, best: Setting | None, width: int | None, seconds: float
 ) -> tuple[Setting | None, bool]:
     """Integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
@@ -275,7 +275,7 @@ def _integer(
     offsets from the lower corner of the box, so that the numbers stay small however large n is.
     """
     problem, deadline = relaxation.problem, time.monotonic() + seconds
-    lower, upper = _box(relaxation, best, width)
+    lower, upper = _make_box(relaxation, best, width)
     base = [int(v) for v in lower]
     rest = problem.records - sum(int(s) * b for s, b in zip(problem.sizes, base, strict=True))
     cost = (problem.sizes.astype(float) - 1) ** 2
@@ -296,18 +296,18 @@ def _integer(
         if result.x is None:
             return None, result.status == 2 and width is None
         offsets = np.rint(result.x).astype(np.int64)
-        setting = Setting.of(dict(zip(problem.sizes.tolist(), (lower + offsets).tolist(), strict=True)))
+        setting = Setting.from_counts(dict(zip(problem.sizes.tolist(), (lower + offsets).tolist(), strict=True)))
         if setting.records != problem.records:
             return None, False
         flow = allocate_values(problem, setting)
         if not flow.unplaced:
             return setting, result.status == 0 and width is None
-        if not relaxation.add(flow.blocked):
+        if not relaxation.add_cut(flow.blocked):
             return None, False
     return None, False
 
 
-def _box(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Ints, Ints]:
+def _make_box(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Ints, Ints]:
     """Bounds on b (K,): around the relaxation, or those that reduced costs leave open under the best loss."""
     problem = relaxation.problem
     most = problem.records // problem.sizes
@@ -354,25 +354,25 @@ class Gammas:
     last: Ints
 
 
-def gammas(problem: Problem) -> Gammas:
+def make_gammas(problem: BucketProblem) -> Gammas:
     """All non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
 
     Eq. 7 has no solution when gcd(S1, S2) does not divide n or when S2 b2 > n; those pairs are left out.
     """
     sizes, n = problem.sizes, problem.records
     first, second = np.triu_indices(len(sizes), 1)
-    divisor, inverse = _inverses(tuple(sizes.tolist()))
+    divisor, inverse = _gcd_inverses(tuple(sizes.tolist()))
     d1, d2 = sizes[second] // divisor, sizes[first] // divisor
     b2 = ((n // divisor) % d2 * inverse) % d2
     rest = n - b2 * sizes[second]
     some = (n % divisor == 0) & (rest >= 0)
     b1 = rest // sizes[first]
-    kept = (a[some] for a in (first, second, b1, b2, d1, d2, b1 // d1))
-    return Gammas(*kept)
+    arrays = (a[some] for a in (first, second, b1, b2, d1, d2, b1 // d1))
+    return Gammas(*arrays)
 
 
 @lru_cache(maxsize=64)
-def _inverses(sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
+def _gcd_inverses(sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
     """G = gcd(S1, S2) and (S2/g)^-1 mod S1/g for every pair S1 < S2, in the order of ``triu_indices``."""
     pairs = [(a, b, gcd(a, b)) for k, a in enumerate(sizes) for b in sizes[k + 1 :]]
     divisor = np.array([g for _, _, g in pairs], dtype=np.int64)
@@ -380,7 +380,7 @@ def _inverses(sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
     return divisor, inverse
 
 
-def frontier(problem: Problem) -> tuple[Ints, Ints]:
+def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
     """Counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
 
     Staircases are ordered like the thresholds; a value with a lower threshold and more records implies one with
@@ -393,7 +393,7 @@ def frontier(problem: Problem) -> tuple[Ints, Ints]:
     return problem.counts[chosen], problem.capacity[chosen]
 
 
-def fill_caps(problem: Problem) -> Ints:
+def fill_caps(problem: BucketProblem) -> Ints:
     """For each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
 
     Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
@@ -414,61 +414,64 @@ def _fill_cap(capacity: Ints, counts: Ints, size: int) -> int:
         buckets = int(counts[~short].sum()) // slope
 
 
-def best_one_size(problem: Problem) -> Setting | None:
+def best_one_size(problem: BucketProblem) -> Setting | None:
     """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13); None if there is none."""
     n = problem.records
     for j, size in enumerate(problem.sizes.tolist()):
         if n % size or (problem.counts > problem.capacity[:, j] * (n // size)).any():
             continue
-        sets = ((tree.sums(problem.counts), problem.floors(tree.bounds, problem.sizes[[j]])) for tree in problem.trees)
+        sets = (
+            (tree.sum_sets(problem.counts), problem.bound_floors(tree.bounds, problem.sizes[[j]]))
+            for tree in problem.trees
+        )
         if all((records <= room[:, 0] * (n // size)).all() for records, room in sets):
-            return Setting.of({size: n // size})
+            return Setting.from_counts({size: n // size})
     return None
 
 
-def best_two_size(problem: Problem) -> Setting | None:
+def best_two_size(problem: BucketProblem) -> Setting | None:
     """The valid setting of at most two sizes with the least Loss; None if there is none."""
-    lists = gammas(problem)
+    lists = make_gammas(problem)
     caps = fill_caps(problem)
     low = np.maximum(0, -((caps[lists.first] - lists.b1) // lists.d1))
     high = np.minimum(lists.last, (caps[lists.second] - lists.b2) // lists.d2)
-    counts, capacity = frontier(problem)
+    counts, capacity = find_frontier(problem)
     needed = [(capacity, capacity, counts)]
     for tree in problem.trees:
-        room = problem.floors(tree.bounds, problem.sizes)
-        needed.append((room, room, tree.sums(problem.counts)))
+        room = problem.bound_floors(tree.bounds, problem.sizes)
+        needed.append((room, room, tree.sum_sets(problem.counts)))
     if len(problem.sizes) == 1:
         return best_one_size(problem)
     while True:
         for first, second, needs in needed:
-            for lower, upper in _positions(first, second, needs, lists):
+            for lower, upper in _bound_positions(first, second, needs, lists):
                 low, high = np.maximum(low, lower), np.minimum(high, upper)
         valid = np.flatnonzero(low <= high)
-        best = _cheapest(problem, lists, low, valid) if len(valid) else None
-        cut = _broken(problem, best) if best is not None and problem.trees else None
+        best = _cheapest_setting(problem, lists, low, valid) if len(valid) else None
+        cut = _find_broken_cut(problem, best) if best is not None and problem.trees else None
         if cut is None:
             return best
         rows, needs = np.stack([cut.first, cut.second]), np.full(2, cut.need)
         needed = [(rows, rows[::-1], needs)]  # either size may be the first
 
 
-def _broken(problem: Problem, setting: Setting) -> Cut | None:
+def _find_broken_cut(problem: BucketProblem, setting: Setting) -> HallCut | None:
     """A condition on pairs of sizes that a setting fails where sets of values are bounded; None if it is valid.
 
     Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
     bound, and the first that is valid the best one.
     """
     if len(problem.trees) > 1:
-        found = group_flows.allocate_crossing(problem, setting)
-        return found if isinstance(found, Cut) else None
+        crossing = group_flows.allocate_crossing(problem, setting)
+        return crossing if isinstance(crossing, HallCut) else None
     flow = allocate_values(problem, setting)
     if not flow.unplaced:
         return None
-    room = problem.room(flow.blocked)
-    return Cut(room, room, int(problem.counts[flow.blocked].sum()))
+    room = problem.room_for(flow.blocked)
+    return HallCut(room, room, int(problem.counts[flow.blocked].sum()))
 
 
-def _positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
+def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
     """Bounds on t from conditions first . b1 + second . b2 >= need, coefficients (r, K), such as PC for every value.
 
     A slice of conditions at a time: the product is conditions x pairs.
@@ -485,9 +488,9 @@ def _positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterato
         yield lower.max(axis=0, initial=0), upper.min(axis=0, initial=FAR)
 
 
-def _cheapest(problem: Problem, lists: Gammas, position: Ints, valid: NDArray[np.intp]) -> Setting:
+def _cheapest_setting(problem: BucketProblem, lists: Gammas, position: Ints, valid: NDArray[np.intp]) -> Setting:
     s1, s2 = problem.sizes[lists.first[valid]], problem.sizes[lists.second[valid]]
     b1 = lists.b1[valid] - position[valid] * lists.d1[valid]
     b2 = lists.b2[valid] + position[valid] * lists.d2[valid]
     best = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
-    return Setting.of({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})
+    return Setting.from_counts({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})

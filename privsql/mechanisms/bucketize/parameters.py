@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.exact import Linear, linear
+from privsql.exact import Linear, parse_linear
 from privsql.model.parameters import NUMBER, Parameters, Share
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Rule = Annotated[
     Linear,
-    BeforeValidator(lambda v: v if isinstance(v, Linear) else linear(v)),
+    BeforeValidator(lambda v: v if isinstance(v, Linear) else parse_linear(v)),
     PlainSerializer(str),
     WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
 ]
@@ -50,14 +50,14 @@ class Threshold(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return {"default": given}
-        if "values" in given and isinstance(given["values"], dict):
-            return given
+    def _short_forms(cls, source: Any) -> Any:
+        if not isinstance(source, dict):
+            return {"default": source}
+        if "values" in source and isinstance(source["values"], dict):
+            return source
         return {
-            **{key: given[key] for key in ("default", "query") if key in given},
-            "values": {key: value for key, value in given.items() if key not in ("default", "query")},
+            **{key: source[key] for key in ("default", "query") if key in source},
+            "values": {key: value for key, value in source.items() if key not in ("default", "query")},
         }
 
     @model_validator(mode="after")
@@ -75,20 +75,20 @@ class Threshold(BaseModel):
         """Whether all values have the same threshold whatever their frequency."""
         return self.query is None and not self.values and self.default is not None and self.default.slope == 0
 
-    def of(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
+    def thresholds_for(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
         """f'_i for every value by its label and its number of records; ``ValueError`` if one is not in (0, 1]."""
         rule = self.default or Linear(Fraction(0), Fraction(1))
         unknown = sorted(set(self.values) - set(labels))
         if unknown:
             raise ValueError(f"threshold for {unknown[0]!r}, which is not a value of the sensitive column")
         n = sum(counts)
-        found = []
+        thresholds = []
         for label, count in zip(labels, counts, strict=True):
-            value = self.values.get(label) or rule.at(Fraction(count, n))
+            value = self.values.get(label) or rule.threshold_at(Fraction(count, n))
             if value <= 0:
                 raise ValueError(f"threshold {rule} is {float(value):g} for value {label}; it must be above 0")
-            found.append(value)
-        return tuple(found)
+            thresholds.append(value)
+        return tuple(thresholds)
 
 
 class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
@@ -98,27 +98,27 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
 
     @model_validator(mode="before")
     @classmethod
-    def _kinds(cls, given: Any) -> Any:
-        if not isinstance(given, (list, tuple, cls)):
-            raise ValueError(f"the values are a list, not {given!r}")  # noqa: TRY004 (pydantic reads ValueErrors)
-        for item in given if not isinstance(given, cls) else ():
+    def _require_kinds(cls, source: Any) -> Any:
+        if not isinstance(source, (list, tuple, cls)):
+            raise ValueError(f"the values are a list, not {source!r}")  # noqa: TRY004 (pydantic reads ValueErrors)
+        for item in source if not isinstance(source, cls) else ():
             if isinstance(item, bool) or not isinstance(item, (str, int, list, tuple, cls)):
                 raise ValueError(f"value {item}: write it as a text, as SQL prints it")  # noqa: TRY004
-        return given
+        return source
 
-    def values(self) -> list[str]:
+    def as_texts(self) -> list[str]:
         """All values, as text."""
-        return [v for item in self.root for v in (item.values() if isinstance(item, Members) else [str(item)])]
+        return [v for item in self.root for v in (item.as_texts() if isinstance(item, Members) else [str(item)])]
 
-    def inner(self, name: str) -> Iterator[tuple[str, Members]]:
+    def list_inner(self, name: str) -> Iterator[tuple[str, Members]]:
         """The lists inside, at any depth: the first of group ``g`` is called ``g.1``, the second in it ``g.1.2``."""
         lists = (item for item in self.root if isinstance(item, Members))
         for number, item in enumerate(lists, 1):
             yield f"{name}.{number}", item
-            yield from item.inner(f"{name}.{number}")
+            yield from item.list_inner(f"{name}.{number}")
 
 
-class Group(BaseModel):
+class ValueGroup(BaseModel):
     """Sensitive values that are bounded together: in every bucket, their records are at most threshold * size.
 
     ``column``: of a compound sensitive attribute, the column that has these values; without it they are combinations,
@@ -132,25 +132,25 @@ class Group(BaseModel):
     column: str | None = None
 
     @model_validator(mode="after")
-    def _of_values(self) -> Group:
-        for _, names in self.sets(""):
+    def _of_values(self) -> ValueGroup:
+        for _, names in self.list_sets(""):
             if not names:
                 raise ValueError("a group holds at least one value")
-        name, times = Counter(self.values.values()).most_common(1)[0]
+        name, times = Counter(self.values.as_texts()).most_common(1)[0]
         if times > 1:
             raise ValueError(f"value {name!r} stands twice")
         if self.threshold.slope == 0 and not 0 < self.threshold.intercept <= 1:
             raise ValueError(f"threshold {self.threshold} lies outside (0, 1]")
         return self
 
-    def sets(self, name: str) -> Iterator[tuple[str, list[str]]]:
+    def list_sets(self, name: str) -> Iterator[tuple[str, list[str]]]:
         """The group of that name and all groups inside it, each with its values as text."""
-        yield name, self.values.values()
-        yield from ((own, members.values()) for own, members in self.values.inner(name))
+        yield name, self.values.as_texts()
+        yield from ((inner_name, members.as_texts()) for inner_name, members in self.values.list_inner(name))
 
-    def at(self, records: int, total: int) -> Fraction:
+    def threshold_at(self, records: int, total: int) -> Fraction:
         """The threshold of a set with so many of all records; ``ValueError`` if it is not above 0."""
-        value = self.threshold.at(Fraction(records, total))
+        value = self.threshold.threshold_at(Fraction(records, total))
         if value <= 0:
             raise ValueError(f"threshold {self.threshold} is {float(value):g}; it must be above 0")
         return value
@@ -197,7 +197,9 @@ class Bucketize(Parameters):
     components: dict[str, Threshold] = Field(
         default_factory=dict, description="Thresholds of single columns of a compound sensitive attribute."
     )
-    groups: dict[str, Group] = Field(default_factory=dict, description="Values that are bounded together, by name.")
+    groups: dict[str, ValueGroup] = Field(
+        default_factory=dict, description="Values that are bounded together, by name."
+    )
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
     layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"] | None = Field(
@@ -231,7 +233,7 @@ class Bucketize(Parameters):
     proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Bucketize:
+    def _require_consistent(self) -> Bucketize:
         if self.min_bucket_size > self.max_bucket_size:
             raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
         if self.prune != "closed-form" and self.algorithm != "two-size":
@@ -244,7 +246,7 @@ class Bucketize(Parameters):
             raise ValueError("uneven_fakes is about fake values; set fake_values to 1 or more")
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
-        self._bounded()
+        self._refuse_with_bounds()
         if self.layout == "largest-first" and self.algorithm != "anatomy":
             raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
         if self.layout == "lumps" and self.algorithm != "informative":
@@ -258,7 +260,7 @@ class Bucketize(Parameters):
         """Whether sets of values are bounded."""
         return bool(self.components or self.groups)
 
-    def _bounded(self) -> None:
+    def _refuse_with_bounds(self) -> None:
         """``ValueError`` for what does not go with bounds on components and groups."""
         name = "components" if self.components else "groups"
         others = {
@@ -266,26 +268,26 @@ class Bucketize(Parameters):
             "fake_values": self.fake_values,
             f"excess = {self.excess!r}": self.excess != "refuse",
         }
-        wrong = next((shown for shown, given in others.items() if given), None)
+        wrong = next((keyword for keyword, is_set in others.items() if is_set), None)
         if wrong is not None and self.is_bounding:
             raise ValueError(f"{name} does not go with {wrong}, which bounds single values only")
 
     @property
-    def composition(self) -> str:
+    def effective_layout(self) -> str:
         """The layout that is used."""
         if self.layout not in (None, "well-mixed"):
             return self.layout
-        own = {"anatomy": "largest-first", "informative": "lumps"}
-        return own.get(self.algorithm, "blocks") if self.layout is None else "blocks"
+        defaults = {"anatomy": "largest-first", "informative": "lumps"}
+        return defaults.get(self.algorithm, "blocks") if self.layout is None else "blocks"
 
 
-class Stated(BaseModel):
+class BucketizeFactsPart(BaseModel):
     """A part of what a release's manifest states."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Highest(Stated):
+class HighestBeliefFacts(BucketizeFactsPart):
     """The highest belief in a whole sensitive value, in each value of each single sensitive column, and in each bounded
     set of values: exact texts.
     """
@@ -295,20 +297,20 @@ class Highest(Stated):
     bounded: dict[str, str] = Field(default_factory=dict)
 
 
-class Sure(Stated):
+class SureFacts(BucketizeFactsPart):
     """How many records have a value that is certain, or believed with more than 1/2."""
 
     certain: int = Field(ge=0)
     above_half: int = Field(ge=0)
 
 
-class SureOf(Sure):
+class SureFactsByColumn(SureFacts):
     """The same in any single sensitive column, and by column."""
 
-    components: dict[str, Sure]
+    components: dict[str, SureFacts]
 
 
-class Directions(Stated):
+class ChannelFacts(BucketizeFactsPart):
     """How much of a direction gets through the release: singular values of its channel, of which the first is 1."""
 
     second: float = Field(ge=0)
@@ -316,7 +318,7 @@ class Directions(Stated):
     smallest: float = Field(ge=0)
 
 
-class Certainty(Stated):
+class CertaintyFacts(BucketizeFactsPart):
     """How certain it is that a listed value is real: exact texts, and the highest in one bucket, rounded up."""
 
     mean: str
@@ -325,7 +327,7 @@ class Certainty(Stated):
     anywhere: float | None = Field(default=None, ge=0, le=1)
 
 
-class Bounded(Stated):
+class GroupBoundFacts(BucketizeFactsPart):
     """A set of values, by their ranks, and its threshold as an exact fraction."""
 
     name: str
@@ -333,7 +335,7 @@ class Bounded(Stated):
     threshold: str = Field(pattern="^[1-9][0-9]{0,37}(/[1-9][0-9]{0,37})?$")
 
 
-class Facts(Stated):
+class BucketizeFacts(BucketizeFactsPart):
     """What a release's manifest states of its plan."""
 
     loss: int = Field(ge=0)
@@ -346,15 +348,15 @@ class Facts(Stated):
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
-    highest_belief: Highest | None = None
-    certain: SureOf | None = None
+    highest_belief: HighestBeliefFacts | None = None
+    certain: SureFactsByColumn | None = None
     fake_law: Literal["balanced"] | None = None
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
-    certainty: Certainty | None = None
+    certainty: CertaintyFacts | None = None
     uneven: dict[str, str] = Field(default_factory=dict)
     excluded_real: int | None = Field(default=None, ge=0)
-    bounds: list[Bounded] = Field(default_factory=list)
-    channel: Directions | None = None
+    bounds: list[GroupBoundFacts] = Field(default_factory=list)
+    channel: ChannelFacts | None = None
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
 
 

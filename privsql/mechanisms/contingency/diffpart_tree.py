@@ -13,8 +13,16 @@ from privsql.engine.sqlfiles import column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
-from privsql.mechanisms.dp.noisy_tree import Budgets, Estimator, cutoff, expanded, kinds, levels, rounds
-from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, ints
+from privsql.mechanisms.dp.noisy_tree import (
+    BudgetCodes,
+    Estimator,
+    distinct_rows,
+    fill_expanded,
+    group_levels,
+    least_cutoff,
+    rows_by_depth,
+)
+from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, as_integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
     from privsql.dp_random import SelectionNoise
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contingency.domains import Column
+    from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.dp.noisy_tree import Fit, Flags, Ints, Reals
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taxonomy:
+class ColumnTaxonomy:
     """K nodes over d columns; all arrays are int64.
 
     ``column``, ``parent`` (K,): -1 above a root. ``height``, ``depth`` (K,): longest way down to a value, way up to the
@@ -68,7 +76,7 @@ class Taxonomy:
         return np.flatnonzero((self.column == column) & (self.height == 0))
 
 
-def assembled(column: Ints, parent: Ints) -> Taxonomy:
+def make_taxonomy(column: Ints, parent: Ints) -> ColumnTaxonomy:
     """A taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
     number, is_root = len(parent), parent < 0
     if not number or (np.diff(column, prepend=0) < 0).any() or not _counts_up(column[is_root]):
@@ -94,20 +102,20 @@ def assembled(column: Ints, parent: Ints) -> Taxonomy:
     path = np.repeat(np.arange(number)[:, None], int(depth.max()) + 2, axis=1)
     for node in inner[::-1]:
         path[node, : depth[node]] = path[parent[node], : depth[node]]
-    return Taxonomy(column, parent, height, depth, place, starts, children, np.flatnonzero(is_root), path, below)
+    return ColumnTaxonomy(column, parent, height, depth, place, starts, children, np.flatnonzero(is_root), path, below)
 
 
-def grouped(values: int, fan_out: int) -> Ints:
+def context_free_parents(values: int, fan_out: int) -> Ints:
     """The parents of a context-free taxonomy: the values first, then level upon level."""
     parents, first = [], 0
-    for group in levels(values, fan_out):
+    for group in group_levels(values, fan_out):
         first += len(group)
         parents.append(first + group)
     return np.concatenate([*parents, [-1]]).astype(np.int64)
 
 
-def _counts_up(found: Ints) -> bool:
-    return len(found) > 0 and np.array_equal(found, np.arange(len(found)))
+def _counts_up(numbers: Ints) -> bool:
+    return len(numbers) > 0 and np.array_equal(numbers, np.arange(len(numbers)))
 
 
 # Tree -----------------------------------------------------------------------------------------------------------------
@@ -140,15 +148,15 @@ class Shares:
     rest: Fraction
 
 
-def shares(asked: Contingency, rest: Fraction, expansions: int, *, several: bool) -> Shares:
+def budget_shares(params: Contingency, rest: Fraction, expansions: int, *, several: bool) -> Shares:
     """The shares of an expansion."""
     alpha = rest / expansions
-    choice = alpha * asked.choice if several else Fraction(0)
-    return Shares(choice, alpha - choice, asked.epsilon / 2 + rest - choice, rest - alpha)
+    choice = alpha * params.choice if several else Fraction(0)
+    return Shares(choice, alpha - choice, params.epsilon / 2 + rest - choice, rest - alpha)
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellCounts:
     """The table: the value nodes of its n different cells, (n, d), and the records of each, (n,)."""
 
     nodes: Ints
@@ -156,7 +164,7 @@ class Cells:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree(noisy_tree.Tree):
+class CellTree(noisy_tree.NoisyTree):
     """Leaves are cells. ``node`` (T,): the taxonomy node that distinguishes the row from its parent, -1 for the root;
     rows of one parent are in the order of their nodes. ``choice`` (T,): code of what the choice of ``next``'s column
     spent, -1 where there was none.
@@ -182,15 +190,15 @@ class _Front:
 
 @dataclass(frozen=True)
 class _Run:
-    cells: Cells
-    taxonomy: Taxonomy
-    asked: Contingency
-    budgets: Budgets
+    cells: CellCounts
+    taxonomy: ColumnTaxonomy
+    params: Contingency
+    budgets: BudgetCodes
     noise: SelectionNoise
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ExpansionPlan:
     """How each partition of the front is expanded: codes of budgets (F,) as in ``Shares``; ``next``: the node."""
 
     choice: Ints
@@ -200,87 +208,87 @@ class _Plan:
     next: Ints
 
 
-def partition(cells: Cells, taxonomy: Taxonomy, asked: Contingency, noise: SelectionNoise) -> Tree:
+def grow_tree(cells: CellCounts, taxonomy: ColumnTaxonomy, params: Contingency, noise: SelectionNoise) -> CellTree:
     """The noisy tree of a table; epsilon-differentially private for one record added or removed.
 
     A record lies in one partition of every round, so what the partitions of a round spend composes in parallel, and a
-    path spends the sum of its choices and counts, at most epsilon (``shares``). Budgets and thresholds depend on
+    path spends the sum of its choices and counts, at most epsilon (``budget_shares``). Budgets and thresholds depend on
     nothing but the choices that are published; every sub-partition is counted, occupied or not.
 
     Raises ``InfeasibleError`` if millions of partitions would have to be counted, or pass.
     """
-    run = _Run(cells, taxonomy, asked, Budgets(), noise)
+    run = _Run(cells, taxonomy, params, BudgetCodes(), noise)
     everyone = np.arange(len(cells.weights), dtype=np.int64)
     zero = np.zeros(1, dtype=np.int64)
-    rest = np.array([run.budgets.code(asked.epsilon / 2)], dtype=np.int64)
+    rest = np.array([run.budgets.code_of(params.epsilon / 2)], dtype=np.int64)
     front = _Front(zero, taxonomy.roots[None, :], rest, everyone, np.zeros_like(everyone))
     rows = [_rows(parent=zero - 1, node=zero - 1, size=zero, spent=zero - 1, leaf=zero)]
     plans, number = [], 1
     while len(front.row):
-        plan = _plan(front, run)
+        plan = _plan_expansions(front, run)
         plans.append(plan)
-        kept, front = _expanded(front, plan, number, run)
-        rows.append(kept)
-        number += len(kept["parent"])
+        passed, front = _expand_front(front, plan, number, run)
+        rows.append(passed)
+        number += len(passed["parent"])
         if number > LARGEST_TREE:
             raise InfeasibleError(f"more than {LARGEST_TREE:,} partitions pass; lower tau and tau_cells")
     columns = {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
     leaf = columns.pop("leaf").astype(bool)
-    after = {name: expanded(leaf, [getattr(plan, name) for plan in plans]) for name in ("next", "choice")}
-    return Tree(leaf=leaf, budgets=tuple(run.budgets.values), **columns, **after)
+    after = {name: fill_expanded(leaf, [getattr(plan, name) for plan in plans]) for name in ("next", "choice")}
+    return CellTree(leaf=leaf, budgets=tuple(run.budgets.values), **columns, **after)
 
 
 def _rows(**columns: Ints) -> dict[str, Ints]:
     return columns
 
 
-def _plan(front: _Front, run: _Run) -> _Plan:
+def _plan_expansions(front: _Front, run: _Run) -> _ExpansionPlan:
     """Budgets and the choice of the column, for every partition of the front."""
     height = run.taxonomy.height[front.at]
     possible = height > 0
     several = possible.sum(axis=1) > 1
-    different, kind = kinds(front.rest, height.sum(axis=1), several)
-    due = [shares(run.asked, run.budgets.values[r], n, several=bool(many)) for r, n, many in different]
+    different, kind = distinct_rows(front.rest, height.sum(axis=1), several)
+    due = [budget_shares(run.params, run.budgets.values[r], n, several=bool(many)) for r, n, many in different]
     chosen = possible.argmax(axis=1)
-    scores = _scores(front, run) if several.any() else np.empty((0, 0), dtype=np.int64)
+    scores = _score_columns(front, run) if several.any() else np.empty((0, 0), dtype=np.int64)
     for place in np.flatnonzero(several).tolist():
         columns = np.flatnonzero(possible[place])
-        chosen[place] = columns[run.noise.best(scores[place, columns], due[kind[place]].choice)]
-    codes = np.array([_codes(one, run.budgets) for one in due], dtype=np.int64)[kind]
+        chosen[place] = columns[run.noise.choose_best(scores[place, columns], due[kind[place]].choice)]
+    codes = np.array([_budget_codes(one, run.budgets) for one in due], dtype=np.int64)[kind]
     choice, inner, cell, rest = codes.T
-    return _Plan(choice, inner, cell, rest, front.at[np.arange(len(chosen)), chosen])
+    return _ExpansionPlan(choice, inner, cell, rest, front.at[np.arange(len(chosen)), chosen])
 
 
-def _codes(due: Shares, budgets: Budgets) -> tuple[int, int, int, int]:
+def _budget_codes(due: Shares, budgets: BudgetCodes) -> tuple[int, int, int, int]:
     """The budgets' codes; -1 for what spends nothing."""
-    choice, inner, rest = (budgets.code(one) if one else -1 for one in (due.choice, due.inner, due.rest))
-    return choice, inner, budgets.code(due.cell), rest
+    choice, inner, rest = (budgets.code_of(one) if one else -1 for one in (due.choice, due.inner, due.rest))
+    return choice, inner, budgets.code_of(due.cell), rest
 
 
-def _scores(front: _Front, run: _Run) -> Ints:
+def _score_columns(front: _Front, run: _Run) -> Ints:
     """For every partition and column, (F, d), the largest count of the children; 0 where there are none.
 
     One record more raises some scores by 1 and lowers none: sensitivity 1, monotonic.
     """
     taxonomy, number = run.taxonomy, len(run.taxonomy)
-    found = np.zeros(front.at.shape, dtype=np.int64)
+    result = np.zeros(front.at.shape, dtype=np.int64)
     for each_column in range(front.at.shape[1]):
-        child = _child(front, front.at[front.partition, each_column], each_column, run)
+        child = _find_child(front, front.at[front.partition, each_column], each_column, run)
         keys, inverse = np.unique(front.partition * number + child, return_inverse=True)
         counts = np.bincount(inverse.reshape(-1), weights=run.cells.weights[front.record], minlength=len(keys))
-        np.maximum.at(found[:, each_column], keys // number, counts.astype(np.int64))
-    found[taxonomy.height[front.at] == 0] = 0
-    return found
+        np.maximum.at(result[:, each_column], keys // number, counts.astype(np.int64))
+    result[taxonomy.height[front.at] == 0] = 0
+    return result
 
 
-def _child(front: _Front, node: Ints, column: Ints | int, run: _Run) -> Ints:
+def _find_child(front: _Front, node: Ints, column: Ints | int, run: _Run) -> Ints:
     """The child of ``node`` in which each cell of the front lies; a value is its own."""
     taxonomy = run.taxonomy
-    found: Ints = taxonomy.path[run.cells.nodes[front.record, column], taxonomy.depth[node] + 1]
-    return found
+    result: Ints = taxonomy.path[run.cells.nodes[front.record, column], taxonomy.depth[node] + 1]
+    return result
 
 
-def _expanded(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tuple[dict[str, Ints], _Front]:
+def _expand_front(front: _Front, plan: _ExpansionPlan, first_row: int, run: _Run) -> tuple[dict[str, Ints], _Front]:
     """The sub-partitions that pass, as rows of the tree from ``first_row`` on, and the next front."""
     taxonomy = run.taxonomy
     degree = taxonomy.degree[plan.next]
@@ -293,44 +301,46 @@ def _expanded(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tuple[di
     at[np.arange(len(of)), taxonomy.column[child]] = child
     leaf = taxonomy.height[at].sum(axis=1) == 0
     spent = np.where(leaf, plan.cell[of], plan.inner[of])
-    inside = _child(front, plan.next[front.partition], taxonomy.column[plan.next[front.partition]], run)
+    inside = _find_child(front, plan.next[front.partition], taxonomy.column[plan.next[front.partition]], run)
     sub = (ends - degree)[front.partition] + taxonomy.place[inside]
     counts = np.bincount(sub, weights=run.cells.weights[front.record], minlength=len(of)).astype(np.int64)
-    size, least = _noisy(counts, spent, degree[of], leaf, run)
-    kept = np.flatnonzero(size >= least)
-    inner = kept[~leaf[kept]]
+    size, least = _add_noise(counts, spent, degree[of], leaf, run)
+    passed = np.flatnonzero(size >= least)
+    inner = passed[~leaf[passed]]
     position = np.full(len(of), -1, dtype=np.int64)
     position[inner] = np.arange(len(inner))
     staying = np.flatnonzero(position[sub] >= 0)
-    rows = _rows(parent=front.row[of[kept]], node=child[kept], size=size[kept], spent=spent[kept], leaf=leaf[kept])
-    row = first_row + np.flatnonzero(~leaf[kept])
+    rows = _rows(
+        parent=front.row[of[passed]], node=child[passed], size=size[passed], spent=spent[passed], leaf=leaf[passed]
+    )
+    row = first_row + np.flatnonzero(~leaf[passed])
     return rows, _Front(row, at[inner], plan.rest[of[inner]], front.record[staying], position[sub[staying]])
 
 
-def _noisy(counts: Ints, spent: Ints, degree: Ints, leaf: Flags, run: _Run) -> tuple[Ints, Ints]:
+def _add_noise(counts: Ints, spent: Ints, degree: Ints, leaf: Flags, run: _Run) -> tuple[Ints, Ints]:
     """Every count with noise of its own, and its threshold."""
     size, least = np.empty_like(counts), np.empty_like(counts)
-    different, kind = kinds(spent, degree, leaf)
+    different, kind = distinct_rows(spent, degree, leaf)
     for number, (code, children, last) in enumerate(different):
         places = np.flatnonzero(kind == number)
         budget = run.budgets.values[code]
-        size[places] = run.noise.noisy(counts[places], budget)
-        least[places] = threshold(run.asked, budget, children, last=bool(last))
+        size[places] = run.noise.add_noise(counts[places], budget)
+        least[places] = least_noisy_size(run.params, budget, children, last=bool(last))
     return size, least
 
 
-def threshold(asked: Contingency, spent: Fraction, degree: int, *, last: bool) -> int:
+def least_noisy_size(params: Contingency, spent: Fraction, degree: int, *, last: bool) -> int:
     """The least noisy size, at least 1, with which a sub-partition is kept. Depends on no data."""
-    return cutoff(degree, asked.tau_cells if last else asked.tau, spent)
+    return least_cutoff(degree, params.tau_cells if last else params.tau, spent)
 
 
-def positions(tree: Tree, taxonomy: Taxonomy) -> Ints:
+def partition_nodes(tree: CellTree, taxonomy: ColumnTaxonomy) -> Ints:
     """The nodes of every partition, (T, d)."""
-    found = np.repeat(taxonomy.roots[None, :], len(tree), axis=0)
-    for rows in rounds(tree)[1:]:
-        found[rows] = found[tree.parent[rows]]
-        found[rows, taxonomy.column[tree.node[rows]]] = tree.node[rows]
-    return found
+    result = np.repeat(taxonomy.roots[None, :], len(tree), axis=0)
+    for rows in rows_by_depth(tree)[1:]:
+        result[rows] = result[tree.parent[rows]]
+        result[rows, taxonomy.column[tree.node[rows]]] = tree.node[rows]
+    return result
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
@@ -351,7 +361,7 @@ class StandIns:
     weight: Reals
 
 
-def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
+def fit_estimator(tree: CellTree, taxonomy: ColumnTaxonomy) -> Estimator:
     """Sizes and model fitted to a tree."""
     above = taxonomy.parent[taxonomy.children]
     spread = taxonomy.below[taxonomy.children] / taxonomy.below[above]
@@ -362,16 +372,16 @@ def estimator(tree: Tree, taxonomy: Taxonomy) -> Estimator:
     return Estimator(tree, noisy_tree.fit_sizes(tree, candidates, lambda _: spread), len(taxonomy), MODEL_ERROR)
 
 
-def imputed(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator) -> StandIns:
+def impute_cells(tree: CellTree, taxonomy: ColumnTaxonomy, fit: Fit, draw: np.random.Generator) -> StandIns:
     """At least one cell for every expanded row that may have lost records, more for those that lost more."""
-    made = noisy_tree.draw_lost(tree, found, draw)
-    nodes = positions(tree, taxonomy)[made.row]
-    nodes[np.arange(len(nodes)), taxonomy.column[tree.next[made.row]]] = found.candidates.sub[made.candidate]
+    lost = noisy_tree.draw_lost(tree, fit, draw)
+    nodes = partition_nodes(tree, taxonomy)[lost.row]
+    nodes[np.arange(len(nodes)), taxonomy.column[tree.next[lost.row]]] = fit.candidates.sub[lost.candidate]
     for node in np.flatnonzero(taxonomy.height > 0)[::-1].tolist():  # parents first
         column = int(taxonomy.column[node])
         at = np.flatnonzero(nodes[:, column] == node)
-        nodes[at, column] = found.candidates.sub[noisy_tree.draw_candidates(found, node, draw.random(len(at)))]
-    return StandIns(made.row, nodes, made.weight)
+        nodes[at, column] = fit.candidates.sub[noisy_tree.draw_candidates(fit, node, draw.random(len(at)))]
+    return StandIns(lost.row, nodes, lost.weight)
 
 
 # Domains --------------------------------------------------------------------------------------------------------------
@@ -382,8 +392,8 @@ def imputed(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generato
 class Domains:
     """All columns, and their taxonomies in one: of each the values are the first nodes, then come the inner ones."""
 
-    columns: tuple[Column, ...]
-    taxonomy: Taxonomy
+    columns: tuple[ContingencyColumn, ...]
+    taxonomy: ColumnTaxonomy
 
     @property
     def names(self) -> list[str | None]:
@@ -396,22 +406,24 @@ class Domains:
         ]
 
 
-def read_tree_domains(db: Relations, source: Records, asked: Contingency) -> Domains:
+def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Domains:
     """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
-    columns = domains.read(db, source, asked)
-    own = [grouped(len(one), asked.fan_out) if one.parents is None else one.parents for one in columns]
-    sizes = [len(parents) for parents in own]
+    columns = domains.read_columns(db, source, params)
+    column_parents = [
+        context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents for one in columns
+    ]
+    sizes = [len(parents) for parents in column_parents]
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
-    parents = np.concatenate(own)
+    parents = np.concatenate(column_parents)
     parents = np.where(parents < 0, -1, parents + first)
-    return Domains(columns, assembled(np.repeat(np.arange(len(columns)), sizes), parents))
+    return Domains(columns, make_taxonomy(np.repeat(np.arange(len(columns)), sizes), parents))
 
 
-def read_cells(db: Relations, source: Records, given: Domains) -> Cells:
+def read_cells(db: Relations, source: Records, domain_set: Domains) -> CellCounts:
     """The source's different cells."""
-    codes, records = domains.coded(db, source, given.columns)
-    nodes = [given.taxonomy.values(number)[own] for number, own in enumerate(codes.T)]
-    return Cells(np.stack(nodes, axis=1), records)
+    codes, records = domains.read_coded_cells(db, source, domain_set.columns)
+    nodes = [domain_set.taxonomy.values(number)[column_codes] for number, column_codes in enumerate(codes.T)]
+    return CellCounts(np.stack(nodes, axis=1), records)
 
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -422,7 +434,7 @@ def read_cells(db: Relations, source: Records, given: Domains) -> Cells:
 NOTHING = Fraction(0)
 
 
-def violations(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> Iterator[tuple[int, str]]:
+def find_violations(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> Iterator[tuple[int, str]]:
     """Rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
 
     For every row: its nodes follow from its parent's and its own; it is a cell if all of them are values, else it is
@@ -440,49 +452,61 @@ def violations(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> Iterator[t
                 continue
             column, budget = int(taxonomy.column[tree.node[row]]), tree.budgets[tree.spent[row]]
             nodes = (*at[parent][:column], int(tree.node[row]), *at[parent][column + 1 :])
-            spent = used[parent] + _chosen(tree, parent) + budget
-            due = _due(asked, at[parent], taxonomy, used[parent], cell=not _left(nodes, taxonomy))
+            spent = used[parent] + _choice_budget(tree, parent) + budget
+            due = _due_count_budget(
+                params, at[parent], taxonomy, used[parent], cell=not _count_expansions_left(nodes, taxonomy)
+            )
             if budget != due:
                 yield row, f"spent {budget}, not the {due} that was left for it"
-        if _left(nodes, taxonomy):
+        if _count_expansions_left(nodes, taxonomy):
             at[row], used[row] = nodes, spent
-            spent += _chosen(tree, row) + _due(asked, nodes, taxonomy, spent, cell=True)
-        if spent > asked.epsilon:
-            yield row, f"its path spends {spent}, more than {asked.epsilon}"
-        yield from _expansion(tree, row, nodes, taxonomy, _choice(asked, nodes, taxonomy, used.get(row, NOTHING)))
+            spent += _choice_budget(tree, row) + _due_count_budget(params, nodes, taxonomy, spent, cell=True)
+        if spent > params.epsilon:
+            yield row, f"its path spends {spent}, more than {params.epsilon}"
+        yield from _find_expansion_errors(
+            tree, row, nodes, taxonomy, _due_choice_budget(params, nodes, taxonomy, used.get(row, NOTHING))
+        )
 
 
-def _expansion(
-    tree: Tree, row: int, nodes: tuple[int, ...], taxonomy: Taxonomy, choice: Fraction
+def _find_expansion_errors(
+    tree: CellTree, row: int, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, choice: Fraction
 ) -> Iterator[tuple[int, str]]:
     """What is wrong with how a row is expanded, or that it is, or is not."""
-    if bool(tree.leaf[row]) != (not _left(nodes, taxonomy)):
+    if bool(tree.leaf[row]) != (not _count_expansions_left(nodes, taxonomy)):
         yield row, "is not a cell, or should be one"
     elif not tree.leaf[row] and (int(tree.next[row]) not in nodes or not taxonomy.height[tree.next[row]]):
         yield row, "is expanded at a node that it does not have"
-    if _chosen(tree, row) != choice:
-        yield row, f"chose a column for {_chosen(tree, row)}, not for {choice}"
+    if _choice_budget(tree, row) != choice:
+        yield row, f"chose a column for {_choice_budget(tree, row)}, not for {choice}"
 
 
-def _left(nodes: tuple[int, ...], taxonomy: Taxonomy) -> int:
+def _count_expansions_left(nodes: tuple[int, ...], taxonomy: ColumnTaxonomy) -> int:
     """How many expansions a partition may take at most."""
     return sum(int(taxonomy.height[node]) for node in nodes)
 
 
-def _chosen(tree: Tree, row: int) -> Fraction:
+def _choice_budget(tree: CellTree, row: int) -> Fraction:
     return tree.budgets[tree.choice[row]] if tree.choice[row] >= 0 else NOTHING
 
 
-def _choice(asked: Contingency, nodes: tuple[int, ...], taxonomy: Taxonomy, used: Fraction) -> Fraction:
+def _due_choice_budget(
+    params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction
+) -> Fraction:
     """What is due for the choice of the column, if there is one."""
     several = sum(bool(taxonomy.height[node]) for node in nodes) > 1
-    return (asked.epsilon / 2 - used) / _left(nodes, taxonomy) * asked.choice if several else NOTHING
+    return (params.epsilon / 2 - used) / _count_expansions_left(nodes, taxonomy) * params.choice if several else NOTHING
 
 
-def _due(asked: Contingency, nodes: tuple[int, ...], taxonomy: Taxonomy, used: Fraction, *, cell: bool) -> Fraction:
+def _due_count_budget(
+    params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction, *, cell: bool
+) -> Fraction:
     """What the count of a sub-partition of these nodes spends, after ``used``."""
-    choice = _choice(asked, nodes, taxonomy, used)
-    return asked.epsilon - used - choice if cell else (asked.epsilon / 2 - used) / _left(nodes, taxonomy) - choice
+    choice = _due_choice_budget(params, nodes, taxonomy, used)
+    return (
+        params.epsilon - used - choice
+        if cell
+        else (params.epsilon / 2 - used) / _count_expansions_left(nodes, taxonomy) - choice
+    )
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -491,10 +515,14 @@ def _due(asked: Contingency, nodes: tuple[int, ...], taxonomy: Taxonomy, used: F
 
 def tree_tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    fields, own = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
+    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
     return {
-        "cells": [*fields, *own.typed(("count", "BIGINT"))],
-        "privsql_cells": [*own.typed(("part", "INTEGER")), *fields, *own.typed(("weight", "DOUBLE"))],
+        "cells": [*fields, *by_sa.typed_columns(("count", "BIGINT"))],
+        "privsql_cells": [
+            *by_sa.typed_columns(("part", "INTEGER")),
+            *fields,
+            *by_sa.typed_columns(("weight", "DOUBLE")),
+        ],
         "privsql_tree": [*FIRST, ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"), *LAST],
         "privsql_taxonomy": [
             ("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR"),
@@ -505,35 +533,35 @@ def tree_tables(manifest: Manifest) -> Columns:
 def tree_view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are the consistent estimates, pruned records included."""
     columns: list[exp.Expr] = [column(field.name, "cells") for field in manifest.sensitive]
-    weight = manifest.roles.by_sa.column("weight", "cells")
+    weight = manifest.roles.by_sa.as_column("weight", "cells")
     return fill("contingency/weighted", {"cells": table("privsql_cells"), "columns": columns, "weight": weight})
 
 
-def tree_table(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> pa.Table:
-    """``privsql_tree``: ``node`` is the taxonomy node that distinguishes a part from its parent, ``expanded`` the one
-    at which it was divided (NULL for a cell), ``choice`` the budget of choosing that.
+def tree_table(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> pa.Table:
+    """``privsql_tree``: ``node`` is the taxonomy node that distinguishes a part from its parent, ``fill_expanded`` the
+    one at which it was divided (NULL for a cell), ``choice`` the budget of choosing that.
     """
-    own = {
+    extra = {
         "node": pa.array(tree.node, pa.int32(), mask=np.arange(len(tree)) == 0),
         "expanded": pa.array(tree.next, pa.int32(), mask=tree.leaf),
         "choice": noisy_tree_release.budget_texts(tree.choice, tree.budgets),
     }
-    return noisy_tree_release.tree_table(tree, own, thresholds(tree, taxonomy, asked))
+    return noisy_tree_release.tree_table(tree, extra, list_thresholds(tree, taxonomy, params))
 
 
-def thresholds(tree: Tree, taxonomy: Taxonomy, asked: Contingency) -> list[int]:
+def list_thresholds(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> list[int]:
     """The threshold of every row but the root."""
     degree = taxonomy.degree[tree.next[tree.parent[1:]]]
-    different, kind = kinds(tree.spent[1:], degree, tree.leaf[1:])
-    found = [threshold(asked, tree.budgets[s], d, last=bool(leaf)) for s, d, leaf in different]
-    return [found[one] for one in kind.tolist()]
+    different, kind = distinct_rows(tree.spent[1:], degree, tree.leaf[1:])
+    result = [least_noisy_size(params, tree.budgets[s], d, last=bool(leaf)) for s, d, leaf in different]
+    return [result[one] for one in kind.tolist()]
 
 
-def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> Tree:
+def read_tree(rows: pa.Table, taxonomy: ColumnTaxonomy) -> CellTree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
     (spent, choice), budgets = noisy_tree_release.read_budgets(rows, "budget", "choice")
     common = noisy_tree_release.common_columns(rows, expanded="expanded")
-    tree = Tree(**common, node=ints(rows["node"], -1), spent=spent, choice=choice, budgets=budgets)
+    tree = CellTree(**common, node=as_integers(rows["node"], -1), spent=spent, choice=choice, budgets=budgets)
     noisy_tree_release.demand_tree(tree, rows, len(taxonomy))
     parent, node = tree.parent[1:], tree.node[1:]
     if tree.node[0] != -1:
@@ -547,7 +575,7 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> Tree:
     return tree
 
 
-def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
+def taxonomy_table(taxonomy: ColumnTaxonomy, names: Sequence[str | None]) -> pa.Table:
     """``privsql_taxonomy``: nodes by column, children before parents; ``attribute`` is the column's number."""
     return pa.table(
         {
@@ -559,11 +587,11 @@ def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
     )
 
 
-def read_taxonomy(rows: pa.Table) -> Taxonomy:
+def read_taxonomy(rows: pa.Table) -> ColumnTaxonomy:
     """A taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
-    if not np.array_equal(ints(rows["node"], -1), np.arange(len(rows))):
+    if not np.array_equal(as_integers(rows["node"], -1), np.arange(len(rows))):
         raise ValueError("nodes are not numbered 0, 1, ..")
-    found = assembled(ints(rows["attribute"], -1), ints(rows["parent"], -1))
-    if taxonomy_table(found, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
+    result = make_taxonomy(as_integers(rows["attribute"], -1), as_integers(rows["parent"], -1))
+    if taxonomy_table(result, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
         raise ValueError("nodes are written down otherwise")
-    return found
+    return result

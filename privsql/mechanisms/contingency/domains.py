@@ -14,19 +14,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers.accuracy import Evaluated, Put, Score, by_class, by_questions, count_query, equals, sampled
-from privsql.engine.files import beside
+from privsql.answers.accuracy import (
+    Evaluated,
+    QuestionKey,
+    Score,
+    by_class,
+    by_questions,
+    count_query,
+    make_equality,
+    sample_rows,
+)
+from privsql.engine.files import unused_name
 from privsql.engine.progress import report_steps
-from privsql.engine.sqlfiles import DIALECT, all_rows, column, fill, named, table, temp
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
-from privsql.model.records import listed
+from privsql.model.records import create_universe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from privsql.answers.accuracy import Measuring
+    from privsql.answers.accuracy import EvaluationContext
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
 # A publisher's taxonomy of a column: pairs (value, parent) that make one tree.
 
 
-def stated(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str], list[str], Ints]:
+def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str], list[str], Ints]:
     """Values, inner nodes, and the parents of both, from pairs (value, parent); a root's parent is missing or NULL.
 
     Behind the values stands one more node below the root, for all that the taxonomy does not list.
@@ -51,9 +60,9 @@ def stated(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str
     roots = [node for node in inner if node not in above]
     strange = [value for value, parent in pairs if parent is None and value not in roots]
     if len(roots) != 1 or strange:
-        shown = ", ".join(repr(root) for root in [*roots, *strange][:3]) or "none"
-        raise UsageError(f"mechanism.domains.{name}: the taxonomy needs one root, above all others; it has {shown}")
-    depth = {node: _depth(node, above, name) for node in [*above, *inner]}
+        examples = ", ".join(repr(root) for root in [*roots, *strange][:3]) or "none"
+        raise UsageError(f"mechanism.domains.{name}: the taxonomy needs one root, above all others; it has {examples}")
+    depth = {node: _node_depth(node, above, name) for node in [*above, *inner]}
     values = [value for value in above if value not in set(inner)]
     inner.sort(key=lambda node: -depth[node])
     position = {node: i for i, node in enumerate([*values, *inner])}
@@ -63,7 +72,7 @@ def stated(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str
     return values, inner, np.array(parents, dtype=np.int64)
 
 
-def _depth(node: str, above: dict[str, str], name: str) -> int:
+def _node_depth(node: str, above: dict[str, str], name: str) -> int:
     steps = 0
     while node in above:
         node, steps = above[node], steps + 1
@@ -91,7 +100,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Column:
+class ContingencyColumn:
     """A column: its ``field``, the m ``values`` in its own type and their texts (``labels``), or the edges of m bins.
 
     Their last value is ``other_value``, which follows the bins too. ``inner``, ``parents``: the inner nodes of a stated
@@ -114,19 +123,20 @@ class Column:
         """Its values, each for itself; of a bin the whole numbers in it, or some values evenly spread over it."""
         if not self.edges:
             return [Point(code, label, 1.0) for code, label in enumerate(self.labels)]
-        found = []
+        result = []
         for code, (low, high) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
             inside = (
-                _whole(low, high)
+                _whole_numbers(low, high)
                 if is_whole(self.field.type)
                 else [low + (high - low) * (2 * k + 1) / 32 for k in range(16)]
             )
             if not inside:
                 raise UsageError(
-                    f"mechanism.domains.{self.field.name}: no whole number lies in [{text(low)}, {text(high)})"
+                    f"mechanism.domains.{self.field.name}: no whole number lies in [{fraction_text(low)}, "
+                    f"{fraction_text(high)})"
                 )
-            found += [Point(code, decimal(value), 1 / len(inside)) for value in inside]
-        return [*found, Point(len(self.edges) - 1, other_value(self.field.type), 1.0)]
+            result += [Point(code, as_sql_number(value), 1 / len(inside)) for value in inside]
+        return [*result, Point(len(self.edges) - 1, other_value(self.field.type), 1.0)]
 
 
 def other_value(kind: str, known: Iterable[str] = ()) -> str | None:
@@ -135,82 +145,82 @@ def other_value(kind: str, known: Iterable[str] = ()) -> str | None:
     >>> other_value("VARCHAR", ["other", "x"]), other_value("INTEGER")
     ('other_', None)
     """
-    return beside(OTHER, known) if kind == "VARCHAR" else None
+    return unused_name(OTHER, known) if kind == "VARCHAR" else None
 
 
-def decimal(value: Fraction) -> str:
+def as_sql_number(value: Fraction) -> str:
     """A number as SQL reads it: exactly, or the nearest double where it has no end."""
-    exact = text(value)
+    exact = fraction_text(value)
     return repr(float(value)) if "/" in exact else exact
 
 
-def _whole(low: Fraction, high: Fraction) -> list[Fraction]:
+def _whole_numbers(low: Fraction, high: Fraction) -> list[Fraction]:
     """The whole numbers in [low, high), or some of them, evenly spread, the first and the last among them."""
     first, number = ceil(low), ceil(high) - ceil(low)
     some = min(number, WITHIN)
     return [Fraction(first + k * (number - 1) // max(some - 1, 1)) for k in range(some)]
 
 
-def read(db: Relations, source: Records, asked: Contingency) -> tuple[Column, ...]:
+def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[ContingencyColumn, ...]:
     """The columns of a prepared source; ``UsageError`` for a taxonomy that is none, or bins of what is no number."""
     roles = source.roles
-    return tuple(_column(db, *pair, asked) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
+    return tuple(_read_column(db, *pair, params) for pair in zip(roles.sensitive, roles.sa_keys, strict=True))
 
 
-def _column(db: Relations, field: Field, key: str, asked: Contingency) -> Column:
-    domain = asked.domain(field.name) or Values(data=True)
+def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> ContingencyColumn:
+    domain = params.domain(field.name) or Values(data=True)
     inner: list[str] = []
     parents: Ints | None = None
     if domain.bins is not None:
         if not is_number(field.type):
             raise UsageError(f"mechanism.domains.{field.name}: bins are of numbers; the column is {field.type}")
-        return Column(field, None, (), domain.bins)
+        return ContingencyColumn(field, None, (), domain.bins)
     if domain.taxonomy is not None:
-        values, inner, parents = stated(_pairs(db, domain.taxonomy, field.name), field.name)
+        values, inner, parents = parse_taxonomy(_read_taxonomy_pairs(db, domain.taxonomy, field.name), field.name)
         domain = Values(items=tuple(values))
-    occurring = exp.select(named(column(key), "item")).from_(temp("domain"))
+    occurring = exp.select(alias_as(column(key), "item")).from_(temp_table("domain"))
     try:
-        labels = listed(db, domain, field.type, occurring)
+        labels = create_universe(db, domain, field.type, occurring)
     except UsageError as error:
         raise UsageError(f"mechanism.domains.{field.name}: {error}") from error
-    found = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
+    result = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
     db.drop("universe")
     other = other_value(field.type, labels)
-    last = pa.nulls(1, found.type) if other is None else pa.array([other], found.type)
-    values = pa.concat_arrays([found, last])
-    return Column(field, values, (*labels, other), (), tuple(inner), parents)
+    last = pa.nulls(1, result.type) if other is None else pa.array([other], result.type)
+    values = pa.concat_arrays([result, last])
+    return ContingencyColumn(field, values, (*labels, other), (), tuple(inner), parents)
 
 
-def _pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
+def _read_taxonomy_pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
     """The rows (value, parent) of a publisher's taxonomy, as text."""
-    db.own("given", query)
-    fields = db.fields(temp("given"))
+    db.create_from_sql("given", query)
+    fields = db.list_fields(temp_table("given"))
     if len(fields) != 2:
         raise UsageError(f"mechanism.domains.{name}: a taxonomy has two columns, value and parent, not {len(fields)}")
     texts = [exp.cast(column(field.name), "VARCHAR") for field in fields]
-    rows = [(value, parent) for value, parent in db.rows(exp.select(*texts).from_(temp("given")))]
+    rows = [(value, parent) for value, parent in db.rows(exp.select(*texts).from_(temp_table("given")))]
     db.drop("given")
     if any(value is None for value, _ in rows):
         raise UsageError(f"mechanism.domains.{name}: the taxonomy holds NULL as a value")
     return rows
 
 
-def coded(db: Relations, source: Records, columns: Sequence[Column]) -> tuple[Ints, Ints]:
+def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints]:
     """The source's n different cells, (n, d), and the records of each; no record is outside of all cells."""
     roles = source.roles
-    texts = [named(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]
-    rows = db.arrow(fill("core/domain_labels", {"domain": temp("domain"), "labels": texts}))
-    codes = [_codes(rows[key].combine_chunks(), one) for key, one in zip(roles.sa_keys, columns, strict=True)]
+    texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]
+    rows = db.arrow(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": texts}))
+    codes = [_encode_values(rows[key].combine_chunks(), one) for key, one in zip(roles.sa_keys, columns, strict=True)]
     return np.stack(codes, axis=1), rows["records"].to_numpy().astype(np.int64)
 
 
-def _codes(texts: pa.Array, one: Column) -> Ints:
+def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
     """The code of every value; NULL, and whatever no value and no bin holds, has the last one."""
     other = len(one) - 1
     if one.edges:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
-        found = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
-        return np.where((found >= 0) & (found < other), found, other).astype(np.int64)
+        result = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
+        return np.where((result >= 0) & (result < other), result, other).astype(np.int64)
     places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
     return np.asarray(places.fill_null(other)).astype(np.int64)
 
@@ -241,14 +251,14 @@ class QuestionColumn:
 
     def equals(self, value: object) -> exp.Expr:
         """Having one value."""
-        return equals(column(self.field.name), value, self.field.type)
+        return make_equality(column(self.field.name), value, self.field.type)
 
     @cached_property
     def is_ordered(self) -> bool:
         """Whether it makes sense to ask for a range of it."""
         return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
 
-    def between(self, draw: np.random.Generator) -> exp.Expr:
+    def draw_range(self, draw: np.random.Generator) -> exp.Expr:
         """Lying between two values, which hold a random share of its records; NULL comes last."""
         known = [value is not None for value in self.values]
         ends = np.cumsum(self.records[known])
@@ -259,151 +269,153 @@ class QuestionColumn:
         return exp.Between(this=column(self.field.name), low=low, high=high)
 
 
-def evaluate(given: Measuring) -> Evaluated:
+def evaluate_answers(context: EvaluationContext) -> Evaluated:
     """Questions by class and whole tables, or the queries of a file, or random sets of values."""
-    asked = given.workload
-    if asked.file is not None or asked.kind != "equality":
-        return by_questions(given)
-    found = Classes(given)
+    workload = context.workload
+    if workload.file is not None or workload.kind != "equality":
+        return by_questions(context)
+    result = QuestionClasses(context)
     scores, extras = {}, {}
-    counts, tables = found.scores(), found.tables()
-    for estimator in given.estimators:
+    counts, tables = result.score_classes(), result.compare_tables()
+    for estimator in context.estimators:
         scores[estimator] = Score()
         for one in counts[estimator].values():
             scores[estimator].extend(one)
-        extras[estimator] = by_class(counts[estimator], given.records.records) | {"tables": tables[estimator]}
-    return Evaluated(scores, {}, given.confidence, extras)
+        extras[estimator] = by_class(counts[estimator], context.records.records) | {"tables": tables[estimator]}
+    return Evaluated(scores, {}, context.confidence, extras)
 
 
-class Classes:
+class QuestionClasses:
     """The questions of an evaluation, drawn by its seed, and both sides' answers."""
 
-    def __init__(self, given: Measuring) -> None:
-        self._given, self._draw = given, given.workload.noise
-        self._number = given.workload.each
-        roles = given.records.roles
-        self._columns = [self._column(*pair) for pair in zip(roles.sensitive, roles.sa_keys, strict=True)]
+    def __init__(self, context: EvaluationContext) -> None:
+        self._given, self._draw = context, context.workload.query_generator
+        self._number = context.workload.per_class
+        roles = context.records.roles
+        self._columns = [self._question_column(*pair) for pair in zip(roles.sensitive, roles.sa_keys, strict=True)]
         names = [one.field.name for one in self._columns]
-        self._valued = [i for i, name in enumerate(names) if name not in given.answers.in_bins]
+        self._valued = [i for i, name in enumerate(names) if name not in context.answers.in_bins]
 
-    def _column(self, field: Field, key: str) -> QuestionColumn:
-        rows = self._given.db.rows(fill("core/frequencies", {"domain": temp("domain"), "column": column(key)}))
+    def _question_column(self, field: Field, key: str) -> QuestionColumn:
+        rows = self._given.db.rows(fill("core/frequencies", {"domain": temp_table("domain"), "column": column(key)}))
         return QuestionColumn(field, [row[0] for row in rows], np.array([row[1] for row in rows], dtype=np.int64))
 
     # Counts ---
 
-    def scores(self) -> dict[str, dict[str, Score]]:
+    def score_classes(self) -> dict[str, dict[str, Score]]:
         """By estimator and class."""
-        found: dict[str, dict[str, Score]] = {name: {} for name in self._given.estimators}
-        asked = self._conditions()
-        for name, conditions in asked.items():
-            self._given.report.step(f"Asking for {name}")
-            for estimator, score in self._counted(name, conditions).items():
-                found[estimator][name] = score
+        result: dict[str, dict[str, Score]] = {name: {} for name in self._given.estimators}
+        by_class = self._draw_conditions()
+        for name, conditions in by_class.items():
+            self._given.report.start_step(f"Asking for {name}")
+            for estimator, score in self._score_counts(name, conditions).items():
+                result[estimator][name] = score
         if len(self._valued) > 1:
-            self._given.report.step("Asking for groups")
-            for estimator, score in self._grouped().items():
-                found[estimator]["groups"] = score
-        return found
+            self._given.report.start_step("Asking for groups")
+            for estimator, score in self._score_groups().items():
+                result[estimator]["groups"] = score
+        return result
 
-    def _conditions(self) -> dict[str, list[exp.Expr]]:
+    def _draw_conditions(self) -> dict[str, list[exp.Expr]]:
         """Predicates by class, as many of each as there are queries to be asked."""
-        found: dict[str, list[exp.Expr]] = {}
+        result: dict[str, list[exp.Expr]] = {}
         for width in range(1, min(WIDEST, len(self._valued)) + 1):
-            found[f"eq{width}"] = [self._like(row, width) for row in self._drawn(self._number)]
+            result[f"eq{width}"] = [self._equality_condition(row, width) for row in self._sample_rows(self._number)]
         ordered = [one for one in self._columns if one.is_ordered]
         if ordered:
-            found["range"] = [self._within(ordered) for _ in range(self._number)]
-        return found
+            result["range"] = [self._range_condition(ordered) for _ in range(self._number)]
+        return result
 
-    def _like(self, row: Sequence[Any], width: int) -> exp.Expr:
+    def _equality_condition(self, row: Sequence[Any], width: int) -> exp.Expr:
         chosen = sorted(self._draw.choice(self._valued, width, replace=False).tolist())
         return exp.and_(*(self._columns[i].equals(row[i]) for i in chosen))
 
-    def _within(self, ordered: Sequence[QuestionColumn]) -> exp.Expr:
+    def _range_condition(self, ordered: Sequence[QuestionColumn]) -> exp.Expr:
         width = int(self._draw.integers(1, min(2, len(ordered)) + 1))
         chosen = sorted(self._draw.choice(len(ordered), width, replace=False).tolist())
-        return exp.and_(*(ordered[i].between(self._draw) for i in chosen))
+        return exp.and_(*(ordered[i].draw_range(self._draw) for i in chosen))
 
-    def _drawn(self, number: int) -> Iterator[Sequence[Any]]:
+    def _sample_rows(self, number: int) -> Iterator[Sequence[Any]]:
         records, db = self._given.records, self._given.db
         if not records.records:
             return
-        rows = sampled(db, records.roles.sa("r"), records.records, number, self._draw)
+        rows = sample_rows(db, records.roles.sa_columns("r"), records.records, number, self._draw)
         for _, row in zip(range(number), rows, strict=False):
             yield row
 
-    def _counted(self, name: str, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
+    def _score_counts(self, name: str, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
         """The counts of records that meet each; several in a statement, and equal ones asked once."""
-        given, texts = self._given, [condition.sql(dialect=DIALECT) for condition in conditions]
+        context, texts = self._given, [condition.sql(dialect=DIALECT) for condition in conditions]
         different = dict(zip(texts, conditions, strict=True))
         truth: dict[str, float] = {}
-        said: dict[str, dict[str, Any]] = {name: {} for name in given.estimators}
+        answers: dict[str, dict[str, Any]] = {name: {} for name in context.estimators}
         for start in range(0, len(different), TOGETHER):
             names = list(different)[start : start + TOGETHER]
-            sql = _together(given.name, [different[each_text] for each_text in names])
-            truth |= dict(zip(names, map(float, given.rows(sql)[0]), strict=True))
-            for estimator in said:
-                said[estimator] |= self._answered({each_text: different[each_text] for each_text in names}, estimator)
-            given.report.update(100 * len(truth) / len(different))
-        scores = {estimator: Score() for estimator in said}
-        for each_text in (each_text for each_text in texts if given.workload.wants(truth[each_text])):
-            put = Put(count_query(given.name, different[each_text], []), (), name)
-            for estimator, known in said.items():
+            sql = _combined_counts_sql(context.name, [different[each_text] for each_text in names])
+            truth |= dict(zip(names, map(float, context.rows(sql)[0]), strict=True))
+            for estimator in answers:
+                answers[estimator] |= self._answer_counts(
+                    {each_text: different[each_text] for each_text in names}, estimator
+                )
+            context.report.update(100 * len(truth) / len(different))
+        scores = {estimator: Score() for estimator in answers}
+        for each_text in (each_text for each_text in texts if context.workload.is_wanted(truth[each_text])):
+            put = QuestionKey(count_query(context.name, different[each_text], []), (), name)
+            for estimator, known in answers.items():
                 if each_text in known:
                     estimate, _, low, high = known[each_text]
                     scores[estimator].add(truth[each_text], (estimate, low, high), put)
         return scores
 
-    def _answered(self, conditions: dict[str, exp.Expr], estimator: str) -> dict[str, Any]:
+    def _answer_counts(self, conditions: dict[str, exp.Expr], estimator: str) -> dict[str, Any]:
         """The figures of the counts that an estimator gives."""
         try:
-            answer = self._given.answer(_together(self._given.name, list(conditions.values())), estimator)
+            answer = self._given.answer(_combined_counts_sql(self._given.name, list(conditions.values())), estimator)
         except UsageError:
             if estimator == self._given.answers.estimators[0]:
                 raise
             texts = list(conditions)
             halves = (texts[: len(texts) // 2], texts[len(texts) // 2 :]) if len(texts) > 1 else ()
-            parts = (self._answered({text: conditions[text] for text in half}, estimator) for half in halves)
+            parts = (self._answer_counts({text: conditions[text] for text in half}, estimator) for half in halves)
             return {text: figures for part in parts for text, figures in part.items()}
-        return {text: one.of(answer.rows[0]) for text, one in zip(conditions, answer.figures, strict=True)}
+        return {text: one.read_row(answer.rows[0]) for text, one in zip(conditions, answer.figures, strict=True)}
 
-    def _grouped(self) -> dict[str, Score]:
+    def _score_groups(self) -> dict[str, Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""
-        found = {name: Score() for name in self._given.estimators}
-        asked = 0
-        for row in self._drawn(self._number):
+        result = {name: Score() for name in self._given.estimators}
+        answered = 0
+        for row in self._sample_rows(self._number):
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
-            for estimator, (score, _) in self._table([by], self._columns[among].equals(row[among])).items():
-                found[estimator].extend(score)
-            asked = len(found[next(iter(found))].truth)
-            self._given.report.update(100 * min(1.0, asked / self._number))
-            if asked >= self._number:
+            for estimator, (score, _) in self._score_table([by], self._columns[among].equals(row[among])).items():
+                result[estimator].extend(score)
+            answered = len(result[next(iter(result))].truth)
+            self._given.report.update(100 * min(1.0, answered / self._number))
+            if answered >= self._number:
                 break
-        return found
+        return result
 
     # Tables ---
 
-    def tables(self) -> dict[str, list[dict[str, Any]]]:
+    def compare_tables(self) -> dict[str, list[dict[str, Any]]]:
         """By estimator, for tables by one, two, .. columns: their total variation, and figures of their cells.
 
         Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records.
         """
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
+        result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
         for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
-            self._given.report.step(f"Comparing tables by {ways} columns")
-            for estimator, summary in self._by(ways).items():
-                found[estimator].append(summary)
-        return found
+            self._given.report.start_step(f"Comparing tables by {ways} columns")
+            for estimator, summary in self._compare_by_columns(ways).items():
+                result[estimator].append(summary)
+        return result
 
-    def _by(self, ways: int) -> dict[str, dict[str, Any]]:
+    def _compare_by_columns(self, ways: int) -> dict[str, dict[str, Any]]:
         every = list(combinations(self._valued, ways))
-        chosen = self._affordable(every)
+        chosen = self._choose_affordable(every)
         records = self._given.records.records
         cells = {name: Score() for name in self._given.estimators}
         distances: dict[str, list[float]] = {name: [] for name in cells}
         for columns in report_steps(self._given.report, chosen, len(chosen)):
-            for estimator, (score, distance) in self._table(columns, None).items():
+            for estimator, (score, distance) in self._score_table(columns, None).items():
                 cells[estimator].extend(score)
                 distances[estimator].append(distance / max(1, records))
         return {
@@ -413,14 +425,17 @@ class Classes:
                 "of": len(every),
                 "total_variation": float(np.mean(distances[name])) if distances[name] else None,
                 "largest": max(distances[name], default=None),
-                **{"cells" if key == "queries" else key: value for key, value in cells[name].figures(records).items()},
+                **{
+                    "cells" if key == "queries" else key: value
+                    for key, value in cells[name].summarize_band(records).items()
+                },
             }
             for name in cells
         }
 
-    def _affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    def _choose_affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Tables in random order up to as many cells as the queries are worth, one at least."""
-        most, cells = self._given.workload.affordable, 0
+        most, cells = self._given.workload.max_cells, 0
         chosen: list[Sequence[int]] = []
         for place in self._draw.permutation(len(every)).tolist():
             cells += prod(len(self._columns[i].values) for i in every[place])
@@ -429,34 +444,34 @@ class Classes:
             chosen.append(every[place])
         return chosen
 
-    def _table(self, columns: Sequence[int], condition: exp.Expr | None) -> dict[str, tuple[Score, float]]:
+    def _score_table(self, columns: Sequence[int], condition: exp.Expr | None) -> dict[str, tuple[Score, float]]:
         """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
         answer leaves out it says 0, and no bounds.
         """
-        given = self._given
-        sql = count_query(given.name, condition, [column(self._columns[i].field.name) for i in columns])
-        truth, found = given.truth(sql), {}
-        for estimator in given.estimators:
+        context = self._given
+        sql = count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])
+        truth, result = context.truth(sql), {}
+        for estimator in context.estimators:
             try:
-                known, score = given.answer(sql, estimator).by_group(), Score()
+                known, score = context.answer(sql, estimator).by_group(), Score()
             except UsageError:
-                if estimator == given.answers.estimators[0]:
+                if estimator == context.answers.estimators[0]:
                     raise
                 continue
-            apart = 0.0
+            difference = 0.0
             for group in dict.fromkeys((*truth, *known)):
                 true, figures = truth.get(group, 0.0), known.get(group, (0.0, None, None))
-                apart += abs(float(figures[0] or 0.0) - true)
-                if given.workload.wants(true):
-                    score.add(true, figures, Put(sql, group, "groups"))
-            found[estimator] = (score, apart / 2)
-        return found
+                difference += abs(float(figures[0] or 0.0) - true)
+                if context.workload.is_wanted(true):
+                    score.add(true, figures, QuestionKey(sql, group, "groups"))
+            result[estimator] = (score, difference / 2)
+        return result
 
 
-def _together(name: str, conditions: Sequence[exp.Expr]) -> str:
+def _combined_counts_sql(name: str, conditions: Sequence[exp.Expr]) -> str:
     """Text of one statement that counts the records that meet each condition."""
     counts = [
-        named(exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=one.copy())), f"q_{i}")
+        alias_as(exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=one.copy())), f"q_{i}")
         for i, one in enumerate(conditions)
     ]
     return exp.select(*counts).from_(table(name)).sql(dialect=DIALECT)

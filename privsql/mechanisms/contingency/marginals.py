@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.engine.files import fold
+from privsql.engine.files import fold_name
 from privsql.engine.roles import Roles
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, named, table, temp
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import fraction, text
+from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import Contingency, is_number, is_whole
 from privsql.mechanisms.contract import Proposal
-from privsql.mechanisms.dp.noisy_tables import Model, divided, measured, share, strongest
+from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
 from privsql.mechanisms.dp.noisy_tables_release import COLUMNS
-from privsql.mechanisms.private import RECORD, write
+from privsql.mechanisms.private import RECORD, write_release_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from privsql.dp_random import SelectionNoise
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
-    from privsql.mechanisms.contingency.domains import Column
-    from privsql.mechanisms.contract import Columns, Profiled
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Measured, Reals
+    from privsql.mechanisms.contingency.domains import ContingencyColumn
+    from privsql.mechanisms.contract import Columns, ProfiledSource
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
 
@@ -65,91 +65,92 @@ class Rounds:
 class Rule:
     """What a specification asks for over columns with ``sizes`` values, called ``names``."""
 
-    asked: Contingency
+    params: Contingency
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 
     @property
-    def workload(self) -> list[Clique]:
+    def workload_cliques(self) -> list[Clique]:
         """The declared cliques, each once, in order."""
-        places = {fold(name): place for place, name in enumerate(self.names)}
-        return sorted({tuple(sorted(places[fold(name)] for name in one)) for one in self.asked.workload})
+        places = {fold_name(name): place for place, name in enumerate(self.names)}
+        return sorted({tuple(sorted(places[fold_name(name)] for name in one)) for one in self.params.workload})
 
     @property
-    def pairs(self) -> list[Clique]:
+    def candidate_pairs(self) -> list[Clique]:
         """All pairs of columns but the declared ones."""
-        return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload]
+        return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
 
-    def cells(self, clique: Clique) -> int:
+    def count_cells(self, clique: Clique) -> int:
         """Of its table."""
         return prod(self.sizes[i] for i in clique)
 
-    def fixed(self) -> list[Due]:
+    def fixed_tables(self) -> list[Due]:
         """What is measured first, whatever it tells: the columns, and the workload.
 
         Raises ``UsageError`` where these have more cells than are allowed.
         """
         columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
-        workload, epsilon = self.workload, self.asked.epsilon
-        if sum(map(self.cells, [*columns, *workload])) > self.asked.max_cells:
+        workload, epsilon = self.workload_cliques, self.params.epsilon
+        if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
             raise UsageError(
-                f"the columns and the workload have {sum(map(self.cells, [*columns, *workload])):,} cells, more than "
-                f"max_cells = {self.asked.max_cells:,}; take fewer values or wider bins, or raise it"
+                f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
+                "more than "
+                f"max_cells = {self.params.max_cells:,}; take fewer values or wider bins, or raise it"
             )
         alone = epsilon * SINGLES if len(columns) > 1 else epsilon
-        most = (epsilon - alone) * (WORKLOAD if self.pairs else 1)
-        parts = divided(most, [share(self.cells(one)) for one in workload]) if workload else []
-        due = [*zip(columns, divided(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
+        most = (epsilon - alone) * (WORKLOAD if self.candidate_pairs else 1)
+        parts = divide_budget(most, [budget_weight(self.count_cells(one)) for one in workload]) if workload else []
+        due = [*zip(columns, divide_budget(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
         return [(clique, spent, None) for clique, spent in due]
 
-    def rest(self, fixed: Sequence[Measured]) -> list[Due] | Rounds:
+    def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
         """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
-        left = self.asked.epsilon - sum((one.epsilon for one in fixed), start=Fraction(0))
-        if not self.pairs:
+        left = self.params.epsilon - sum((one.epsilon for one in fixed), start=Fraction(0))
+        if not self.candidate_pairs:
             return []
-        cells = [self.cells(one) for one in self.pairs]
-        due = divided(left, [share(number) for number in cells])
-        room = self.asked.max_cells - sum(one.counts.size for one in fixed)
-        noise = sum((number / own for number, own in zip(cells, due, strict=True)), start=Fraction(0))
-        ratio = noise / len(cells) / self.total(fixed)
-        chosen = self.asked.pairs == "chosen" or (self.asked.pairs == "auto" and ratio > NOISE)
+        cells = [self.count_cells(one) for one in self.candidate_pairs]
+        due = divide_budget(left, [budget_weight(number) for number in cells])
+        room = self.params.max_cells - sum(one.counts.size for one in fixed)
+        noise = sum((number / budget for number, budget in zip(cells, due, strict=True)), start=Fraction(0))
+        ratio = noise / len(cells) / self.noisy_total(fixed)
+        chosen = self.params.pairs == "chosen" or (self.params.pairs == "auto" and ratio > NOISE)
         if sum(cells) <= room and not chosen:
-            return [(clique, spent, None) for clique, spent in zip(self.pairs, due, strict=True)]
-        return self._rounds(left, ratio, room)
+            return [(clique, spent, None) for clique, spent in zip(self.candidate_pairs, due, strict=True)]
+        return self._plan_rounds(left, ratio, room)
 
-    def _rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
-        cells = sorted(map(self.cells, self.pairs))
+    def _plan_rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
+        cells = sorted(map(self.count_cells, self.candidate_pairs))
         most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
-        number = min(max(1, _fourth_root(len(self.sizes) ** 4 * NOISE / ratio)), len(self.pairs), most)
-        fitting = tuple(one for one in self.pairs if self.cells(one) * number <= room)
+        number = min(max(1, _fourth_root(len(self.sizes) ** 4 * NOISE / ratio)), len(self.candidate_pairs), most)
+        fitting = tuple(one for one in self.candidate_pairs if self.count_cells(one) * number <= room)
         if not fitting:
             raise UsageError(
-                f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.asked.max_cells:,} "
+                f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
                 "leaves for each; take fewer values or wider bins, or raise it"
             )
         number = min(number, len(fitting))
         return Rounds(fitting, number, left / number * CHOOSING, left / number * (1 - CHOOSING))
 
     @property
-    def alone(self) -> Fraction:
+    def column_noise(self) -> Fraction:
         """What the noise of a column's own table comes to, in records, on average over the columns: public."""
-        parts = [self.cells(clique) / spent for clique, spent, _ in self.fixed() if len(clique) == 1]
+        parts = [self.count_cells(clique) / spent for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
         return sum(parts, start=Fraction(0)) / len(parts)
 
-    def noise(self, fixed: Sequence[Measured]) -> Fraction:
+    def relative_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
         """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
         parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
-        return sum(parts, start=Fraction(0)) / len(parts) / self.total(fixed)
+        return sum(parts, start=Fraction(0)) / len(parts) / self.noisy_total(fixed)
 
-    def total(self, fixed: Sequence[Measured]) -> Fraction:
+    def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
         """The noisy number of records: the mean of what the columns sum up to, at least 1."""
         sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
-    def due(self, tables: Sequence[Measured]) -> list[Due]:
+    def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
         """What should have been measured: the choices are the release's, all else follows from the rule."""
-        fixed = self.fixed()
-        rest = self.rest(tables[: len(fixed)])
+        fixed = self.fixed_tables()
+        rest = self.remaining_tables(tables[: len(fixed)])
         if not isinstance(rest, Rounds):
             return [*fixed, *rest]
         chosen = [one.columns for one in tables[len(fixed) :]]
@@ -160,10 +161,10 @@ class Rule:
 
 def _fourth_root(number: Fraction) -> int:
     """The largest whole number whose fourth power is not above ``number``."""
-    found = 0
-    while (found + 1) ** 4 <= number:
-        found += 1
-    return found
+    result = 0
+    while (result + 1) ** 4 <= number:
+        result += 1
+    return result
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -176,36 +177,36 @@ def _fourth_root(number: Fraction) -> int:
 # would.
 
 
-def measure(codes: Ints, records: Ints, rule: Rule, noise: SelectionNoise) -> list[Measured]:
+def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: SelectionNoise) -> list[NoisyTable]:
     """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
 
     epsilon-differentially private for one record added or removed.
     """
 
-    def true(clique: Clique) -> Ints:
+    def count_exactly(clique: Clique) -> Ints:
         shape = tuple(rule.sizes[i] for i in clique)
         flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
-        counted = np.bincount(flat, weights=records, minlength=rule.cells(clique))  # exact: below 2^53
+        counted = np.bincount(flat, weights=records, minlength=rule.count_cells(clique))  # exact: below 2^53
         return counted.astype(np.int64).reshape(shape)
 
-    tables = [measured(clique, true(clique), spent, noise) for clique, spent, _ in rule.fixed()]
-    rest = rule.rest(tables)
+    tables = [measure_table(clique, count_exactly(clique), spent, noise) for clique, spent, _ in rule.fixed_tables()]
+    rest = rule.remaining_tables(tables)
     if not isinstance(rest, Rounds):
-        return tables + [measured(clique, true(clique), spent, noise) for clique, spent, _ in rest]
-    counts = {clique: true(clique) for clique in rest.candidates}
+        return tables + [measure_table(clique, count_exactly(clique), spent, noise) for clique, spent, _ in rest]
+    counts = {clique: count_exactly(clique) for clique in rest.candidates}
     for _ in range(rest.number):
-        clique = _worst(Model(tables, rule.sizes), counts, rest, noise)
-        tables.append(measured(clique, counts.pop(clique), rest.measuring, noise, rest.choosing))
+        clique = _choose_worst_pair(Model(tables, rule.sizes), counts, rest, noise)
+        tables.append(measure_table(clique, counts.pop(clique), rest.measuring, noise, rest.choosing))
     return tables
 
 
-def _worst(model: Model, counts: dict[Clique, Ints], rounds: Rounds, noise: SelectionNoise) -> Clique:
+def _choose_worst_pair(model: Model, counts: dict[Clique, Ints], rounds: Rounds, noise: SelectionNoise) -> Clique:
     """The pair that the model tells least of, less the noise that measuring it would bring, chosen privately."""
     cliques = list(counts)
-    far = [int(np.abs(counts[one] - np.rint(model.table(one)).astype(np.int64)).sum()) for one in cliques]
+    far = [int(np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64)).sum()) for one in cliques]
     cost = [counts[one].size * rounds.measuring.denominator // rounds.measuring.numerator for one in cliques]
     scores = np.array(far, dtype=np.int64) - np.array(cost, dtype=np.int64)
-    return cliques[noise.best(scores, rounds.choosing, monotonic=False)]
+    return cliques[noise.choose_best(scores, rounds.choosing, monotonic=False)]
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -216,22 +217,22 @@ DOMAINS, ROWS = "privsql_domains", "privsql_rows"
 
 def marginal_tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    fields, own = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
+    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
     return {
         **COLUMNS,
         DOMAINS: [("place", "INTEGER"), ("code", "INTEGER"), ("value", "VARCHAR"), ("share", "DOUBLE")],
-        ROWS: [*fields, *own.typed(("weight", "DOUBLE"))],
+        ROWS: [*fields, *by_sa.typed_columns(("weight", "DOUBLE"))],
     }
 
 
 def marginal_view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are about the estimates."""
     columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
-    weight = manifest.roles.by_sa.column("weight")
+    weight = manifest.roles.by_sa.as_column("weight")
     return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns, "weight": weight})
 
 
-def domains_table(columns: Sequence[Column]) -> pa.Table:
+def domains_table(columns: Sequence[ContingencyColumn]) -> pa.Table:
     """``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``."""
     points = [(place, *(one.code, one.value, one.share)) for place, own in enumerate(columns) for one in own.points]
     names, types = ("place", "code", "value", "share"), (pa.int32(), pa.int32(), pa.string(), pa.float64())
@@ -239,22 +240,24 @@ def domains_table(columns: Sequence[Column]) -> pa.Table:
     return pa.table(dict(zip(names, arrays, strict=True)))
 
 
-def write_rows(db: Relations, fields: Sequence[Field], columns: Sequence[Column], made: tuple[Ints, Reals]) -> None:
+def write_rows(
+    db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], weighted_codes: tuple[Ints, Reals]
+) -> None:
     """``privsql_rows``: rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
-    codes, weights = made
+    codes, weights = weighted_codes
     texts = {}
-    for place, own in enumerate(columns):
-        points = own.points
-        middle = [[one.value for one in points if one.code == code] for code in range(len(own))]
+    for place, each_column in enumerate(columns):
+        points = each_column.points
+        middle = [[one.value for one in points if one.code == code] for code in range(len(each_column))]
         texts[f"s{place}"] = pa.array([each[len(each) // 2] for each in middle], pa.string()).take(
             pa.array(codes[:, place])
         )
-    given = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
+    weighted_rows = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
     roles = Roles((), tuple(fields))
     order: list[exp.Expr] = [one.this for one in roles.sa_typed("g")]
-    holes: Holes = {"given": temp("given"), "columns": roles.sa_typed("g"), "order": order}
-    query = fill("contingency/rows", {**holes, **roles.by_sa.names("weight")})
-    write(db, ROWS, given, query, title="Writing the rows")
+    holes: Holes = {"given": temp_table("given"), "columns": roles.sa_typed("g"), "order": order}
+    query = fill("contingency/rows", {**holes, **roles.by_sa.alias_holes("weight")})
+    write_release_table(db, ROWS, weighted_rows, query, title="Writing the rows")
 
 
 def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
@@ -275,22 +278,22 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
 def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
     """The codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
     columns = list(zip(manifest.roles.sa_keys, manifest.sensitive, strict=True))
-    texts = db.arrow(exp.select(*(_text(column(key), one.type, key) for key, one in columns)).from_(rows))
-    found = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
+    texts = db.arrow(exp.select(*(_canonical_text(column(key), one.type, key) for key, one in columns)).from_(rows))
+    result = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
     for place, (key, field) in enumerate(columns):
-        listed = [column("code"), _text(column("value"), field.type, "value")]
+        listed = [column("code"), _canonical_text(column("value"), field.type, "value")]
         points = db.arrow(
             fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
         )
         at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
         known = np.asarray(pc.is_valid(at))
-        found[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
-    return found
+        result[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
+    return result
 
 
-def _text(value: exp.Expr, kind: str, name: str) -> exp.Expr:
+def _canonical_text(value: exp.Expr, kind: str, name: str) -> exp.Expr:
     """A value of a type as its text, whichever of its texts it was given as."""
-    return named(exp.cast(exp.cast(value, exp.DataType.build(kind, dialect=DIALECT)), "VARCHAR"), name)
+    return alias_as(exp.cast(exp.cast(value, exp.DataType.build(kind, dialect=DIALECT)), "VARCHAR"), name)
 
 
 # Proposal -------------------------------------------------------------------------------------------------------------
@@ -310,7 +313,7 @@ FEW = (
 
 
 @dataclass(frozen=True)
-class Domain:
+class ProposedDomain:
     """What is proposed of a column: the values that occur, or bins; and how many there are."""
 
     name: str
@@ -318,48 +321,50 @@ class Domain:
     bins: dict[str, str] | None = None
 
     @property
-    def asked(self) -> Any:
+    def as_specification(self) -> Any:
         """As a specification has it."""
         return "data" if self.bins is None else {"bins": self.bins, "data": True}
 
 
-def propose_marginals(db: Relations, source: Profiled) -> Proposal:
+def propose_marginals(db: Relations, source: ProfiledSource) -> Proposal:
     """An epsilon of 1, the values that occur as the domains, and bins marked as the data's where these are many.
 
     Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
     """
     records = source.records()
-    ends = _ends(db, records)
-    finest, *coarser = (_domains(source.columns, ends, many, number) for many, number in GRAINS)
-    found = next((one for one in (finest, *coarser) if _tells(one, records.records)), coarser[-1])
-    kept = _fitting(found, records.records)
+    ends = _read_ends(db, records)
+    finest, *coarser = (_propose_domains(source.columns, ends, many, number) for many, number in GRAINS)
+    result = next((one for one in (finest, *coarser) if _has_little_noise(one, records.records)), coarser[-1])
+    remaining = _drop_until_useful(result, records.records)
     remarks = [RECORD, PUBLIC]
-    remarks += [RANGE] if any(one.bins for one in kept) else []
-    gone = [one for one in found if one not in kept]
+    remarks += [RANGE] if any(one.bins for one in remaining) else []
+    gone = [one for one in result if one not in remaining]
     remarks += [f"left out: {one.name}, of {one.number} values" for one in gone]
-    remarks += [FEW] if kept != finest else []
-    return Proposal(_asked(kept), tuple(remarks), tuple(one.name for one in gone))
+    remarks += [FEW] if remaining != finest else []
+    return Proposal(_proposed_parameters(remaining), tuple(remarks), tuple(one.name for one in gone))
 
 
-def _asked(domains: list[Domain]) -> dict[str, Any]:
-    return {"kind": "contingency", "epsilon": "1", "domains": {one.name: one.asked for one in domains}}
+def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
+    return {"kind": "contingency", "epsilon": "1", "domains": {one.name: one.as_specification for one in domains}}
 
 
-def _tells(domains: list[Domain], records: int) -> bool:
+def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
     """Whether the noise of the columns' own tables is little enough."""
     names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
-    return Rule(Contingency.model_validate(_asked(domains)), names, sizes).alone <= ENOUGH * records
+    return (
+        Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records
+    )
 
 
-def _fitting(domains: list[Domain], records: int) -> list[Domain]:
+def _drop_until_useful(domains: list[ProposedDomain], records: int) -> list[ProposedDomain]:
     """The columns that remain, one at least: those with most values, the last ones first, go until it is enough."""
-    kept = list(domains)
-    while len(kept) > 1 and not _tells(kept, records):
-        kept.remove(max(reversed(kept), key=lambda one: one.number))
-    return kept
+    remaining = list(domains)
+    while len(remaining) > 1 and not _has_little_noise(remaining, records):
+        remaining.remove(max(reversed(remaining), key=lambda one: one.number))
+    return remaining
 
 
-def _ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction]]:
+def _read_ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction]]:
     """The smallest and the largest number of every column of numbers; not of one that holds infinity, or NaN."""
     fields = [
         (field, key)
@@ -368,34 +373,34 @@ def _ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction
     ]
     ends = {}
     for field, key in fields:
-        ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp("domain")}))
+        ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
         if low is not None and isfinite(low) and isfinite(high):
-            ends[field.name] = (fraction(str(low)), fraction(str(high)))
+            ends[field.name] = (as_fraction(str(low)), as_fraction(str(high)))
     return ends
 
 
-def _domains(
+def _propose_domains(
     columns: Sequence[Profile], ends: Mapping[str, tuple[Fraction, Fraction]], many: int, number: int
-) -> list[Domain]:
+) -> list[ProposedDomain]:
     return [
-        _binned(one, ends[one.name], number)
+        _propose_bins(one, ends[one.name], number)
         if one.name in ends and one.different > many
-        else Domain(one.name, one.different)
+        else ProposedDomain(one.name, one.different)
         for one in columns
     ]
 
 
-def _binned(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> Domain:
+def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> ProposedDomain:
     """Bins of a round width that hold the numbers from the first to the last, about so many."""
     first, last = ends
-    width = _round((last - first) / number, least=1 if is_whole(of.type) else 0)
+    width = _round_width((last - first) / number, least=1 if is_whole(of.type) else 0)
     start = floor(first / width) * width
     end = (floor(last / width) + 1) * width
-    bins = {"from": text(start), "to": text(end), "by": text(width)}
-    return Domain(of.name, int((end - start) / width), bins)
+    bins = {"from": fraction_text(start), "to": fraction_text(end), "by": fraction_text(width)}
+    return ProposedDomain(of.name, int((end - start) / width), bins)
 
 
-def _round(width: Fraction, *, least: int) -> Fraction:
+def _round_width(width: Fraction, *, least: int) -> Fraction:
     """The next of 1, 2, 5, 10, .. above a width, and of their tenths."""
     step = Fraction(1)
     while step > max(width, Fraction(least)):
@@ -414,16 +419,16 @@ AT_ONCE = 4_000_000  # chances that are looked at together
 FARTHEST = 10.0  # times that a weight changes in one step
 
 
-def rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
+def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
     """Codes of R different rows, (R, d), in order, and their weights.
 
     Values are drawn along the tree of the strongest pairs; then weights are fitted to all pairs of columns in turn
     (raking), and to the single columns.
     """
     number = int(min(max(model.total, 0.0), MOST))
-    codes, weights = _merged(_drawn(model, number, draw))
+    codes, weights = _merge_rows(_draw_rows(model, number, draw))
     weights *= model.total / max(number, 1)
-    pairs = model.pairs
+    pairs = model.pair_tables
     singles: dict[Clique, Reals] = {(i,): each_table for i, each_table in enumerate(model.singles)}
     for _ in range(min(FIT, max(1, STEPS // max(1, len(pairs))))):
         for clique, each_table in (pairs | singles).items():
@@ -434,20 +439,20 @@ def rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
     return codes, weights * (model.total / weights.sum() if len(weights) else 1.0)
 
 
-def distance(model: Model, codes: Ints, weights: Reals) -> float:
+def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
     """Mean total variation between the rows' tables of two columns (or of one, where there is one) and the model's."""
-    pairs: list[Clique] = [*model.pairs] or [(0,)]
+    pairs: list[Clique] = [*model.pair_tables] or [(0,)]
     far = []
     for clique in pairs:
-        table = model.table(clique)
+        table = model.fitted_table(clique)
         flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), table.shape)
         now = np.bincount(flat, weights=weights, minlength=table.size)
         far.append(float(np.abs(now - table.reshape(-1)).sum()) / 2 / max(model.total, 1.0))
     return sum(far) / len(far)
 
 
-def _drawn(model: Model, number: int, draw: np.random.Generator) -> Ints:
-    tree = strongest(model.pairs, len(model.sizes))
+def _draw_rows(model: Model, number: int, draw: np.random.Generator) -> Ints:
+    tree = strongest_pairs(model.pair_tables, len(model.sizes))
     codes = np.full((number, len(model.sizes)), -1, dtype=np.int64)
     for start in range(len(model.sizes)):
         if number and codes[0, start] < 0:
@@ -456,25 +461,26 @@ def _drawn(model: Model, number: int, draw: np.random.Generator) -> Ints:
             while edge:
                 here = edge.pop()
                 for there in sorted(one for one in tree[here] if codes[0, one] < 0):
-                    table = model.table((min(here, there), max(here, there)))
+                    table = model.fitted_table((min(here, there), max(here, there)))
                     codes[:, there] = _by_chance(table if here < there else table.T, codes[:, here], draw)
                     edge.append(there)
     return codes
 
 
-def _by_chance(table: Reals, given: Ints, draw: np.random.Generator) -> Ints:
-    """For each row of ``given``, which names a row of the table, a column of it by the chances that the row has."""
+def _by_chance(table: Reals, conditions: Ints, draw: np.random.Generator) -> Ints:
+    """Draw for each of ``conditions``, rows of the table, one column by the chances of that row."""
     sums = np.cumsum(table, axis=1)
-    uniform = draw.random(len(given)) * sums[given, -1]
+    uniform = draw.random(len(conditions)) * sums[conditions, -1]
     step = max(1, AT_ONCE // table.shape[1])
-    found = [
-        (sums[given[at : at + step]] <= uniform[at : at + step, None]).sum(axis=1) for at in range(0, len(given), step)
+    result = [
+        (sums[conditions[at : at + step]] <= uniform[at : at + step, None]).sum(axis=1)
+        for at in range(0, len(conditions), step)
     ]
-    chosen: Ints = np.minimum(np.concatenate([given[:0], *found]), table.shape[1] - 1)
+    chosen: Ints = np.minimum(np.concatenate([conditions[:0], *result]), table.shape[1] - 1)
     return chosen
 
 
-def _merged(codes: Ints) -> tuple[Ints, Reals]:
+def _merge_rows(codes: Ints) -> tuple[Ints, Reals]:
     """The different rows, in order, and how often each was drawn."""
     different, times = np.unique(codes, axis=0, return_counts=True)
     return different, times.astype(np.float64)

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers.answer import FIRST, LAST, TURNED, constant
-from privsql.answers.estimate import interval
-from privsql.engine.files import fold
-from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, every, fill, named, table
+from privsql.answers.answer import FIRST, LAST, TURNED, read_constant
+from privsql.answers.estimate import count_interval
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency.domains import Point, decimal
+from privsql.mechanisms.contingency.domains import Point, as_sql_number
 from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, read_domains
 from privsql.mechanisms.contingency.parameters import Contingency, is_whole
 from privsql.mechanisms.dp.noisy_tables import Model
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, Figures, Sums, read_noisy_tables
-from privsql.mechanisms.private import whole
+from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
+from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
-from privsql.model.parameters import spread
-from privsql.model.records import copies
+from privsql.model.parameters import number_range
+from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,11 +55,11 @@ NUMBERS = (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGIN
 Cut = tuple[Fraction, bool]  # a number, and whether it is the last one of what comes before the cut
 
 
-def step(kind: str) -> Fraction | None:
+def type_step(kind: str) -> Fraction | None:
     """Return how far the values of a type lie from each other; None where there is always one between them."""
     if is_whole(kind):
         return Fraction(1)
-    return Fraction(1, 10 ** spread(kind)[2]) if kind.startswith("DECIMAL") else None
+    return Fraction(1, 10 ** number_range(kind)[2]) if kind.startswith("DECIMAL") else None
 
 
 def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], list[exp.Expr]]:
@@ -68,11 +68,11 @@ def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], 
     others: list[exp.Expr] = []
     for root in expressions:
         for node in root.find_all(exp.Column):
-            if fold(node.name) == fold(field.name):
-                found = _compared(_outside_parentheses(node), field.type)
-                if found is None:
-                    others.append(_arithmetic(node))
-                cuts |= found or set()
+            if fold_name(node.name) == fold_name(field.name):
+                result = _comparison_cuts(_outside_parentheses(node), field.type)
+                if result is None:
+                    others.append(_enclosing_monotone(node))
+                cuts |= result or set()
     return cuts, others
 
 
@@ -82,17 +82,17 @@ def _outside_parentheses(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _compared(node: exp.Expr, kind: str) -> set[Cut] | None:
+def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
     """The cuts of a comparison of a column with constants, or with NULL; None for another use."""
     around = node.parent
     if isinstance(around, exp.Is) and isinstance(around.expression, exp.Null):
         return set()
     if isinstance(around, exp.Between) and around.this is node:
-        ends = [constant(around.args[name], kind) for name in ("low", "high")]
+        ends = [read_constant(around.args[name], kind) for name in ("low", "high")]
         pairs = [(end, last) for end, last in zip(ends, (False, True), strict=True) if end is not None]
     elif isinstance(around, (*FIRST, *LAST)):
         turned = around.expression is node
-        value = constant(around.this if turned else around.expression, kind)
+        value = read_constant(around.this if turned else around.expression, kind)
         kind_of = TURNED[type(around)] if turned else type(around)
         pairs, ends = ([(value, kind_of in LAST)] if value is not None else []), [value]
     else:
@@ -100,7 +100,7 @@ def _compared(node: exp.Expr, kind: str) -> set[Cut] | None:
     return None if None in ends else {(Fraction(str(value)), last) for value, last in pairs}
 
 
-def _arithmetic(node: exp.Expr) -> exp.Expr:
+def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
     """The largest expression around a column that never falls, or never rises, as the column does."""
     while (around := node.parent) is not None and _is_monotone(around, node):
         node = around
@@ -123,21 +123,23 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
         for near in (code - 1, code, code + 1):  # floats may be off by one
             if 0 <= near < len(edges) - 1 and edges[near] <= cut[0] < edges[near + 1]:
                 by_code.setdefault(near, set()).add(cut)
-    apart = step(kind)
-    found: list[Point] = []
+    spacing = type_step(kind)
+    result: list[Point] = []
     for code, inside in sorted(by_code.items()):
         ends = edges[code], edges[code + 1]
-        parts = _of_length(*ends, inside) if apart is None else _of_values(*ends, inside, apart)
-        found += [Point(code, value, share) for value, share in parts] if len(parts) > 1 else []
-    return found
+        parts = _of_length(*ends, inside) if spacing is None else _of_values(*ends, inside, spacing)
+        result += [Point(code, value, share) for value, share in parts] if len(parts) > 1 else []
+    return result
 
 
-def _of_values(low: Fraction, high: Fraction, cuts: Iterable[Cut], apart: Fraction) -> list[tuple[str, float]]:
+def _of_values(low: Fraction, high: Fraction, cuts: Iterable[Cut], spacing: Fraction) -> list[tuple[str, float]]:
     """Parts by the number of values in them, each with its first value."""
-    first, end = ceil(low / apart), ceil(high / apart)
-    places = {floor(value / apart) + 1 if last else ceil(value / apart) for value, last in cuts}
+    first, end = ceil(low / spacing), ceil(high / spacing)
+    places = {floor(value / spacing) + 1 if last else ceil(value / spacing) for value, last in cuts}
     bounds = [first, *sorted(place for place in places if first < place < end), end]
-    return [(decimal(one * apart), float(Fraction(other - one, end - first))) for one, other in pairwise(bounds)]
+    return [
+        (as_sql_number(one * spacing), float(Fraction(other - one, end - first))) for one, other in pairwise(bounds)
+    ]
 
 
 def _of_length(low: Fraction, high: Fraction, cuts: Iterable[Cut]) -> list[tuple[str, float]]:
@@ -153,16 +155,16 @@ def _of_length(low: Fraction, high: Fraction, cuts: Iterable[Cut]) -> list[tuple
 
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
     """Return the first and the last value of every bin."""
-    apart = step(kind)
-    found = []
+    spacing = type_step(kind)
+    result = []
     for code, (low, high) in enumerate(pairwise(edges)):
-        last = nextafter(float(high), -inf) if apart is None else None
+        last = nextafter(float(high), -inf) if spacing is None else None
         if kind == "FLOAT":
             last = float(np.nextafter(np.float32(high), np.float32(-inf)))
-        shown = repr(last) if apart is None else decimal((ceil(high / apart) - 1) * apart)
-        first = decimal(low if apart is None else ceil(low / apart) * apart)
-        found += [Point(code, first, LITTLE), Point(code, shown, LITTLE)]
-    return found
+        last_value = repr(last) if spacing is None else as_sql_number((ceil(high / spacing) - 1) * spacing)
+        first = as_sql_number(low if spacing is None else ceil(low / spacing) * spacing)
+        result += [Point(code, first, LITTLE), Point(code, last_value, LITTLE)]
+    return result
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
@@ -179,9 +181,9 @@ TINY = 1e-11  # of a share: ten tenths are one
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownColumns:
     """The columns of a release: ``fields``, how many values each has (``sizes``) and how many stand for these
-    (``points``), and the ``edges`` of those in bins whose values are not all there (``coarse``).
+    (``points``), and the ``edges`` of those in bins whose values are not all there (``coarse_columns``).
     """
 
     fields: tuple[Field, ...]
@@ -190,30 +192,30 @@ class Known:
     edges: Mapping[int, tuple[Fraction, ...]]
 
     @property
-    def coarse(self) -> frozenset[int]:
+    def coarse_columns(self) -> frozenset[int]:
         """The columns in bins whose values are not all there."""
         return frozenset(self.edges)
 
-    def places(self, expression: exp.Expr) -> frozenset[int]:
+    def column_places(self, expression: exp.Expr) -> frozenset[int]:
         """The columns that an expression names."""
-        known = {fold(field.name): place for place, field in enumerate(self.fields)}
-        return frozenset(known[fold(one.name)] for one in expression.find_all(exp.Column))
+        known = {fold_name(field.name): place for place, field in enumerate(self.fields)}
+        return frozenset(known[fold_name(one.name)] for one in expression.find_all(exp.Column))
 
-    def inside(self, expression: exp.Expr) -> exp.Expr:
+    def with_internal_names(self, expression: exp.Expr) -> exp.Expr:
         """The expression over s0, s1, .. in place of the columns."""
-        known = {fold(field.name): f"s{place}" for place, field in enumerate(self.fields)}
+        known = {fold_name(field.name): f"s{place}" for place, field in enumerate(self.fields)}
         return expression.copy().transform(
-            lambda node: column(known[fold(node.name)]) if isinstance(node, exp.Column) else node
+            lambda node: column(known[fold_name(node.name)]) if isinstance(node, exp.Column) else node
         )
 
 
 @dataclass(frozen=True)
-class Asked:
+class MarginalQuestion:
     """A question's parts: ``together``: the columns that are looked at side by side, with their ``conditions`` and
     ``groups``; ``alone``: conditions by column, of all others.
     """
 
-    known: Known
+    known: KnownColumns
     together: Clique
     conditions: tuple[exp.Expr, ...]
     groups: tuple[exp.Expr, ...]
@@ -222,22 +224,24 @@ class Asked:
 
     def statement(self) -> exp.Query:
         """The SQL over the columns that are looked at side by side."""
-        return self._met(self.together, self.conditions, self.groups)
+        return self._matching_query(self.together, self.conditions, self.groups)
 
-    def answers(self, db: Relations) -> tuple[list[tuple[Any, ...]], Sums]:
+    def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
         """The groups, and the sums that are asked for."""
         wide = len(self.together)
-        rows = self._doubted(db, db.rows(self.statement()))
+        rows = self._mark_doubtful(db, db.rows(self.statement()))
         keys: dict[tuple[Any, ...], int] = {} if self.groups else {(): 0}
         group = [keys.setdefault(tuple(same_nan(one) for one in row[wide:-1]), len(keys)) for row in rows]
         codes = {place: np.array([row[k] for row in rows], dtype=np.int64) for k, place in enumerate(self.together)}
-        weight = _rounded(np.array([row[-1] for row in rows], dtype=np.float64))
-        shares = {place: self._shares(db, place) for place in sorted(self.alone)}
-        return list(keys), self._sums(codes, np.array(group, dtype=np.int64), weight, shares, len(keys))
+        weight = _round_shares(np.array([row[-1] for row in rows], dtype=np.float64))
+        shares = {place: self._read_shares(db, place) for place in sorted(self.alone)}
+        return list(keys), self._make_sums(codes, np.array(group, dtype=np.int64), weight, shares, len(keys))
 
-    def _sums(self, codes: dict[int, Ints], group: Ints, weight: Reals, shares: dict[int, Reals], number: int) -> Sums:
+    def _make_sums(
+        self, codes: dict[int, Ints], group: Ints, weight: Reals, shares: dict[int, Reals], number: int
+    ) -> CellSums:
         columns = tuple(sorted({*self.together, *shares}))
-        classes = self._classes(columns, shares) if prod(self.known.sizes[i] for i in columns) > CELLS else {}
+        classes = self._merge_values(columns, shares) if prod(self.known.sizes[i] for i in columns) > CELLS else {}
         shape = tuple(classes[i].shape[1] if i in classes else self.known.sizes[i] for i in columns)
         if prod(shape) > MOST:
             raise UsageError(f"the question is about a table of {prod(shape):,} cells; ask for fewer columns at once")
@@ -248,9 +252,9 @@ class Asked:
             weight = np.repeat(weight, len(met)) * np.tile(share[met], len(group))
             group = np.repeat(group, len(met))
         cell = np.ravel_multi_index(tuple(codes[i] for i in columns), shape) if len(group) else group
-        return Sums(columns, cell, group, weight, number, classes)
+        return CellSums(columns, cell, group, weight, number, classes)
 
-    def _classes(self, columns: Clique, shares: dict[int, Reals]) -> dict[int, Reals]:
+    def _merge_values(self, columns: Clique, shares: dict[int, Reals]) -> dict[int, Reals]:
         """Values that the question does not tell apart, taken together as far as a table of ``CLASSED`` cells needs it.
 
         A column keeps its first values that are met, and those that are not, by themselves; ``shares`` are by class
@@ -260,33 +264,33 @@ class Asked:
         limit = max(sizes.values())
         while limit > 2 and prod(min(size, limit) if i in shares else size for i, size in sizes.items()) > CLASSED:
             limit -= 1
-        found = {}
+        result = {}
         for place, share in shares.items():
             if len(share) > limit:
                 which, different = _taken_together(share, limit)
-                found[place] = np.eye(len(different))[which]
+                result[place] = np.eye(len(different))[which]
                 shares[place] = different
-        return found
+        return result
 
-    def _shares(self, db: Relations, place: int) -> Reals:
+    def _read_shares(self, db: Relations, place: int) -> Reals:
         """How much of each value of a column meets the conditions on it alone."""
-        found = np.zeros(self.known.sizes[place])
-        for code, met in db.rows(self._met((place,), tuple(self.alone[place]), ())):
-            found[code] = met
-        if not found.any():
-            found[-1] = LITTLE  # who meets it, if anybody does, has a value that no domain lists
-        doubted = self._uneven(db, place, self.alone[place])
-        return _rounded(np.where(doubted, found.clip(LITTLE, 1 - LITTLE), found))
+        result = np.zeros(self.known.sizes[place])
+        for code, met in db.rows(self._matching_query((place,), tuple(self.alone[place]), ())):
+            result[code] = met
+        if not result.any():
+            result[-1] = LITTLE  # who meets it, if anybody does, has a value that no domain lists
+        doubted = self._uneven_bins(db, place, self.alone[place])
+        return _round_shares(np.where(doubted, result.clip(LITTLE, 1 - LITTLE), result))
 
-    def _doubted(self, db: Relations, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _mark_doubtful(self, db: Relations, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """The rows, where no cell that a bin's inside may change is met as a whole, or not at all.
 
         ``UsageError`` where it may change groups.
         """
-        found = [self._uneven(db, place, (*self.conditions, *self.groups)) for place in self.together]
+        result = [self._uneven_bins(db, place, (*self.conditions, *self.groups)) for place in self.together]
         if not rows and not self.groups:
             rows = [(*(self.known.sizes[place] - 1 for place in self.together), LITTLE)]
-        uneven = [place for place, own in zip(self.together, found, strict=True) if own.any()]
+        uneven = [place for place, uneven_bins in zip(self.together, result, strict=True) if uneven_bins.any()]
         if not uneven:
             return rows
         if self.groups:
@@ -296,73 +300,73 @@ class Asked:
         met, doubted = np.zeros(shape), np.zeros(shape, dtype=bool)
         for row in rows:
             met[row[:-1]] = row[-1]
-        for axis, own in enumerate(found):
-            doubted |= np.expand_dims(own, tuple(k for k in range(len(shape)) if k != axis))
+        for axis, uneven_bins in enumerate(result):
+            doubted |= np.expand_dims(uneven_bins, tuple(k for k in range(len(shape)) if k != axis))
         met = np.where(doubted, met.clip(LITTLE, 1 - LITTLE), met)
         return [(*map(int, cell), float(met[tuple(cell)])) for cell in np.argwhere(met > 0)]
 
-    def _uneven(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
+    def _uneven_bins(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
         """The bins of a column in which arithmetic has several values, or may have (m,).
 
         What rises or falls with the column is looked at where a bin begins and ends.
         """
-        found = np.zeros(self.known.sizes[place], dtype=bool)
-        if place not in self.known.coarse:
-            return found
+        result = np.zeros(self.known.sizes[place], dtype=bool)
+        if place not in self.known.coarse_columns:
+            return result
         field, edges = self.known.fields[place], self.known.edges[place]
         for one in read_cuts(field, expressions)[1]:
             if isinstance(one, exp.Column):
-                found[:-1] = True
+                result[:-1] = True
                 continue
-            ends = self._values(place, ends_of(field.type, edges)).subquery(f"p_{place}")
+            ends = self._column_values(place, ends_of(field.type, edges)).subquery(f"p_{place}")
             values: dict[int, set[Any]] = {}
-            for code, value, _ in db.rows(self._among(ends, (place,), (), (one,))):
+            for code, value, _ in db.rows(self._matching_points(ends, (place,), (), (one,))):
                 values.setdefault(code, set()).add(value)
-            found[[code for code, own in values.items() if len(own) > 1 and code < len(edges) - 1]] = True
-        return found
+            result[[code for code, own in values.items() if len(own) > 1 and code < len(edges) - 1]] = True
+        return result
 
-    def _met(self, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]) -> exp.Query:
-        return self._among(self._points(columns), columns, conditions, groups)
+    def _matching_query(self, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]) -> exp.Query:
+        return self._matching_points(self._cross_points(columns), columns, conditions, groups)
 
-    def _among(
+    def _matching_points(
         self, points: exp.Expr, columns: Sequence[int], conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
     ) -> exp.Query:
         codes: list[exp.Expr] = [column(f"c_{place}") for place in columns]
-        inside = [self.known.inside(one) for one in groups]
+        inside = [self.known.with_internal_names(one) for one in groups]
         share: exp.Expr = column(f"share_{columns[0]}")
         for place in columns[1:]:
             share = exp.Mul(this=share, expression=column(f"share_{place}"))
         holes: Holes = {
             "points": points,
             "codes": codes,
-            "terms": [named(one.copy(), f"g_{k}") for k, one in enumerate(inside)],
+            "terms": [alias_as(one.copy(), f"g_{k}") for k, one in enumerate(inside)],
             "keys": inside,
             "share": share,
-            "condition": every([self.known.inside(one) for one in conditions]),
+            "condition": all_of([self.known.with_internal_names(one) for one in conditions]),
         }
         return fill("contingency/asked", holes)
 
-    def _points(self, columns: Clique) -> exp.Expr:
+    def _cross_points(self, columns: Clique) -> exp.Expr:
         """The values of some columns side by side."""
-        parts = [self._values(place, self._parts(place)).subquery(f"p_{place}") for place in columns]
+        parts = [self._column_values(place, self._bin_parts(place)).subquery(f"p_{place}") for place in columns]
         whole = exp.select(exp.Star()).from_(parts[0])
         for part in parts[1:]:
             whole = whole.join(part, join_type="cross")
         return whole.subquery("points")
 
-    def _parts(self, place: int) -> list[Point]:
+    def _bin_parts(self, place: int) -> list[Point]:
         """What stands for the bins of a column that the question cuts."""
-        if place not in self.known.coarse:
+        if place not in self.known.coarse_columns:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
 
-    def _values(self, place: int, parts: Sequence[Point]) -> exp.Query:
+    def _column_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
         kind = exp.DataType.build(self.known.fields[place].type, dialect=DIALECT)
         columns: list[exp.Expr] = [
-            named(column("code"), f"c_{place}"),
-            named(exp.cast(column("value"), kind), f"s{place}"),
-            named(column("share"), f"share_{place}"),
+            alias_as(column("code"), f"c_{place}"),
+            alias_as(exp.cast(column("value"), kind), f"s{place}"),
+            alias_as(column("share"), f"share_{place}"),
         ]
         holes: Holes = {
             "domains": self._with_parts(place, parts) if parts else table(DOMAINS, self.database),
@@ -383,7 +387,7 @@ class Asked:
         return fill("contingency/cut", holes).subquery("domains")
 
 
-def _rounded(shares: Reals) -> Reals:
+def _round_shares(shares: Reals) -> Reals:
     """Shares that are whole but for rounding are whole."""
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
@@ -392,43 +396,45 @@ def _taken_together(share: Reals, limit: int) -> tuple[Ints, Reals]:
     """Classes (n,) of values with equal shares, about ``limit`` of them in all, and the share of each class."""
     different = np.unique(share)
     which = np.zeros(len(share), dtype=np.int64)
-    found: list[float] = []
+    result: list[float] = []
     for one in different.tolist():
-        own = np.flatnonzero(share == one)
-        number = max(1, min(len(own), limit * len(own) // len(share)))
-        which[own] = len(found) + np.arange(len(own)) * number // len(own)
-        found += [one] * number
-    return which, np.array(found)
+        members = np.flatnonzero(share == one)
+        number = max(1, min(len(members), limit * len(members) // len(share)))
+        which[members] = len(result) + np.arange(len(members)) * number // len(members)
+        result += [one] * number
+    return which, np.array(result)
 
 
-def taken_apart(query: CountQuery, known: Known, database: str | None) -> Asked:
+def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
     """A question's parts; ``UsageError`` for what tables with bins, or of so many values, can't tell."""
     conditions = [*query.filters["qi"], *query.filters["sa"]]
     groups = tuple(group.expression for group in query.groups)
     for one in [*conditions, *groups]:
-        _told_by_bins(one, known)
-    several = [known.places(one) for one in (*conditions, *groups)]
-    together = frozenset().union(*map(known.places, groups), *(own for own in several if len(own) > 1))
+        _is_answered_by_bins(one, known)
+    several = [known.column_places(one) for one in (*conditions, *groups)]
+    together = frozenset().union(*map(known.column_places, groups), *(own for own in several if len(own) > 1))
     alone = [own for own in several if len(own) == 1]
     together = together or (min(alone, key=sorted) if alone else frozenset([0]))
     if prod(known.points[i] for i in together) > TOGETHER:
         raise UsageError("the question looks at too many values side by side; ask for fewer columns at once")
-    inside = tuple(one for one in conditions if known.places(one) <= together)
+    inside = tuple(one for one in conditions if known.column_places(one) <= together)
     others: dict[int, list[exp.Expr]] = {}
     for one in conditions:
-        if not known.places(one) <= together:
-            (place,) = known.places(one)
+        if not known.column_places(one) <= together:
+            (place,) = known.column_places(one)
             others.setdefault(place, []).append(one)
-    for place in frozenset().union(*(known.places(column(name)) for name in query.beside)) - together:
+    for place in (
+        frozenset().union(*(known.column_places(column(name)) for name in query.comparison_columns)) - together
+    ):
         others.setdefault(place, [])
-    return Asked(known, tuple(sorted(together)), inside, groups, others, database)
+    return MarginalQuestion(known, tuple(sorted(together)), inside, groups, others, database)
 
 
-def _told_by_bins(expression: exp.Expr, known: Known) -> None:
+def _is_answered_by_bins(expression: exp.Expr, known: KnownColumns) -> None:
     """``UsageError`` where single values are asked for of a column that is published in bins of many."""
     for node in expression.find_all(exp.Column):
         alone = node is expression or isinstance(node.parent, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ)
-        if alone and known.places(node) & known.coarse:
+        if alone and known.column_places(node) & known.coarse_columns:
             raise UsageError(f"{node.name} is published in bins; ask for a range of it, or group by one, not by value")
 
 
@@ -446,7 +452,7 @@ FORMULA = (
 DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to doubt is itself estimated
 
 
-class MarginalAnswers(private.Answers):
+class MarginalAnswers(private.PrivateAnswers):
     """An open release that answers count queries over its columns; its model is fitted once."""
 
     records = values = ROWS
@@ -455,105 +461,109 @@ class MarginalAnswers(private.Answers):
     @property
     def in_bins(self) -> frozenset[str]:
         """The columns that are published in bins of more values than stand for them."""
-        return frozenset(self.columns.fields[place].name for place in self.columns.coarse)
+        return frozenset(self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
 
     @cached_property
-    def columns(self) -> Known:
+    def known_columns(self) -> KnownColumns:
         """The columns of the release."""
-        rows = self._read(DOMAINS, "place", "code")
-        asked, fields = Contingency.model_validate(self._manifest.parameters), self._manifest.sensitive
-        with whole():
+        rows = self._read_table(DOMAINS, "place", "code")
+        params, fields = Contingency.model_validate(self._manifest.parameters), self._manifest.sensitive
+        with refuse_damaged():
             sizes = read_domains(rows, len(fields))
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
         edges = {
             place: values.bins
             for place, field in enumerate(fields)
-            if asked.is_coarse(field.name, field.type) and (values := asked.domain(field.name)) and values.bins
+            if params.is_coarse(field.name, field.type) and (values := params.domain(field.name)) and values.bins
         }
-        return Known(tuple(fields), sizes, tuple(points.tolist()), edges)
+        return KnownColumns(tuple(fields), sizes, tuple(points.tolist()), edges)
 
-    def shown(self, name: str, most: int) -> list[str | None]:
+    def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
-        places = {field.name: place for place, field in enumerate(self.columns.fields)}
-        if places[name] in self.columns.coarse:
+        places = {field.name: place for place, field in enumerate(self.known_columns.fields)}
+        if places[name] in self.known_columns.coarse_columns:
             return []
-        rows = self._read(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
+        rows = self._read_table(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
         return [*rows["value"].to_pylist()[:most]]
 
     @cached_property
-    def figures(self) -> Figures:
+    def sum_estimator(self) -> SumEstimator:
         """The model of the release."""
-        cliques, marginals = self._read(CLIQUES, "clique"), self._read(MARGINALS, "clique", "cell")
-        names, sizes = [field.name for field in self._manifest.sensitive], self.columns.sizes
-        with whole():
-            return Figures(Model(read_noisy_tables(cliques, marginals, names, sizes), sizes))
+        cliques, marginals = self._read_table(CLIQUES, "clique"), self._read_table(MARGINALS, "clique", "cell")
+        names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
+        with refuse_damaged():
+            return SumEstimator(Model(read_noisy_tables(cliques, marginals, names, sizes), sizes))
 
-    def _read(self, name: str, *order: str) -> pa.Table:
+    def _read_table(self, name: str, *order: str) -> pa.Table:
         rows = all_rows(table(name, self._database))
         return self._db.arrow(rows.order_by(*(column(one) for one in order)))
 
-    def _asked(self, query: CountQuery) -> Asked:
+    def _split_question(self, query: CountQuery) -> MarginalQuestion:
         if query.lookups:
             raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
-        return taken_apart(query, self.columns, self._database)
+        return split_question(query, self.known_columns, self._database)
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
-        return self._asked(query).statement(), self.formulas[estimator]
+        self.require_estimator(estimator)
+        return self._split_question(query).statement(), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that a value of the columns can have."""
-        self.known(estimator)
-        groups, sums = self._asked(query).answers(self._db)
+        self.require_estimator(estimator)
+        groups, sums = self._split_question(query).read_sums(self._db)
         degrees = DEGREES if len(sums.columns) > 1 and estimator != "baseline" else np.inf
-        told = self._told(sums, estimator)
-        rows = [_estimate(*one, confidence, degrees) for one in zip(groups, *told, strict=True)]
+        estimates = self._estimate_sums(sums, estimator)
+        rows = [_make_estimate(*one, confidence, degrees) for one in zip(groups, *estimates, strict=True)]
         if sums.is_whole:
             return rows
-        ends = (zip(*self._told(sums.rounded(up=up), estimator), strict=True) for up in (False, True))
+        ends = (zip(*self._estimate_sums(sums.round_weights(up=up), estimator), strict=True) for up in (False, True))
         bounded = zip(rows, *ends, strict=True)
-        return [_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+        return [_estimate_between(row, low, high, confidence, degrees) for row, low, high in bounded]
 
-    def seen_by(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
+    def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
         """Errors of different tables are drawn and bounded in ways of their own."""
-        names = {fold(field.name): field.name for field in self.columns.fields}
-        found = (names[fold(node.name)] for one in conditions for node in one.find_all(exp.Column))
-        return tuple(sorted(dict.fromkeys(found)))
+        names = {fold_name(field.name): field.name for field in self.known_columns.fields}
+        result = (names[fold_name(node.name)] for one in conditions for node in one.find_all(exp.Column))
+        return tuple(sorted(dict.fromkeys(result)))
 
-    def synthetic(self) -> pa.Table:
+    def make_synthetic(self) -> pa.Table:
         """The release's synthetic rows, each as often as it weighs."""
         rows = self._db.arrow(all_rows(table(ROWS, self._database)))
-        weight = self._roles.by_sa.called("weight")
-        whose = np.repeat(np.arange(len(rows)), copies(rows[weight].to_numpy()))
+        weight = self._roles.by_sa.column_name("weight")
+        whose = np.repeat(np.arange(len(rows)), round_copies(rows[weight].to_numpy()))
         return rows.drop_columns(weight).take(pa.array(whose))
 
-    def _told(self, sums: Sums, estimator: str) -> tuple[list[float], list[float]]:
+    def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[list[float], list[float]]:
         """Sums and the variances of their errors."""
-        found, variance = self._least_squares(sums) if estimator == "baseline" else self.figures.estimates(sums)
-        return found.tolist(), variance.tolist()
+        result, variance = (
+            self._least_squares(sums) if estimator == "baseline" else self.sum_estimator.estimate_sums(sums)
+        )
+        return result.tolist(), variance.tolist()
 
-    def _least_squares(self, sums: Sums) -> tuple[Reals, Reals]:
+    def _least_squares(self, sums: CellSums) -> tuple[Reals, Reals]:
         """Sums of the least-squares table and their variances; these are infinite where no table holds all columns."""
-        squares = self.figures.model.squares
-        if sums.classes or np.prod([self.columns.sizes[i] for i in sums.columns]) > CELLS:
+        squares = self.sum_estimator.model.squares
+        if sums.classes or np.prod([self.known_columns.sizes[i] for i in sums.columns]) > CELLS:
             raise UsageError("the baseline can't be told for so many values; ask for fewer columns at once")
-        found = sums.of(squares.table(sums.columns))
-        if not squares.knows(sums.columns):
-            return found, np.full(sums.number, np.inf)
-        return found, np.array([squares.variance(sums.columns, one) for one in sums.weights(squares.sizes)])
+        result = sums.sum_table(squares.estimate_table(sums.columns))
+        if not squares.is_measured(sums.columns):
+            return result, np.full(sums.number, np.inf)
+        return result, np.array([squares.sum_variance(sums.columns, one) for one in sums.weight_arrays(squares.sizes)])
 
 
-def _estimate(group: tuple[Any, ...], value: float, variance: float, confidence: float, degrees: float) -> Estimate:
+def _make_estimate(
+    group: tuple[Any, ...], value: float, variance: float, confidence: float, degrees: float
+) -> Estimate:
     if not np.isfinite(variance):
         return Estimate(group, value, None, None, None)
-    low, high = interval(value, float(np.sqrt(variance)), confidence, degrees)
+    low, high = count_interval(value, float(np.sqrt(variance)), confidence, degrees)
     return Estimate(group, value, float(np.sqrt(variance)), min(low, value), max(high, value, 0.0))
 
 
-def _between(
+def _estimate_between(
     row: Estimate, least: tuple[float, float], most: tuple[float, float], confidence: float, degrees: float
 ) -> Estimate:
     """An estimate of what cuts bins: all that lies within one may be on either side of the cut."""
-    low, high = (_estimate(row.group, *one, confidence, degrees) for one in (least, most))
+    low, high = (_make_estimate(row.group, *one, confidence, degrees) for one in (least, most))
     return replace(row, std_error=None, low=low.low, high=high.high)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsql.engine.files import fold
-from privsql.exact import fraction, text
+from privsql.engine.files import fold_name
+from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.dp import parameters
 from privsql.mechanisms.dp.parameters import ALLOW_EMPTY
 from privsql.model.parameters import Epsilon, Exact, NoiseFacts, Parameters, Positive, Share, Universe
@@ -34,34 +34,37 @@ class Values(Universe):
     bins: tuple[Exact, ...] | None = None
 
     @property
-    def sources(self) -> int:
+    def source_count(self) -> int:
         """How many sources are given; one is needed."""
         if self.bins is not None:
-            return super().sources - self.data + (self.taxonomy is not None) + 1
-        return super().sources + (self.taxonomy is not None)
+            return super().source_count - self.data + (self.taxonomy is not None) + 1
+        return super().source_count + (self.taxonomy is not None)
 
     @field_validator("bins", mode="before")
     @classmethod
-    def _steps(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        if set(given) != {"from", "to", "by"}:
+    def _expand_steps(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if set(value) != {"from", "to", "by"}:
             raise ValueError("bins are a list of edges, or { from = .., to = .., by = .. }")
-        start, end, step = (fraction(given[name]) for name in ("from", "to", "by"))
+        start, end, step = (as_fraction(value[name]) for name in ("from", "to", "by"))
         if step <= 0 or not 0 < (end - start) / step <= MOST_BINS:
-            raise ValueError(f"bins from {text(start)} to {text(end)} by {text(step)}: there are none, or too many")
+            raise ValueError(
+                f"bins from {fraction_text(start)} to {fraction_text(end)} by {fraction_text(step)}: there are "
+                "none, or too many"
+            )
         number = -(-(end - start) // step)
         return (*(start + step * k for k in range(number)), end)
 
     @field_validator("bins")
     @classmethod
-    def _ascending(cls, given: tuple[Fraction, ...] | None) -> tuple[Fraction, ...] | None:
-        if given is not None and (not 2 <= len(given) <= MOST_BINS + 1 or any(a >= b for a, b in pairwise(given))):
+    def _require_ascending(cls, edges: tuple[Fraction, ...] | None) -> tuple[Fraction, ...] | None:
+        if edges is not None and (not 2 <= len(edges) <= MOST_BINS + 1 or any(a >= b for a, b in pairwise(edges))):
             raise ValueError("bins need two edges or more, each above the one before it")
-        return given
+        return edges
 
 
-class Facts(NoiseFacts):
+class ContingencyFacts(NoiseFacts):
     """What the manifest of any such release states."""
 
     values: int = Field(ge=1)
@@ -69,11 +72,11 @@ class Facts(NoiseFacts):
     not_covered: list[str]
 
 
-class TreeFacts(Facts, parameters.Facts):
+class TreeFacts(ContingencyFacts, parameters.NoisyTreeFacts):
     """What the manifest of a tree states."""
 
 
-class MarginalFacts(Facts):
+class MarginalFacts(ContingencyFacts):
     """What the manifest of marginals states: all of it follows from the published tables."""
 
     cliques: int = Field(ge=1)
@@ -117,17 +120,17 @@ class Contingency(Parameters):
 
     @field_validator("choice")
     @classmethod
-    def _leaves_something(cls, given: Fraction) -> Fraction:
-        if given == 1:
+    def _leaves_something(cls, share: Fraction) -> Fraction:
+        if share == 1:
             raise ValueError("1 leaves nothing for the counts; choose a share below it")
-        return given
+        return share
 
     @field_validator("domains")
     @classmethod
-    def _named_once(cls, given: dict[str, Values]) -> dict[str, Values]:
-        if len({fold(name) for name in given}) < len(given):
+    def _named_once(cls, domains: dict[str, Values]) -> dict[str, Values]:
+        if len({fold_name(name) for name in domains}) < len(domains):
             raise ValueError("a column stands twice")
-        return given
+        return domains
 
     @model_validator(mode="after")
     def _of_one_algorithm(self) -> Contingency:
@@ -139,7 +142,7 @@ class Contingency(Parameters):
         if self.algorithm != "marginals" and any(one.bins for one in self.domains.values()):
             raise ValueError(f"bins do not belong to algorithm = {self.algorithm!r}")
         for columns in self.workload:
-            folded = [fold(name) for name in columns]
+            folded = [fold_name(name) for name in columns]
             if len(set(folded)) < len(folded) or len(folded) < 2:
                 raise ValueError(f"workload {list(columns)}: two different columns or more belong together")
             if strange := [name for name in columns if self.domain(name) is None]:
@@ -148,12 +151,12 @@ class Contingency(Parameters):
 
     def domain(self, name: str) -> Values | None:
         """The values of a column; None where they are not stated."""
-        return {fold(key): values for key, values in self.domains.items()}.get(fold(name))
+        return {fold_name(key): values for key, values in self.domains.items()}.get(fold_name(name))
 
     def not_covered(self, names: Iterable[str]) -> list[str]:
         """The columns whose values or bins were taken from the data, which the guarantee does not cover."""
-        given = {name: self.domain(name) for name in names}
-        return [name for name, values in given.items() if values is None or values.data]
+        stated = {name: self.domain(name) for name in names}
+        return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
         """Whether a column is published in bins that hold more values than stand for them."""

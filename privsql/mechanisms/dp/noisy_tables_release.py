@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import ndtr
 
-from privsql.dp_random import deviation_of, scale
+from privsql.dp_random import deviation_of, noise_scale
 from privsql.engine.sqlfiles import all_rows, column, table
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, Measured, merged
-from privsql.mechanisms.private import write
+from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, NoisyTable, merge_values
+from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import Structure
-from privsql.model.manifest import structure as part
+from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ TOGETHER, BEYOND = 0.8, 1.4  # of pairs, and of more columns: from 0, where cell
 
 
 @dataclass(frozen=True)
-class Sums:
+class CellSums:
     """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
 
     ``classes``: of columns whose values the table has summed up (``model.merged``).
@@ -58,32 +58,32 @@ class Sums:
         """Whether no cell is met in part."""
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
-    def rounded(self, *, up: bool) -> Sums:
+    def round_weights(self, *, up: bool) -> CellSums:
         """The sums with every cell that is met in part met as a whole, or not at all."""
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
-    def of(self, table: Reals) -> Reals:
+    def sum_table(self, table: Reals) -> Reals:
         """The sums, (G,)."""
         flat = table.reshape(-1)[self.cell]
-        return summed(self, flat * self.weight)
+        return sum_by_group(self, flat * self.weight)
 
-    def weights(self, sizes: Sequence[int]) -> Iterator[Reals]:
+    def weight_arrays(self, sizes: Sequence[int]) -> Iterator[Reals]:
         """The weights of each sum, an array of the table's shape."""
         shape, order = [sizes[i] for i in self.columns], np.argsort(self.group, kind="stable")
         edges = np.searchsorted(self.group[order], np.arange(self.number + 1))
         for first, end in pairwise(edges.tolist()):
-            own = order[first:end]
-            flat = np.bincount(self.cell[own], weights=self.weight[own], minlength=prod(shape))
+            members = order[first:end]
+            flat = np.bincount(self.cell[members], weights=self.weight[members], minlength=prod(shape))
             yield flat.astype(np.float64).reshape(shape)
 
 
-def summed(sums: Sums, values: Reals) -> Reals:
+def sum_by_group(sums: CellSums, values: Reals) -> Reals:
     """Values of the cells by sum, (G,)."""
-    found: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
-    return found
+    result: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
+    return result
 
 
-def held(mean: Reals, error: Reals) -> Reals:
+def error_above_zero(mean: Reals, error: Reals) -> Reals:
     """How far max(x, 0) lies from ``mean`` >= 0, by the root of the mean square, where x is N(mean, error^2).
 
     With u = mean / error it is error^2 (Phi(u) - u phi(u) + u^2 Phi(-u)): half of error^2 at 0.
@@ -95,31 +95,33 @@ def held(mean: Reals, error: Reals) -> Reals:
     return np.asarray(error * np.sqrt(np.where(np.isfinite(u), square, 1.0)))
 
 
-class Figures:
+class SumEstimator:
     """Estimates from a model. Errors are drawn once for each set of columns, from a fixed seed: answers don't vary."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.table)
+        self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
         self._drawn: Callable[[Clique], Reals] = lru_cache(maxsize=4)(self._draws)
 
-    def estimates(self, sums: Sums) -> tuple[Reals, Reals]:
+    def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
         """The sums and the variances of their errors, (G,) each."""
-        table = self.model.table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
-        return sums.of(table), self._variance(sums, table)
+        table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
+        return sums.sum_table(table), self._sum_variances(sums, table)
 
-    def _variance(self, sums: Sums, table: Reals) -> Reals:
+    def _sum_variances(self, sums: CellSums, table: Reals) -> Reals:
         if len(sums.columns) <= 2 and sums.number <= ALL and not sums.classes:
-            return np.array([self._exact(sums.columns, weights) for weights in sums.weights(self.model.sizes)])
+            return np.array(
+                [self._exact_variance(sums.columns, weights) for weights in sums.weight_arrays(self.model.sizes)]
+            )
         errors = self._draws(sums.columns, sums.classes) if sums.classes else self._drawn(sums.columns)
-        drawn = np.stack([sums.of(one) for one in errors])
-        found: Reals = ((drawn - sums.of(table)) ** 2).mean(axis=0)
+        drawn = np.stack([sums.sum_table(one) for one in errors])
+        result: Reals = ((drawn - sums.sum_table(table)) ** 2).mean(axis=0)
         if len(sums.columns) > 2:
-            found = np.maximum(found, self._of_pairs(sums, table)) + self._of_nobody(sums, table)
-            found += self._beyond(sums, table)
-        return found
+            result = np.maximum(result, self._of_pairs(sums, table)) + self._of_nobody(sums, table)
+            result += self._variance_beyond_pairs(sums, table)
+        return result
 
-    def _exact(self, columns: Clique, weights: Reals) -> float:
+    def _exact_variance(self, columns: Clique, weights: Reals) -> float:
         """Variance of one sum over a table of at most two columns.
 
         Of a pair the sums along its columns are those of the singles; what remains of the weights meets the noise as
@@ -127,10 +129,10 @@ class Figures:
         do so together, as neighbours do.
         """
         if len(columns) < 2:
-            return self.model.squares.variance(columns, weights)
-        belief = self.model.belief(columns)
+            return self.model.squares.sum_variance(columns, weights)
+        belief = self.model.table_belief(columns)
         if belief is None:
-            return self.model.squares.variance(columns, weights)
+            return self.model.squares.sum_variance(columns, weights)
         first, second = (self.model.singles[i] / max(self.model.total, 1.0) for i in columns)
         rows, among = weights @ second, first @ weights
         main = rows[:, None] + among[None, :] - first @ rows
@@ -138,74 +140,76 @@ class Figures:
         each = np.abs(rest) * np.sqrt(belief.doubt)
         doubt = float(np.linalg.norm(each) ** (2 - TOGETHER) * each.sum() ** TOGETHER)
         known = main + belief.factor * rest if belief.factor.any() else main
-        return self.model.squares.variance(columns, known) + doubt
+        return self.model.squares.sum_variance(columns, known) + doubt
 
     def _draws(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        noise = seed_key(0).stream("errors", *columns)  # nothing is secret: everything here is published
-        first = self.model.replicate(columns, noise, classes)
+        noise = seed_key(0).random_generator("errors", *columns)  # nothing is secret: everything here is published
+        first = self.model.draw_replicate(columns, noise, classes)
         number = max(8, min(MANY, CELLS // max(1, first.size)))
-        return np.stack([first, *(self.model.replicate(columns, noise, classes) for _ in range(number - 1))])
+        return np.stack([first, *(self.model.draw_replicate(columns, noise, classes) for _ in range(number - 1))])
 
-    def _of_pairs(self, sums: Sums, table: Reals) -> Reals:
+    def _of_pairs(self, sums: CellSums, table: Reals) -> Reals:
         """What the errors of pairs of columns do to sums over tables of more, each cell in proportion to its pair's.
 
         Tables that are drawn are few, and of a cell that a pair has next to nobody in most of them say nothing.
         """
         mass = sums.weight * table.reshape(-1)[sums.cell]
         codes = np.unravel_index(sums.cell, table.shape)
-        found = np.zeros(sums.number)
+        result = np.zeros(sums.number)
         for first, second in combinations(range(len(sums.columns)), 2):
             pair = sums.columns[first], sums.columns[second]
             axes = tuple(axis for axis in range(table.ndim) if axis not in (first, second))
             within = np.ravel_multi_index((codes[first], codes[second]), (table.shape[first], table.shape[second]))
             own = table.sum(axis=axes).reshape(-1)[within]
-            error = np.sqrt(merged(self._doubted(pair), pair, sums.classes)).reshape(-1)[within]
-            part = np.divide(mass * held(own, error), own, out=np.zeros_like(mass), where=own > 0)
+            error = np.sqrt(merge_values(self._cell_variances(pair), pair, sums.classes)).reshape(-1)[within]
+            part = np.divide(mass * error_above_zero(own, error), own, out=np.zeros_like(mass), where=own > 0)
             place, at = np.unique(sums.group * (table.shape[first] * table.shape[second]) + within, return_inverse=True)
             each = np.bincount(at, weights=part)
             of = place // (table.shape[first] * table.shape[second])
             alone, whole = (np.bincount(of, weights=one, minlength=sums.number) for one in (each**2, each))
             steep = np.sqrt(alone) ** (2 - TOGETHER) * whole**TOGETHER
-            found += steep * self._left(sums, codes, (first, second))
-        return found
+            result += steep * self._share_left_out(sums, codes, (first, second))
+        return result
 
-    def _of_nobody(self, sums: Sums, table: Reals) -> Reals:
+    def _of_nobody(self, sums: CellSums, table: Reals) -> Reals:
         """What values that are estimated to be nobody's may hold after all, shared out by the other columns alone."""
-        codes, found = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
+        codes, result = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
         total = max(self.model.total, 1.0)
         singles = [
-            merged(self.model.singles[each_column], (each_column,), sums.classes) for each_column in sums.columns
+            merge_values(self.model.singles[each_column], (each_column,), sums.classes) for each_column in sums.columns
         ]
         shares = np.array([single[code] / total for single, code in zip(singles, codes, strict=True)])
         for place, each_column in enumerate(sums.columns):
             size = self.model.sizes[each_column]
-            noise = self.model.squares.variance((each_column,), np.eye(1, size)[0])
-            error = np.sqrt(merged(np.full(size, noise), (each_column,), sums.classes))
-            nobody = np.where(singles[place] <= POSSIBLE, held(np.zeros_like(error), error), 0.0)[codes[place]]
-            part = summed(sums, sums.weight * nobody * np.delete(shares, place, axis=0).prod(axis=0))
-            found += part**2
-        return found
+            noise = self.model.squares.sum_variance((each_column,), np.eye(1, size)[0])
+            error = np.sqrt(merge_values(np.full(size, noise), (each_column,), sums.classes))
+            nobody = np.where(singles[place] <= POSSIBLE, error_above_zero(np.zeros_like(error), error), 0.0)[
+                codes[place]
+            ]
+            part = sum_by_group(sums, sums.weight * nobody * np.delete(shares, place, axis=0).prod(axis=0))
+            result += part**2
+        return result
 
-    def _doubted(self, pair: Clique) -> Reals:
+    def _cell_variances(self, pair: Clique) -> Reals:
         """Variance of every cell of a pair: noise as far as it was believed, and doubt."""
-        belief, shape = self.model.belief(pair), tuple(self.model.sizes[i] for i in pair)
+        belief, shape = self.model.table_belief(pair), tuple(self.model.sizes[i] for i in pair)
         cell = np.zeros(shape)
         cell[0, 0] = 1.0
-        noise = self.model.squares.variance(pair, cell)
+        noise = self.model.squares.sum_variance(pair, cell)
         return np.full(shape, noise) if belief is None else belief.factor**2 * noise + belief.doubt
 
-    def _left(self, sums: Sums, codes: Sequence[Ints], axes: Sequence[int]) -> Reals:
+    def _share_left_out(self, sums: CellSums, codes: Sequence[Ints], axes: Sequence[int]) -> Reals:
         """A sum over all values of a column does not deviate: the product over columns of what is left out of each."""
-        found = np.ones(sums.number)
+        result = np.ones(sums.number)
         for place in axes:
             column = sums.columns[place]
             met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
-            single = merged(self.model.singles[column], (column,), sums.classes)
+            single = merge_values(self.model.singles[column], (column,), sums.classes)
             share = single[met[1]] / max(self.model.total, 1.0)
-            found *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
-        return found
+            result *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
+        return result
 
-    def _beyond(self, sums: Sums, table: Reals) -> Reals:
+    def _variance_beyond_pairs(self, sums: CellSums, table: Reals) -> Reals:
         """What three columns and more deviate from their pairs, whose own sums don't change by it.
 
         mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
@@ -213,11 +217,11 @@ class Figures:
         takes off the share of the records that the sum's values of it have.
         """
         mass = sums.weight * table.reshape(-1)[sums.cell]
-        steep = self.model.beyond(len(sums.columns))
-        alone, whole = np.sqrt(summed(sums, mass**2)), summed(sums, mass)
-        found = summed(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
+        steep = self.model.variance_beyond_pairs(len(sums.columns))
+        alone, whole = np.sqrt(sum_by_group(sums, mass**2)), sum_by_group(sums, mass)
+        result = sum_by_group(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
         codes = np.unravel_index(sums.cell, table.shape)
-        return found * self._left(sums, codes, range(len(sums.columns)))
+        return result * self._share_left_out(sums, codes, range(len(sums.columns)))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -240,16 +244,16 @@ SMALLEST_BUDGET = Fraction(1, 10**15)
 MOST_CELLS = 50_000_000  # that are read
 
 
-def write_noisy_tables(db: Relations, tables: Sequence[Measured], names: Sequence[str]) -> None:
+def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Sequence[str]) -> None:
     """Write both tables into the release; ``names``: of all columns."""
     numbers = np.arange(len(tables))
     columns = [[names[i] for i in one.columns] for one in tables]
     cliques = {
         "clique": pa.array(numbers, pa.int32()),
         "columns": pa.array(columns, pa.list_(pa.string())),
-        "epsilon": pa.array([text(one.epsilon) for one in tables], pa.string()),
-        "scale": pa.array([scale(one.epsilon) for one in tables], pa.float64()),
-        "choice": pa.array([None if one.choice is None else text(one.choice) for one in tables], pa.string()),
+        "epsilon": pa.array([fraction_text(one.epsilon) for one in tables], pa.string()),
+        "scale": pa.array([noise_scale(one.epsilon) for one in tables], pa.float64()),
+        "choice": pa.array([None if one.choice is None else fraction_text(one.choice) for one in tables], pa.string()),
     }
     sizes = [one.counts.size for one in tables]
     marginals = {
@@ -257,13 +261,13 @@ def write_noisy_tables(db: Relations, tables: Sequence[Measured], names: Sequenc
         "cell": pa.array(np.concatenate([np.arange(size) for size in sizes]), pa.int64()),
         "count": pa.array(np.concatenate([one.counts.reshape(-1) for one in tables]), pa.int64()),
     }
-    write(db, CLIQUES, pa.table(cliques))
-    write(db, MARGINALS, pa.table(marginals), title="Writing the tables")
+    write_release_table(db, CLIQUES, pa.table(cliques))
+    write_release_table(db, MARGINALS, pa.table(marginals), title="Writing the tables")
 
 
 def read_noisy_tables(
     cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int]
-) -> list[Measured]:
+) -> list[NoisyTable]:
     """What was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
     if cliques["clique"].to_pylist() != list(range(len(cliques))):
         raise ValueError("cliques are not numbered 0, 1, ..")
@@ -282,17 +286,17 @@ def read_noisy_tables(
     whose = np.repeat(np.arange(len(cells)), cells)
     if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
         raise ValueError("cells are missing, or out of order")
-    budgets = [_budget(one) for one in cliques["epsilon"].to_pylist()]
-    choices = [None if one is None else _budget(one) for one in cliques["choice"].to_pylist()]
+    budgets = [_parse_budget(one) for one in cliques["epsilon"].to_pylist()]
+    choices = [None if one is None else _parse_budget(one) for one in cliques["choice"].to_pylist()]
     counts = [count[edges[k] : edges[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
-    return [Measured(*one) for one in zip(columns, budgets, counts, choices, strict=True)]
+    return [NoisyTable(*one) for one in zip(columns, budgets, counts, choices, strict=True)]
 
 
-def _budget(given: str) -> Fraction:
-    found = Fraction(given)
-    if not SMALLEST_BUDGET <= found <= LARGEST_EPSILON:
+def _parse_budget(value: str) -> Fraction:
+    result = Fraction(value)
+    if not SMALLEST_BUDGET <= result <= LARGEST_EPSILON:
         raise ValueError("a budget is no positive number")
-    return found
+    return result
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------
@@ -307,16 +311,18 @@ def tables_structure(db: Relations, _: Manifest) -> list[Structure]:
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
     scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
     rows = [
-        (_name(one["columns"]), int(number), one["epsilon"], float(f"{noise:.4g}"))
+        (_table_name(one["columns"]), int(number), one["epsilon"], float(f"{noise:.4g}"))
         for one, number, noise in zip(cliques, cells, deviation_of(scales), strict=True)
     ]
-    said = (
+    sentence = (
         f"{len(rows):,} tables with {int(cells.sum()):,} counts were made of the records, and noise was added to every "
         "count. All else that is answered follows from these counts."
     )
-    return [part("The noisy tables", said, ("table by", "counts", "epsilon", "standard deviation of the noise"), rows)]
+    return [
+        part("The noisy tables", sentence, ("table by", "counts", "epsilon", "standard deviation of the noise"), rows)
+    ]
 
 
-def _name(columns: list[str]) -> str:
+def _table_name(columns: list[str]) -> str:
     more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
     return (" \u00d7 ".join(columns[:NAMED]) or "all records") + more

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privsql.dp_random import variance_of
 from privsql.errors import InfeasibleError
-from privsql.exact import text
+from privsql.exact import fraction_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +26,13 @@ PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly roun
 
 
 @dataclass
-class Budgets:
+class BudgetCodes:
     """The distinct budgets of a run: ``values[code]`` is a fraction; equal fractions have one code."""
 
     values: list[Fraction] = field(default_factory=list)
     codes: dict[Fraction, int] = field(default_factory=dict)
 
-    def code(self, value: Fraction) -> int:
+    def code_of(self, value: Fraction) -> int:
         """The code of a fraction, new or known."""
         if value not in self.codes:
             self.codes[value] = len(self.values)
@@ -40,16 +40,16 @@ class Budgets:
         return self.codes[value]
 
 
-def cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
+def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
     """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
     with localcontext() as context:
         context.prec = PRECISION
-        alpha = _decimal(spent)
-        ratio = empty / (_decimal(passing) * (1 + (-alpha).exp()))
+        alpha = _as_decimal(spent)
+        ratio = empty / (_as_decimal(passing) * (1 + (-alpha).exp()))
         return max(1, int((ratio.ln() / alpha).to_integral_value(rounding="ROUND_CEILING")))
 
 
-def _decimal(value: Fraction) -> Decimal:
+def _as_decimal(value: Fraction) -> Decimal:
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
@@ -62,7 +62,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class NoisyTree:
     """Every partition that was kept, with its noisy size; row 0 is the root, which is never counted.
 
     All arrays have T rows. ``parent``: row of the partition that was expanded, ascending, before its children; -1 for
@@ -82,7 +82,7 @@ class Tree:
         return len(self.parent)
 
 
-def rounds(tree: Tree) -> list[Ints]:
+def rows_by_depth(tree: NoisyTree) -> list[Ints]:
     """Rows by depth, the root alone first; the rows of one depth are a run."""
     edges = [0, 1]
     while edges[-1] < len(tree):
@@ -91,20 +91,20 @@ def rounds(tree: Tree) -> list[Ints]:
     return [np.arange(start, end) for start, end in pairwise(edges)]
 
 
-def expanded(leaf: Flags, parts: Sequence[Ints]) -> Ints:
+def fill_expanded(leaf: Flags, parts: Sequence[Ints]) -> Ints:
     """A column of a tree from its values, round by round, in the rows that are expanded; -1 in leaves."""
-    found = np.full(len(leaf), -1, dtype=np.int64)
-    found[~leaf] = np.concatenate([found[:0], *parts])
-    return found
+    result = np.full(len(leaf), -1, dtype=np.int64)
+    result[~leaf] = np.concatenate([result[:0], *parts])
+    return result
 
 
-def kinds(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
+def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
     """The different rows of some columns (n,), in order, and which of them each row is (n,)."""
-    found, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    return found.tolist(), which.reshape(-1)
+    result, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return result.tolist(), which.reshape(-1)
 
 
-def levels(members: int, fan_out: int) -> list[Ints]:
+def group_levels(members: int, fan_out: int) -> list[Ints]:
     """A context-free taxonomy: by level from below, the group (at the next level) of each member, up to one root."""
     groups: list[Ints] = []
     while members > 1 or not groups:
@@ -150,21 +150,21 @@ class Consistent:
     root_variance: float
 
 
-def noise_variance(tree: Tree) -> Reals:
+def noise_variance(tree: NoisyTree) -> Reals:
     """Variance of each row's noisy size, (T,); ``UNKNOWN`` for the root, which spent nothing: its code is -1."""
-    found: Reals = np.array([*(variance_of(budget) for budget in tree.budgets), UNKNOWN])[tree.spent]
-    return found
+    result: Reals = np.array([*(variance_of(budget) for budget in tree.budgets), UNKNOWN])[tree.spent]
+    return result
 
 
-def consistent(tree: Tree, own: Reals, prior: Remainder) -> Consistent:
-    """Both passes; O(T). ``own`` is ``noise_variance``."""
-    size, below = tree.size.astype(np.float64), own.copy()
+def make_consistent(tree: NoisyTree, noise: Reals, prior: Remainder) -> Consistent:
+    """Both passes; O(T). ``noise`` is ``noise_variance``."""
+    size, below = tree.size.astype(np.float64), noise.copy()
     sums = np.where(tree.leaf, 0.0, prior.mean)
     total = np.where(tree.leaf, 0.0, prior.variance)
-    levels = rounds(tree)
+    levels = rows_by_depth(tree)
     for rows in reversed(levels):
         inner = rows[~tree.leaf[rows]]
-        weight = own[inner] / (own[inner] + total[inner])  # of the sum
+        weight = noise[inner] / (noise[inner] + total[inner])  # of the sum
         size[inner] += weight * (sums[inner] - size[inner])
         below[inner] = total[inner] * weight
         np.add.at(sums, tree.parent[rows[rows > 0]], size[rows[rows > 0]])
@@ -175,36 +175,36 @@ def consistent(tree: Tree, own: Reals, prior: Remainder) -> Consistent:
         gap = (size[inner] - sums[inner]) / total[inner]
         remainder[inner] = prior.mean[inner] + prior.variance[inner] * gap
         share[inner] = gap
-        following = _children(tree, rows)
+        following = _child_rows(tree, rows)
         size[following] += below[following] * share[tree.parent[following]]
     return Consistent(size, remainder, below, total, np.where(tree.leaf, 0.0, prior.variance), float(below[0]))
 
 
-def _children(tree: Tree, rows: Ints) -> Ints:
+def _child_rows(tree: NoisyTree, rows: Ints) -> Ints:
     first, end = np.searchsorted(tree.parent, [rows[0], rows[-1] + 1])
     return np.arange(first, end)
 
 
-def functional(tree: Tree, found: Consistent, leaf: Reals, pruned: Reals) -> tuple[float, float]:
+def estimate_sum(tree: NoisyTree, sizes: Consistent, leaf: Reals, pruned: Reals) -> tuple[float, float]:
     """Estimate and variance of a sum: of leaves with share ``leaf``, of remainders with share ``pruned``, both (T,).
 
     Given the size S of a row, the sum below it is a + b*S with variance w; upwards, over children and remainder,
     b = sum v_i b_i / sum v_i, and w gains sum v_i b_i^2 - (sum v_i b_i)^2 / sum v_i.
     """
     slope, spread = np.where(tree.leaf, leaf, 0.0), np.zeros(len(tree))
-    first = np.where(tree.leaf, 0.0, found.left * pruned)
+    first = np.where(tree.leaf, 0.0, sizes.left * pruned)
     second = first * pruned
-    for rows in reversed(rounds(tree)):
+    for rows in reversed(rows_by_depth(tree)):
         inner = rows[~tree.leaf[rows]]
-        slope[inner] = first[inner] / found.total[inner]
+        slope[inner] = first[inner] / sizes.total[inner]
         spread[inner] += second[inner] - first[inner] * slope[inner]
         up = rows[rows > 0]
         above = tree.parent[up]
-        np.add.at(first, above, found.below[up] * slope[up])
-        np.add.at(second, above, found.below[up] * slope[up] ** 2)
+        np.add.at(first, above, sizes.below[up] * slope[up])
+        np.add.at(second, above, sizes.below[up] * slope[up] ** 2)
         np.add.at(spread, above, spread[up])
-    estimate = float(leaf[tree.leaf] @ found.size[tree.leaf] + pruned[~tree.leaf] @ found.remainder[~tree.leaf])
-    return estimate, float(spread[0] + slope[0] ** 2 * found.root_variance)
+    estimate = float(leaf[tree.leaf] @ sizes.size[tree.leaf] + pruned[~tree.leaf] @ sizes.remainder[~tree.leaf])
+    return estimate, float(spread[0] + slope[0] ** 2 * sizes.root_variance)
 
 
 # Pruned ---------------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Candidates:
     of_row: Ints
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         """K."""
         return len(self.starts) - 1
 
@@ -259,58 +259,60 @@ class Fit:
     sizes: Consistent
 
 
-def fit_sizes(tree: Tree, candidates: Candidates, anywhere: Callable[[Reals], Reals]) -> Fit:
+def fit_sizes(tree: NoisyTree, candidates: Candidates, anywhere: Callable[[Reals], Reals]) -> Fit:
     """Sizes and model, each improved by the other.
 
     ``anywhere`` gives, for the frequencies so far, a distribution over each node's candidates that leaves none out.
     """
-    own = noise_variance(tree)
+    noise = noise_variance(tree)
     size = np.maximum(tree.size, 0).astype(np.float64)
     size[0] = size[tree.parent == 0].sum()
-    frequency = _kept(candidates, size)
+    frequency = _remaining_records(candidates, size)
     for _ in range(ITERATIONS):
         frequency = frequency + ANYWHERE * anywhere(frequency)
-        error = np.maximum(own, _selected(tree, candidates, frequency, size))
-        sizes = consistent(tree, error, expected(tree, candidates, frequency, size))
+        error = np.maximum(noise, _selection_error(tree, candidates, frequency, size))
+        sizes = make_consistent(tree, error, expected_remainder(tree, candidates, frequency, size))
         size = np.maximum(sizes.size, 0)
-        frequency = _kept(candidates, size) + _unseen(tree, candidates, frequency, np.maximum(sizes.remainder, 0))
+        frequency = _remaining_records(candidates, size) + _pruned_records(
+            tree, candidates, frequency, np.maximum(sizes.remainder, 0)
+        )
     return Fit(candidates, frequency, sizes)
 
 
-def fit_all_candidates(tree: Tree, candidates: Candidates) -> Fit:
+def fit_all_candidates(tree: NoisyTree, candidates: Candidates) -> Fit:
     """The same where every candidate was kept, whatever its count was: nothing is lost, and errors are the noise's."""
     none = np.zeros(len(tree))
-    sizes = consistent(tree, noise_variance(tree), Remainder(none, none + 1))
-    return Fit(candidates, _kept(candidates, np.maximum(sizes.size, 0)), sizes)
+    sizes = make_consistent(tree, noise_variance(tree), Remainder(none, none + 1))
+    return Fit(candidates, _remaining_records(candidates, np.maximum(sizes.size, 0)), sizes)
 
 
-def unkept(tree: Tree, candidates: Candidates, frequency: Reals) -> tuple[Reals, Reals]:
+def pruned_frequency(tree: NoisyTree, candidates: Candidates, frequency: Reals) -> tuple[Reals, Reals]:
     """By row: frequency of the candidates that it did not keep, and of all candidates of its node."""
     of_node = np.add.reduceat(np.append(frequency, 0.0), candidates.starts[:-1])
     everything = np.where(tree.leaf, 0.0, of_node[tree.next])
-    kept = np.bincount(tree.parent[1:], weights=frequency[candidates.of_row[1:]], minlength=len(tree))
-    return np.maximum(everything - kept, 0.0), everything
+    remaining = np.bincount(tree.parent[1:], weights=frequency[candidates.of_row[1:]], minlength=len(tree))
+    return np.maximum(everything - remaining, 0.0), everything
 
 
-def expected(tree: Tree, candidates: Candidates, frequency: Reals, size: Reals) -> Remainder:
+def expected_remainder(tree: NoisyTree, candidates: Candidates, frequency: Reals, size: Reals) -> Remainder:
     """Prior of what each row lost: its size times the share of the candidates that it did not keep."""
-    missing, everything = unkept(tree, candidates, frequency)
+    missing, everything = pruned_frequency(tree, candidates, frequency)
     mean = np.divide(size * missing, everything, out=np.zeros(len(tree)), where=everything > 0)
     return Remainder(mean, (DOUBT * mean) ** 2 + mean + 1)
 
 
-def _selected(tree: Tree, candidates: Candidates, frequency: Reals, size: Reals) -> Reals:
+def _selection_error(tree: NoisyTree, candidates: Candidates, frequency: Reals, size: Reals) -> Reals:
     """Squared error of the leaves' noisy sizes, (T,), given that they passed their threshold; 0 for other rows."""
     leaf = np.flatnonzero(tree.leaf)
-    _, everything = unkept(tree, candidates, frequency)
-    above, own = tree.parent[leaf], frequency[candidates.of_row[leaf]]
+    _, everything = pruned_frequency(tree, candidates, frequency)
+    above, leaf_frequency = tree.parent[leaf], frequency[candidates.of_row[leaf]]
     # Without what the leaf itself has brought into the model.
-    others = np.maximum(own - np.maximum(tree.size[leaf], 0), 0.0)
+    others = np.maximum(leaf_frequency - np.maximum(tree.size[leaf], 0), 0.0)
     scale = size[above] * others / np.maximum(everything[above], 1.0)
     budget = np.array([float(one) for one in tree.budgets])[tree.spent[leaf]]
-    found = np.zeros(len(tree))
-    found[leaf] = squared_error(tree.size[leaf], budget, scale)
-    return found
+    result = np.zeros(len(tree))
+    result[leaf] = squared_error(tree.size[leaf], budget, scale)
+    return result
 
 
 def squared_error(size: Ints, budget: Reals, scale: Reals) -> Reals:
@@ -322,24 +324,24 @@ def squared_error(size: Ints, budget: Reals, scale: Reals) -> Reals:
     distance = np.abs(size[:, None] - possible)
     weight *= (true >= 0) * np.exp(-budget[:, None] * distance)
     total = weight.sum(axis=1)
-    found: Reals = np.divide((weight * distance**2).sum(axis=1), total, out=np.zeros(len(size)), where=total > 0)
-    return found
+    result: Reals = np.divide((weight * distance**2).sum(axis=1), total, out=np.zeros(len(size)), where=total > 0)
+    return result
 
 
-def _kept(candidates: Candidates, size: Reals) -> Reals:
+def _remaining_records(candidates: Candidates, size: Reals) -> Reals:
     """Records by candidate, over all rows that kept it."""
     return np.bincount(candidates.of_row[1:], weights=size[1:], minlength=len(candidates.sub)).astype(np.float64)
 
 
-def _unseen(tree: Tree, candidates: Candidates, frequency: Reals, records: Reals) -> Reals:
+def _pruned_records(tree: NoisyTree, candidates: Candidates, frequency: Reals, records: Reals) -> Reals:
     """Expected records by candidate, over all rows that did not keep it and lost ``records`` (T,) together."""
-    missing, _ = unkept(tree, candidates, frequency)
+    missing, _ = pruned_frequency(tree, candidates, frequency)
     rate = np.divide(records, missing, out=np.zeros(len(tree)), where=missing > NEGLIGIBLE)
     inner = np.flatnonzero(~tree.leaf)
-    of_node = np.bincount(tree.next[inner], weights=rate[inner], minlength=candidates.nodes)
-    kept = np.bincount(candidates.of_row[1:], weights=rate[tree.parent[1:]], minlength=len(candidates.sub))
-    found: Reals = frequency * np.maximum(of_node[candidates.node] - kept, 0.0)
-    return found
+    of_node = np.bincount(tree.next[inner], weights=rate[inner], minlength=candidates.node_count)
+    remaining = np.bincount(candidates.of_row[1:], weights=rate[tree.parent[1:]], minlength=len(candidates.sub))
+    result: Reals = frequency * np.maximum(of_node[candidates.node] - remaining, 0.0)
+    return result
 
 
 @dataclass(frozen=True)
@@ -354,37 +356,37 @@ class Lost:
     weight: Reals
 
 
-def draw_lost(tree: Tree, found: Fit, draw: np.random.Generator) -> Lost:
+def draw_lost(tree: NoisyTree, fit: Fit, draw: np.random.Generator) -> Lost:
     """At least one for every expanded row that may have lost records, more for those that lost more."""
-    missing, _ = unkept(tree, found.candidates, found.frequency)
+    missing, _ = pruned_frequency(tree, fit.candidates, fit.frequency)
     rows = np.flatnonzero(~tree.leaf & (missing > NOTHING))
-    records = np.maximum(found.sizes.remainder[rows], 0)
+    records = np.maximum(fit.sizes.remainder[rows], 0)
     number = 1 + (records / max(float(records.sum()), 1.0) * MOST).astype(np.int64)
     row = np.repeat(rows, number)
-    candidate = _unkept_at(tree, found, row, draw.random(len(row)) * missing[row])
-    return Lost(row, candidate, found.sizes.remainder[row] / np.repeat(number, number))
+    candidate = _pruned_candidate_at(tree, fit, row, draw.random(len(row)) * missing[row])
+    return Lost(row, candidate, fit.sizes.remainder[row] / np.repeat(number, number))
 
 
-def draw_candidates(found: Fit, node: int, uniform: Reals) -> Ints:
+def draw_candidates(fit: Fit, node: int, uniform: Reals) -> Ints:
     """A candidate of the node for each uniform number, by frequency."""
-    inside = slice(int(found.candidates.starts[node]), int(found.candidates.starts[node + 1]))
-    edges = np.cumsum(found.frequency[inside])
+    inside = slice(int(fit.candidates.starts[node]), int(fit.candidates.starts[node + 1]))
+    edges = np.cumsum(fit.frequency[inside])
     chosen = np.searchsorted(edges, uniform * edges[-1], side="right")
     candidate: Ints = np.minimum(chosen, len(edges) - 1) + inside.start
     return candidate
 
 
-def _unkept_at(tree: Tree, found: Fit, row: Ints, value: Reals) -> Ints:
+def _pruned_candidate_at(tree: NoisyTree, fit: Fit, row: Ints, value: Reals) -> Ints:
     """The candidate at ``value`` on the line of those that a row did not keep, laid end to end by frequency.
 
     The position is moved past every kept candidate that begins at or before it. All rows are searched at once: row r
     has the stretch [r, r + 1) times a span that no value reaches.
     """
-    candidates, edges = found.candidates, np.append(0.0, np.cumsum(found.frequency))
-    kept, parent = candidates.of_row[1:], tree.parent[1:]
-    run = np.append(0.0, np.cumsum(found.frequency[kept]))
+    candidates, edges = fit.candidates, np.append(0.0, np.cumsum(fit.frequency))
+    remaining, parent = candidates.of_row[1:], tree.parent[1:]
+    run = np.append(0.0, np.cumsum(fit.frequency[remaining]))
     first = np.searchsorted(parent, np.arange(len(tree)))
-    place = edges[kept] - edges[candidates.starts[tree.next[parent]]] - (run[:-1] - run[first[parent]])
+    place = edges[remaining] - edges[candidates.starts[tree.next[parent]]] - (run[:-1] - run[first[parent]])
     span = float(edges[-1]) + 1.0
     passed = np.searchsorted(parent * span + np.clip(place, 0, span - 0.5), row * span + value, side="right")
     start = candidates.starts[tree.next[row]]
@@ -408,32 +410,32 @@ class Estimator:
     was expanded the share of its pruned records that do, as what stands for them has it.
     """
 
-    tree: Tree
+    tree: NoisyTree
     fit: Fit
     nodes: int
     model_error: float = MODEL_ERROR
 
     @cached_property
-    def kept(self) -> float:
+    def remaining_records(self) -> float:
         """Records that were kept: the sizes of the leaves."""
         return float(self.fit.sizes.size[self.tree.leaf].sum())
 
     @cached_property
-    def lost(self) -> float:
+    def lost_records(self) -> float:
         """Records that were pruned: the remainders."""
         return float(self.fit.sizes.remainder[~self.tree.leaf].sum())
 
     @property
     def is_mostly_lost(self) -> bool:
         """Whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
-        return not self.tree.leaf.any() or self.lost > self.kept
+        return not self.tree.leaf.any() or self.lost_records > self.remaining_records
 
-    def baseline(self, shares: Reals) -> tuple[float, float]:
+    def estimate_baseline(self, shares: Reals) -> tuple[float, float]:
         """The paper's answer, the sum of the noisy sizes of the item sets in question; and the noise's error."""
         leaves = self.tree.leaf & (shares > 0)
         return float(self.tree.size[leaves].sum()), float(np.sqrt(noise_variance(self.tree)[leaves].sum()))
 
-    def answer(self, shares: Reals) -> tuple[float, float]:
+    def estimate_shares(self, shares: Reals) -> tuple[float, float]:
         """Estimate and standard error of the number of records that meet a condition.
 
         The error is that of the noise, carried through the least squares, and that of the model of what was pruned: of
@@ -441,7 +443,9 @@ class Estimator:
         model_error * sqrt(p_u (1 - p_u)). That is no theorem: tests measure the coverage.
         """
         leaf = self.tree.leaf
-        estimate, variance = functional(self.tree, self.fit.sizes, np.where(leaf, shares, 0), np.where(leaf, 0, shares))
+        estimate, variance = estimate_sum(
+            self.tree, self.fit.sizes, np.where(leaf, shares, 0), np.where(leaf, 0, shares)
+        )
         return estimate, float(np.sqrt(variance + self._model_variance(shares)))
 
     def _model_variance(self, shares: Reals) -> float:
@@ -461,23 +465,26 @@ class Estimator:
 ALONE = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
 
 
-def enough_remaining(fitted: Estimator, asked: Any, what: str, helps: str) -> dict[str, Any]:
+def enough_remaining(fitted: Estimator, params: Any, what: str, helps: str) -> dict[str, Any]:
     """The fact that a release states of what was kept: ``kept_records``, as the consistent sizes have them.
 
     ``InfeasibleError`` if nothing was kept or more was pruned, unless the publisher said that it may be. Only the
     publisher learns of that, and what was drawn stays spent: who repeats until something passes tells more than
     epsilon. ``what``: was kept, ``helps``: what keeps more, in words.
     """
-    found: dict[str, object] = {"kept_records": round(fitted.kept, 1)}
-    if asked.allow_empty or not fitted.is_mostly_lost:
-        return found
+    result: dict[str, object] = {"kept_records": round(fitted.remaining_records, 1)}
+    if params.allow_empty or not fitted.is_mostly_lost:
+        return result
     number = int(fitted.tree.leaf.sum())
-    pruned = f"more was pruned (about {fitted.lost:,.0f} records) than is in the {number:,} {what}s that were kept"
+    pruned = (
+        f"more was pruned (about {fitted.lost_records:,.0f} records) than is in the {number:,} {what}s that were kept"
+    )
     raise InfeasibleError(
-        f"{f'{pruned} ({fitted.kept:,.0f})' if number else f'no {what} was kept'}, so answers would rest on a model "
+        f"{f'{pruned} ({fitted.remaining_records:,.0f})' if number else f'no {what} was kept'}, so answers would "
+        "rest on a model "
         f"alone; a larger epsilon or {helps} would keep more, and --allow-empty (allow_empty = true) publishes it all "
-        f"the same; epsilon {text(asked.epsilon)} was drawn and is spent",
-        found | {"kept": number, "pruned_records": round(fitted.lost, 1)},
+        f"the same; epsilon {fraction_text(params.epsilon)} was drawn and is spent",
+        result | {"kept": number, "pruned_records": round(fitted.lost_records, 1)},
     )
 
 
@@ -485,9 +492,9 @@ def warn_remaining(facts: Mapping[str, Any], number: int, what: str) -> list[str
     """What to say of a release that was published all the same; ``number``: what was kept."""
     if not number:
         return [f"no {what} was kept: {ALONE}; a larger epsilon keeps more"]
-    kept = facts.get("kept_records")
-    if kept is None:  # an earlier version did not state it
+    remaining = facts.get("kept_records")
+    if remaining is None:  # an earlier version did not state it
         return []
-    pruned = facts["estimated_records"] - (facts.get("without_items") or 0) - kept
-    told = f"more was pruned (about {pruned:,.0f} records) than kept ({kept:,.0f})"
-    return [f"{told}: {ALONE}; a larger epsilon keeps more"] if pruned > kept else []
+    pruned = facts["estimated_records"] - (facts.get("without_items") or 0) - remaining
+    message = f"more was pruned (about {pruned:,.0f} records) than kept ({remaining:,.0f})"
+    return [f"{message}: {ALONE}; a larger epsilon keeps more"] if pruned > remaining else []

@@ -9,7 +9,7 @@ from privsql.model.parameters import NoiseFacts
 ALLOW_EMPTY = "DiffPart: publish a tree of which nothing was kept, or less than was pruned."
 
 
-class Facts(NoiseFacts):
+class NoisyTreeFacts(NoiseFacts):
     """What a manifest states of a tree: nothing but what follows from the published tables."""
 
     partitions: int = Field(ge=0)

@@ -11,13 +11,13 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import POWER, Channel, Floats
-from privsql.engine.sqlfiles import Holes, fill, same, table
+from privsql.engine.sqlfiles import Holes, fill, same_columns, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.answers.estimate import Measured
+    from privsql.answers.estimate import AmountMoments
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.permute.grouping import Ints
@@ -39,7 +39,7 @@ Figures = tuple[Floats, Floats, Floats, Floats]  # estimate, standard error (NaN
 
 
 @dataclass(frozen=True)
-class Held:
+class ChosenValues:
     """The chosen values of every group, rising: rows (group, rank of the value, records); the groups' sizes (B,)."""
 
     group: Ints
@@ -49,57 +49,59 @@ class Held:
     sizes: Ints
 
     @cached_property
-    def keys(self) -> Ints:
+    def row_keys(self) -> Ints:
         """Group and rank in one number, rising."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
-    def counted(self) -> Ints:
+    def running_counts(self) -> Ints:
         """Records before every row, and of all rows (R + 1,)."""
         return np.concatenate(([0], np.cumsum(self.records)))
 
     @cached_property
-    def summed(self) -> Floats:
+    def running_sums(self) -> Floats:
         """The same for sums of values."""
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
-    def first(self) -> Ints:
+    def first_rows(self) -> Ints:
         """The first row of every group, and the number of rows (B + 1,)."""
         return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
 
     @cached_property
-    def chosen(self) -> Ints:
+    def chosen_counts(self) -> Ints:
         """Chosen records of every group (B,)."""
-        return np.diff(self.counted[self.first])
+        return np.diff(self.running_counts[self.first_rows])
 
     @cached_property
-    def mirrored(self) -> Held:
+    def negated_values(self) -> ChosenValues:
         """The same with all values negated."""
         back = np.lexsort((-self.rank, self.group))
         top = len(self.values) - 1
-        return Held(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
+        return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
 
-    def below(self, group: Ints, rank: Ints) -> Ints:
+    def count_below(self, group: Ints, rank: Ints) -> Ints:
         """Chosen records of a group whose rank is less."""
-        row = np.searchsorted(self.keys, group * (len(self.values) + 1) + rank)
-        return np.asarray(self.counted[row] - self.counted[self.first[group]])
+        row = np.searchsorted(self.row_keys, group * (len(self.values) + 1) + rank)
+        return np.asarray(self.running_counts[row] - self.running_counts[self.first_rows[group]])
 
-    def least(self, group: Ints, number: Ints) -> Floats:
+    def sum_smallest(self, group: Ints, number: Ints) -> Floats:
         """Sum of so many of the smallest chosen values of a group."""
-        target = self.counted[self.first[group]] + number
-        row = np.searchsorted(self.counted, target, side="right") - 1
-        extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.counted[row])
-        return np.asarray(self.summed[row] + extra - self.summed[self.first[group]])
+        target = self.running_counts[self.first_rows[group]] + number
+        row = np.searchsorted(self.running_counts, target, side="right") - 1
+        extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.running_counts[row])
+        return np.asarray(self.running_sums[row] + extra - self.running_sums[self.first_rows[group]])
 
-    def at(self, group: Ints, number: Ints) -> Floats:
+    def value_after(self, group: Ints, number: Ints) -> Floats:
         """The chosen value of a group that so many are before."""
-        row = np.searchsorted(self.counted, self.counted[self.first[group]] + number, side="right") - 1
+        row = (
+            np.searchsorted(self.running_counts, self.running_counts[self.first_rows[group]] + number, side="right") - 1
+        )
         return np.append(self.values[self.rank], np.nan)[row]
 
 
 @dataclass(frozen=True)
-class Met:
+class MatchingRecords:
     """For S sets of records: pairs (set, group) with n > 0 records that meet the condition."""
 
     sets: int
@@ -107,44 +109,44 @@ class Met:
     group: Ints
     n: Ints
 
-    def total(self, parts: Floats | Ints) -> Floats:
+    def sum_groups(self, parts: Floats | Ints) -> Floats:
         """Sums over the groups (S,)."""
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
-    def smallest(self, parts: Floats, where: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
+    def least_of_groups(self, parts: Floats, where: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
         """Minima over some of the groups (S,), infinite for none."""
-        found = np.full(self.sets, np.inf)
-        np.minimum.at(found, self.set[where], parts[where])
-        return found
+        result = np.full(self.sets, np.inf)
+        np.minimum.at(result, self.set[where], parts[where])
+        return result
 
 
-def possible_records(held: Held, met: Met) -> Floats:
+def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
     """The most chosen records that each set can have (S,)."""
-    return met.total(np.minimum(met.n, held.chosen[met.group]))
+    return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
-def forced(held: Held, met: Met) -> Floats:
+def fewest_records(held: ChosenValues, met: MatchingRecords) -> Floats:
     """Return the fewest chosen records that each set can have (S,)."""
-    return met.total(_forced(held, met))
+    return met.sum_groups(_fewest_by_group(held, met))
 
 
-def _forced(held: Held, met: Met) -> Ints:
-    return np.maximum(met.n - (held.sizes - held.chosen)[met.group], 0)
+def _fewest_by_group(held: ChosenValues, met: MatchingRecords) -> Ints:
+    return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
-def total(held: Held, met: Met) -> Figures:
+def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
     """SUM."""
     share = met.n / held.sizes[met.group]
-    sums = np.diff(held.summed[held.first])
+    sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
-    low, _ = _extreme(held, met, zero)
-    other = held.mirrored
-    high, _ = _extreme(other, met, np.full(met.sets, np.searchsorted(other.values, 0.0)))
-    slack = rounding(held)
-    return met.total(share * sums[met.group]), _error(held, met), low - slack, slack - high
+    low, _ = _least_sum(held, met, zero)
+    other = held.negated_values
+    high, _ = _least_sum(other, met, np.full(met.sets, np.searchsorted(other.values, 0.0)))
+    slack = rounding_slack(held)
+    return met.sum_groups(share * sums[met.group]), _sum_error(held, met), low - slack, slack - high
 
 
-def rounding(held: Held) -> float:
+def rounding_slack(held: ChosenValues) -> float:
     """How far a sum of doubles may lie from that of the values that they stand for; 0 where all of them are whole.
 
     Each value is rounded once, and each of its additions by as much at most as the sum of all magnitudes (Higham 2002,
@@ -156,46 +158,46 @@ def rounding(held: Held) -> float:
     return whole * (len(held.records) + 2) * float(np.finfo(float).eps)
 
 
-def _error(held: Held, met: Met, centre: Floats | None = None) -> Floats:
+def _sum_error(held: ChosenValues, met: MatchingRecords, centre: Floats | None = None) -> Floats:
     """Of the sum of chosen values less ``centre`` (S,): drawing n of |g| without replacement in every group."""
     values = held.values[held.rank]
     squares = np.bincount(held.group, held.records * values**2, minlength=len(held.sizes))[met.group]
-    sums = np.diff(held.summed[held.first])[met.group]
-    chosen, sizes = held.chosen[met.group], held.sizes[met.group]
+    sums = np.diff(held.running_sums[held.first_rows])[met.group]
+    chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
     shift = np.zeros(len(met.n)) if centre is None else centre[met.set]
     second, first = (squares - 2 * shift * sums + shift**2 * chosen) / sizes, (sums - shift * chosen) / sizes
     variance = met.n * (second - first**2).clip(0) * (sizes - met.n) / np.maximum(sizes - 1, 1)
-    return np.asarray(np.sqrt(met.total(variance)))
+    return np.asarray(np.sqrt(met.sum_groups(variance)))
 
 
-def _extreme(held: Held, met: Met, rank: Ints) -> tuple[Floats, Floats]:
+def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
     """The least sum of v - x over choices, for x just below the value of a rank (S,): (sum of v, number) taken (S,).
 
     Of every group: chosen values below x first, then those that are not chosen and count nothing, then the others.
     """
-    below = held.below(met.group, rank[met.set])
-    unchosen = held.sizes[met.group] - held.chosen[met.group]
+    below = held.count_below(met.group, rank[met.set])
+    unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
     taken = np.minimum(met.n, below) + np.maximum(met.n - below - unchosen, 0)
-    return met.total(held.least(met.group, taken)), met.total(taken)
+    return met.sum_groups(held.sum_smallest(met.group, taken)), met.sum_groups(taken)
 
 
-def mean(held: Held, met: Met) -> Figures:
+def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
     """AVG; of a set without chosen records there is none."""
     share = met.n / held.sizes[met.group]
-    sums = np.diff(held.summed[held.first])
-    number = met.total(share * held.chosen[met.group])
+    sums = np.diff(held.running_sums[held.first_rows])
+    number = met.sum_groups(share * held.chosen_counts[met.group])
     with np.errstate(invalid="ignore", divide="ignore"):
-        estimate = met.total(share * sums[met.group]) / number
-        error = _error(held, met, np.nan_to_num(estimate)) / number
+        estimate = met.sum_groups(share * sums[met.group]) / number
+        error = _sum_error(held, met, np.nan_to_num(estimate)) / number
     low = _least_mean(held, met, estimate)
-    return estimate, error, low, -_least_mean(held.mirrored, met, -estimate)
+    return estimate, error, low, -_least_mean(held.negated_values, met, -estimate)
 
 
-def _least_mean(held: Held, met: Met, start: Floats) -> Floats:
+def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
     """The least average of the chosen values over all choices that have any, by Dinkelbach's iteration."""
     least = start.copy()
     for _ in range(STEPS):
-        sums, number = _extreme(held, met, np.searchsorted(held.values, least))
+        sums, number = _least_sum(held, met, np.searchsorted(held.values, least))
         with np.errstate(invalid="ignore", divide="ignore"):
             lower = np.where(number > 0, sums / number, least)
         if not (lower < least).any():
@@ -204,26 +206,26 @@ def _least_mean(held: Held, met: Met, start: Floats) -> Floats:
     return least
 
 
-def minimum(held: Held, met: Met) -> Figures:
+def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     """MIN: certain bounds, and the value that it is as likely to exceed as not; no standard error."""
-    chosen = held.chosen[met.group]
+    chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
-    low = met.smallest(held.at(met.group, np.zeros_like(met.n)), any_chosen)
-    fewest = _forced(held, met)
-    highest = -met.smallest(-held.at(met.group, np.maximum(chosen - 1, 0)), any_chosen)
-    sure = met.smallest(held.at(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
+    low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
+    fewest = _fewest_by_group(held, met)
+    highest = -met.least_of_groups(-held.value_after(met.group, np.maximum(chosen - 1, 0)), any_chosen)
+    sure = met.least_of_groups(held.value_after(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
-    estimate = held.values[_median(held, met)]
+    estimate = held.values[_median_rank(held, met)]
     return np.clip(estimate, low, high), np.full(met.sets, np.nan), low, high
 
 
-def maximum(held: Held, met: Met) -> Figures:
+def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
     """MAX, likewise."""
-    estimate, error, low, high = minimum(held.mirrored, met)
+    estimate, error, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, error, -high, -low
 
 
-def _median(held: Held, met: Met) -> Ints:
+def _median_rank(held: ChosenValues, met: MatchingRecords) -> Ints:
     """The least rank that the minimum, if there is one, does not exceed with a probability of at least one half."""
     target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
@@ -234,14 +236,16 @@ def _median(held: Held, met: Met) -> Ints:
     return low
 
 
-def _none_up_to(held: Held, met: Met, rank: Ints) -> Floats:
+def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
     """Probability that no chosen value of a lower rank is among the records that meet the condition (S,)."""
-    sizes, below = held.sizes[met.group], held.below(met.group, rank[met.set])
+    sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
     left = sizes - below
     free = left >= met.n
-    kept = scipy.special.gammaln(left + 1) - scipy.special.gammaln(np.maximum(left - met.n, 0) + 1)
-    logs = kept - scipy.special.gammaln(sizes + 1) + scipy.special.gammaln(sizes - met.n + 1)
-    return np.where(met.total((~free).astype(np.int64)) > 0, 0.0, np.exp(met.total(np.where(free, logs, 0.0))))
+    log_choices = scipy.special.gammaln(left + 1) - scipy.special.gammaln(np.maximum(left - met.n, 0) + 1)
+    logs = log_choices - scipy.special.gammaln(sizes + 1) + scipy.special.gammaln(sizes - met.n + 1)
+    return np.where(
+        met.sum_groups((~free).astype(np.int64)) > 0, 0.0, np.exp(met.sum_groups(np.where(free, logs, 0.0)))
+    )
 
 
 # Contents -------------------------------------------------------------------------------------------------------------
@@ -262,17 +266,17 @@ class Contents:
     values: int
 
     @property
-    def sizes(self) -> Ints:
+    def group_sizes(self) -> Ints:
         """|g| (B,)."""
         return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
 
     @property
-    def totals(self) -> Ints:
+    def value_totals(self) -> Ints:
         """o_i (m,)."""
         return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
 
     @property
-    def table(self) -> scipy.sparse.csr_array:
+    def sparse_table(self) -> scipy.sparse.csr_array:
         """Records by group and code (B, m)."""
         return scipy.sparse.csr_array(
             (self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values)
@@ -286,16 +290,18 @@ class Contents:
 
 def read_contents(db: Relations, roles: Roles, database: str | None) -> Contents:
     """The contents of a release's groups, its tables in ``database``."""
-    own = roles.by_sa
-    st = exp.select(*own.read("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
-    values = exp.select(*own.read("code"), *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
-    holes: Holes = {"st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
+    by_sa = roles.by_sa
+    st = exp.select(*by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
+    values = (
+        exp.select(*by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
+    )
+    holes: Holes = {"st": st, "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
     rows = db.arrow(fill("permute/contents", holes))
     group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
     return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
 
 
-class Groups(Channel):
+class GroupChannel(Channel):
     """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
 
     Within a group they are in proportion to the values' records: neighbours on the axis deviate together, so that a
@@ -303,14 +309,14 @@ class Groups(Channel):
     """
 
     @cached_property
-    def spread(self) -> Floats:
+    def prior_shape(self) -> Floats:
         """Shape of the prior's variance, f_i sum_g M_ig s_g^0.5 F, s_g the groups' shares, F = sum s^2 / sum s^1.5."""
         groups = self.shares @ self.mean
         shape = self.shares * (self.mean @ groups ** (POWER - 1))
         return np.asarray(shape * ((groups**2).sum() / shape.sum()))
 
 
-def through(held: Contents) -> Channel:
+def group_channel(held: Contents) -> Channel:
     """A question is seen as how many records of every group meet it: M_ig = share of value i that lies in g.
 
     ``UsageError`` for a release that is too large.
@@ -319,8 +325,8 @@ def through(held: Contents) -> Channel:
         raise UsageError(
             f"a release of {held.groups:,} groups and {held.values:,} values is too large for its channel to be told"
         )
-    mean = held.table.toarray().T / np.maximum(held.totals, 1)[:, None]
-    return Groups(mean, np.diag(held.sizes.astype(np.float64)), held.totals.astype(np.float64))
+    mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
+    return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
 
 
 # Sharing --------------------------------------------------------------------------------------------------------------
@@ -353,7 +359,7 @@ USUAL, SPREAD = 0.2, 1.0  # median of t before anything is seen, and standard de
 CHUNK = 2**20  # numbers that one array may hold
 
 
-def neighbours(held: Contents) -> tuple[Ints, Ints]:
+def neighbouring_groups(held: Contents) -> tuple[Ints, Ints]:
     """Groups g and, of each, the one h that begins next after all of its values; none for the last ones."""
     first = np.full(held.groups, held.values)
     last = np.full(held.groups, -1)
@@ -366,62 +372,64 @@ def neighbours(held: Contents) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class GroupDifference:
     """E[d^2] = ``rough`` / (f (1 - f)) + ``smooth``, each (R,), of R sets of records."""
 
     rough: Floats
     smooth: Floats
 
     @staticmethod
-    def of(near: Floats, far: Floats) -> Apart:
+    def from_differences(near: Floats, far: Floats) -> GroupDifference:
         """By v_1 and v_2."""
         wandered = np.maximum(far - near, 0)
-        return Apart(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
+        return GroupDifference(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
 
 
-def unlike(held: Contents, met: Floats) -> Apart:
+def unlike(held: Contents, met: Floats) -> GroupDifference:
     """How unlike the values of a group are, of sets that have ``met`` (R, B) records in every group."""
 
-    def told(sizes: Sizes, here: Floats, there: Floats) -> Differences:
+    def squared_differences(sizes: Sizes, here: Floats, there: Floats) -> Differences:
         one, other = sizes
         q = (here + there) / (one + other)
         spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
         return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
 
-    return _judged(held, told, met)
+    return _judge_differences(held, squared_differences, met)
 
 
-def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> Apart:
+def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> GroupDifference:
     """The same of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
 
-    def told(
+    def squared_differences(
         _: Sizes, here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, __: Floats
     ) -> Differences:
         v = np.where((here > 0) & (there > 0), v, 0.0)
         here, there = np.maximum(here, 1), np.maximum(there, 1)
         return (sum_here / here - sum_there / there) ** 2, v, v * (1 / here + 1 / there)
 
-    return _judged(held, told, met, deviations, np.broadcast_to(variance[:, None], met.shape))
+    return _judge_differences(held, squared_differences, met, deviations, np.broadcast_to(variance[:, None], met.shape))
 
 
-def _judged(held: Contents, told: Callable[..., Differences], *parts: Floats) -> Apart:
-    """By the differences that ``told`` makes of ``parts`` (R, B), each of both groups, of some sets at a time."""
-    one, other = neighbours(held)
+def _judge_differences(held: Contents, differences: Callable[..., Differences], *parts: Floats) -> GroupDifference:
+    """Add up ``differences`` of ``parts`` (R, B) of both groups, for some sets at a time."""
+    one, other = neighbouring_groups(held)
     following = np.full(held.groups, -1)
     following[one] = other
     beyond = following[other]
-    found = []
+    result = []
     for pairs in ((one, other), (one[beyond >= 0], beyond[beyond >= 0])):
         step, strengths = max(1, CHUNK // max(len(pairs[0]), 1)), [np.zeros(0)]
-        sizes = tuple(held.sizes[side] for side in pairs)
+        sizes = tuple(held.group_sizes[side] for side in pairs)
         for start in range(0, len(parts[0]), step):
             some = [part[start : start + step] for part in parts]
-            strengths.append(_strength(*told(sizes, *(part[:, side] for part in some for side in pairs))))
-        found.append(np.concatenate(strengths))
-    return Apart.of(*found)
+            strengths.append(
+                _expected_strength(*differences(sizes, *(part[:, side] for part in some for side in pairs)))
+            )
+        result.append(np.concatenate(strengths))
+    return GroupDifference.from_differences(*result)
 
 
-def _strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
+def _expected_strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
     """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
     logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
     for i, strength in enumerate(STRENGTHS):
@@ -435,33 +443,33 @@ def sharing_variances(held: Contents, met: Floats, functionals: Floats) -> tuple
     """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F), and the part
     of it that is judged by neighbouring groups.
     """
-    sizes = held.sizes.astype(np.float64)
+    sizes = held.group_sizes.astype(np.float64)
     choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
-    known = _summed(held, functionals, choices, np.zeros_like(choices))
-    apart, moved = unlike(held, met), (met * (1 - met / sizes)) ** 2
-    judged = _summed(held, functionals, apart.rough[:, None] * moved, apart.smooth[:, None] * moved)
+    known = _sum_variances(held, functionals, choices, np.zeros_like(choices))
+    difference, moved = unlike(held, met), (met * (1 - met / sizes)) ** 2
+    judged = _sum_variances(held, functionals, difference.rough[:, None] * moved, difference.smooth[:, None] * moved)
     return known + judged, judged
 
 
-def amount_variances(held: Contents, met: Floats, functionals: Floats, added: Measured) -> Floats:
+def amount_variances(held: Contents, met: Floats, functionals: Floats, added: AmountMoments) -> Floats:
     """Of the sums of what is ``added`` up, less its mean, over these records (R, F)."""
     variance = added.second / np.maximum(met.sum(axis=1), 1)
-    apart, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
-    rough, smooth = (part[:, None] * v * met**2 for part in (apart.rough, apart.smooth))
-    return _summed(held, functionals, v * met + rough, smooth)
+    difference, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
+    rough, smooth = (part[:, None] * v * met**2 for part in (difference.rough, difference.smooth))
+    return _sum_variances(held, functionals, v * met + rough, smooth)
 
 
-def _summed(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
+def _sum_variances(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
     """Sums over groups of ``choices`` f (1 - f) and ``deviating`` (f (1 - f))^2, both (R, B)."""
     if functionals.ndim > 2:
-        rows = [_over(held, one) for one in functionals]
+        rows = [_group_variance(held, one) for one in functionals]
         parts = [choices[i] @ row + deviating[i] @ row**2 for i, row in enumerate(rows)]
         return np.array(parts).reshape(len(choices), functionals.shape[-1])
-    over = _over(held, functionals)
+    over = _group_variance(held, functionals)
     return np.asarray(choices @ over + deviating @ over**2)
 
 
-def _over(held: Contents, functionals: Floats) -> Floats:
+def _group_variance(held: Contents, functionals: Floats) -> Floats:
     """F (1 - f) of every group (B, F)."""
-    share = np.asarray(held.table @ functionals) / held.sizes[:, None]
+    share = np.asarray(held.sparse_table @ functionals) / held.group_sizes[:, None]
     return np.asarray(share * (1 - share))

@@ -10,17 +10,17 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.attacks import adversaries, suite
-from privsql.attacks.scene import CHUNK, Block, Finding, Scene
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding
 from privsql.attacks.suite import Adversary
-from privsql.engine.database import numbered
+from privsql.engine.database import require_ordered
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Holes, column, fill, named, table, temp
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import GuaranteeError, UsageError
-from privsql.mechanisms.permute.answers import Contents, read_contents, through
-from privsql.mechanisms.permute.checks import read, unfine
-from privsql.mechanisms.permute.grouping import on_axis, scale
-from privsql.mechanisms.permute.parameters import extent
-from privsql.mechanisms.private import Dealing, Parts, Segments
+from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
+from privsql.mechanisms.permute.checks import read_parameters, unfine_groups_query
+from privsql.mechanisms.permute.grouping import find_scale, on_axis
+from privsql.mechanisms.permute.parameters import parse_extent
+from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.attacks.scene import Floats, Ints, ReleaseView
-    from privsql.attacks.suite import Learnt
+    from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.permute.parameters import Extent
@@ -44,12 +44,12 @@ TABLE = 2**26  # numbers beyond which groups x values are not counted in one tab
 
 def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
     """QIT, from the groups (n,) of all records in canonical order, below 0: held back, and the values of the others."""
-    source.sort()
+    source.sort_records()
     codes = np.full(len(groups), -1, dtype=np.int32)
-    shown = groups >= 0
-    codes[shown] = shuffled(groups[shown], ranks, noise)
-    db.put("positions", dealt(groups, codes))
-    _write(db, source, numbered(db).dealt(temp("records"), temp("positions")))
+    is_published = groups >= 0
+    codes[is_published] = shuffle_within_groups(groups[is_published], ranks, noise)
+    db.register_arrow("positions", stream_assignment(groups, codes))
+    _write_qit(db, source, require_ordered(db).with_bid_and_code(temp_table("records"), temp_table("positions")))
     db.drop("positions")
 
 
@@ -58,21 +58,24 @@ def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key:
 
     The group follows from the value in a first release, from the record in later ones, whose records have names.
     """
-    shown = np.flatnonzero(groups >= 0)
-    sizes = np.bincount(groups[shown])
+    published = np.flatnonzero(groups >= 0)
+    sizes = np.bincount(groups[published])
     if source.history.releases:
-        of, by = pa.table({"part": groups[shown], "pos": shown}), "pos"
+        of, by = pa.table({"part": groups[published], "pos": published}), "pos"
     else:
         ends = np.cumsum(source.counts)
         of, by = pa.table({"part": groups[ends - 1], "code": np.arange(len(ends))}), "code"
-    dealing = Dealing(db, source, key, Parts(sizes, by, of))
-    dealt = dealing.dealt(_segments(contents(groups[shown], ranks)), [*source.roles.qi("r"), column("part", "r")])
-    renamed = [named(exp.cast(column("part"), "INTEGER"), "bid"), named(column("number"), "code")]
-    _write(db, source, exp.select(*source.roles.qi(), *renamed).from_(dealt.subquery("dealt")))
-    dealing.done()
+    dealing = RankAssignment(db, source, key, RecordParts(sizes, by, of))
+    dealt = dealing.query_assigned(
+        _make_segments(tabulate_contents(groups[published], ranks)),
+        [*source.roles.qi_columns("r"), column("part", "r")],
+    )
+    renamed = [alias_as(exp.cast(column("part"), "INTEGER"), "bid"), alias_as(column("number"), "code")]
+    _write_qit(db, source, exp.select(*source.roles.qi_columns(), *renamed).from_(dealt.subquery("dealt")))
+    dealing.drop_relations()
 
 
-def _segments(contents: pa.Table) -> Segments:
+def _make_segments(contents: pa.Table) -> Segments:
     """The values of the ranks of every group, from ``contents``."""
     part, code, records = (contents[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
     ends = np.cumsum(records)
@@ -80,28 +83,28 @@ def _segments(contents: pa.Table) -> Segments:
     return Segments(part, ends - records - first, ends - first, code, step=0)
 
 
-def _write(db: Relations, source: Records, dealt: exp.Query) -> None:
+def _write_qit(db: Relations, source: Records, dealt: exp.Query) -> None:
     roles = source.roles
-    holes: Holes = {"dealt": dealt.subquery(), "qi": roles.qi_out("r"), "qi_order": roles.qi("r")}
-    holes |= roles.by_qi.names("bid", "code")
-    db.make("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
+    holes: Holes = {"dealt": dealt.subquery(), "qi": roles.qi_out("r"), "qi_order": roles.qi_columns("r")}
+    holes |= roles.by_qi.alias_holes("bid", "code")
+    db.create_table("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
 
 
-def contents(groups: Ints, codes: Ints) -> pa.Table:
+def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
     """(bid, code, records) by group and code, from the group and the value of every record (n,)."""
     values = int(codes.max(initial=-1)) + 1
     cells = groups * values + codes
     if (int(groups.max(initial=-1)) + 1) * values <= TABLE:
         counted = np.bincount(cells)
-        found = np.flatnonzero(counted)
-        records = counted[found]
+        result = np.flatnonzero(counted)
+        records = counted[result]
     else:
-        found, records = np.unique(cells, return_counts=True)
-    columns = {"bid": found // values, "code": found % values, "records": records}
+        result, records = np.unique(cells, return_counts=True)
+    columns = {"bid": result // values, "code": result % values, "records": records}
     return pa.table({name: column.astype(np.int32) for name, column in columns.items()})
 
 
-def shuffled(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
+def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
     """The values (n,) in uniformly random order within every group (thesis, Definition 4)."""
     dealt = codes.astype(np.int32)
     rising = bool((groups[1:] >= groups[:-1]).all())
@@ -117,103 +120,103 @@ def shuffled(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
     return dealt
 
 
-def dealt(groups: Ints, codes: NDArray[np.int32]) -> pa.RecordBatchReader:
+def stream_assignment(groups: Ints, codes: NDArray[np.int32]) -> pa.RecordBatchReader:
     """(pos, bid, code) for every position, as a stream."""
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def make_batches() -> Iterator[pa.RecordBatch]:
         for begin in range(0, len(groups), BATCH):
             part = groups[begin : begin + BATCH]
             columns = [np.arange(begin, begin + len(part)), part.astype(np.int32), codes[begin : begin + BATCH]]
             yield pa.record_batch(columns, schema=DEALT)
 
-    return pa.RecordBatchReader.from_batches(DEALT, batches())
+    return pa.RecordBatchReader.from_batches(DEALT, make_batches())
 
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
 # A (k,e)-anonymous release as an adversary sees it: groups of records beside lists of values.
 
 
-class Permuted(Scene):
+class PermutedView(AttackView):
     """QIT and ST. No belief in a single value is bounded: (k,e) is about how many and how far apart values are."""
 
     records, part, independent = "qit", "bid", False
     stated = ("records",)
 
     @cached_property
-    def contents(self) -> Contents:
+    def group_contents(self) -> Contents:
         """What every group holds; ``GuaranteeError`` if the tables do not agree on it."""
         held = read_contents(self.db, self.roles, self.given.database)
-        stated = self.values(["records"])["records"].to_numpy()
-        if not np.array_equal(held.totals, stated) or held.groups <= self.parts.max(initial=0):
+        stated = self.read_values(["records"])["records"].to_numpy()
+        if not np.array_equal(held.value_totals, stated) or held.groups <= self.record_parts.max(initial=0):
             raise GuaranteeError("QIT, ST and the list of values do not agree; verify the release")
         return held
 
     @cached_property
-    def unfine(self) -> Ints:
+    def unfine_groups(self) -> Ints:
         """Groups that are not (k,e)-anonymous."""
-        listed = exp.select(*self.roles.by_sa.read("bid", "count"), *self.roles.sa_in())
+        listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         st = listed.from_(table("st", self.given.database)).subquery("st")
-        rows = self.db.rows(unfine(st, self.roles, read(self.given.manifest)))
+        rows = self.db.rows(unfine_groups_query(st, self.roles, read_parameters(self.given.manifest)))
         return np.array([int(row[0]) for row in rows], dtype=np.int64)
 
     @cached_property
     def channel(self) -> Channel:
         """How many records of every group meet a question."""
-        return through(self.contents)
+        return group_channel(self.group_contents)
 
-    def seen(self, level: Ints) -> Floats:
+    def observe_levels(self, level: Ints) -> Floats:
         """Records of every group with each level."""
-        groups, levels = self.contents.groups, int(level.max()) + 1
-        counted = np.bincount(level * groups + self.parts, minlength=levels * groups)
+        groups, levels = self.group_contents.groups, int(level.max()) + 1
+        counted = np.bincount(level * groups + self.record_parts, minlength=levels * groups)
         return counted.reshape(levels, groups).astype(np.float64)
 
     @cached_property
     def shares(self) -> Floats:
         """Frequencies (m,)."""
-        records = self.contents.totals.astype(np.float64)
+        records = self.group_contents.value_totals.astype(np.float64)
         return np.asarray(records / records.sum())
 
     @property
     def bounds(self) -> Floats:
         """None is promised."""
-        return np.ones(self.contents.values)
+        return np.ones(self.group_contents.values)
 
-    def excess(self) -> float:
+    def excess_share(self) -> float:
         """Share of the records in groups that are not (k,e)-anonymous."""
-        return float(np.isin(self.parts, self.unfine).mean())
+        return float(np.isin(self.record_parts, self.unfine_groups).mean())
 
-    def ordered(self) -> dict[str, tuple[exp.Table, list[str]]]:
+    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
         """QIT and ST."""
-        listed = exp.select(named(self.roles.by_sa.column("bid"), "part"), *self.roles.sa_in())
-        self.db.view("a_listed", listed.from_(table("st", self.given.database)))
-        own = {self.records: (temp("a_records"), ["part", *self.roles.qi_keys])}
-        return own | {"st": (temp("a_listed"), ["part", *self.roles.sa_keys])}
+        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
+        self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
+        orders = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
+        return orders | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
     @property
-    def numbered(self) -> list[Ints]:
+    def numbered_groups(self) -> list[Ints]:
         """None: groups are numbered along the axis."""
         return []
 
     @property
-    def paired(self) -> bool:
+    def is_paired(self) -> bool:
         """A group's list of values is shorter than its list of records."""
         return False
 
     def blocks(self) -> Iterator[Block]:
         """Records of one group beside its distinct values; prior c_g(x)/|g|."""
-        held = self.contents
-        order = np.argsort(self.parts, kind="stable")
-        counts = np.bincount(self.parts, minlength=held.groups)
+        held = self.group_contents
+        order = np.argsort(self.record_parts, kind="stable")
+        counts = np.bincount(self.record_parts, minlength=held.groups)
         ends = np.cumsum(counts)
         listed = np.searchsorted(held.group, np.arange(held.groups + 1))
         for g in range(held.groups):
-            own = slice(int(listed[g]), int(listed[g + 1]))
-            share = held.records[own] / held.records[own].sum()
+            group_rows = slice(int(listed[g]), int(listed[g + 1]))
+            share = held.records[group_rows] / held.records[group_rows].sum()
             members = order[ends[g] - counts[g] : ends[g]]
             step = max(1, CHUNK // max(1, len(share)))
             for start in range(0, len(members), step):
                 rows = members[start : start + step]
-                yield Block(rows[None, :], held.code[own][None, :], share[None, None, :])
+                yield Block(rows[None, :], held.code[group_rows][None, :], share[None, None, :])
 
 
 # Guesses --------------------------------------------------------------------------------------------------------------
@@ -233,38 +236,40 @@ NEAR_KNOWS = "the person's quasi-identifiers; guesses the range of values that m
 TOO_LARGE = "too many groups and values to be learnt from"
 
 
-def poor(scene: Permuted) -> list[Finding]:
+def attack_poor_groups(scene: PermutedView) -> list[Finding]:
     """The promise itself: share of the groups that are not (k,e)-anonymous."""
-    number, held = scene.contents.groups, len(scene.unfine)
+    number, held = scene.group_contents.groups, len(scene.unfine_groups)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
     return [Finding(POOR, POOR_KNOWS, promised=True, attacked=number, unit="groups", above=held / number, notes=notes)]
 
 
-def exact(scene: Permuted) -> list[Finding]:
+def attack_exact_value(scene: PermutedView) -> list[Finding]:
     """Belief in the commonest value of the group of every record; how many values are certain, or above 1/2."""
-    tally = scene.tally()
+    tally = scene.make_tally()
     for block in scene.blocks():
-        tally.add(block, np.broadcast_to(block.prior, block.shape))
-    held = scene.contents
+        tally.add_block(block, np.broadcast_to(block.prior, block.shape))
+    held = scene.group_contents
     most = np.zeros(held.groups, dtype=np.int64)
     np.maximum.at(most, held.group, held.records)
-    sizes = held.sizes
+    sizes = held.group_sizes
     certain, likely = (int(sizes[chosen].sum()) for chosen in (most == sizes, 2 * most > sizes))
     notes = (f"{certain:,} records' values are certain, {likely:,} are believed beyond 1/2",)
-    return [Finding(EXACT, EXACT_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.figures())]
+    return [Finding(EXACT, EXACT_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
-def near(view: ReleaseView, scene: Permuted) -> list[Finding]:
+def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
     """Belief that a record's value lies within the distance of the best guess; by default e."""
-    asked = read(view.manifest)
-    distance = asked.e if view.within is None else _distance(view.within)
-    found = scale(view.manifest.sensitive, distance)
+    params = read_parameters(view.manifest)
+    distance = params.e if view.within is None else _parse_distance(view.within)
+    column_scale = find_scale(view.manifest.sensitive, distance)
     field = view.manifest.sensitive[0].name
-    units, width, _ = on_axis(scene.all("privsql_values").sort_by("code")[field].combine_chunks(), found, distance)
-    held, sizes = scene.contents, scene.contents.sizes
-    best = covered(held, reached(units, 2 * width))
-    everyone = np.cumsum(held.totals)
-    reach = reached(units, 2 * width)
+    units, width, _ = on_axis(
+        scene.read_table("privsql_values").sort_by("code")[field].combine_chunks(), column_scale, distance
+    )
+    held, sizes = scene.group_contents, scene.group_contents.group_sizes
+    best = fullest_windows(held, farthest_within(units, 2 * width))
+    everyone = np.cumsum(held.value_totals)
+    reach = farthest_within(units, 2 * width)
     alone = max(int(everyone[high] - (everyone[low - 1] if low else 0)) for low, high in enumerate(reach))
     return [
         Finding(
@@ -279,28 +284,28 @@ def near(view: ReleaseView, scene: Permuted) -> list[Finding]:
     ]
 
 
-def _distance(given: str) -> Extent:
+def _parse_distance(value: str) -> Extent:
     try:
-        return extent(given)
+        return parse_extent(value)
     except ValueError as error:
         raise UsageError(f"--within: {error}") from error
 
 
-def reached(units: list[int], width: int) -> list[int]:
+def farthest_within(units: list[int], width: int) -> list[int]:
     """For each of the rising values the last one that is at most ``width`` above it.
 
-    >>> reached([0, 3, 4, 9], 4)
+    >>> farthest_within([0, 3, 4, 9], 4)
     [2, 2, 2, 3]
     """
-    found, last = [], 0
+    result, last = [], 0
     for low in units:
         while last + 1 < len(units) and units[last + 1] - low <= width:
             last += 1
-        found.append(last)
-    return found
+        result.append(last)
+    return result
 
 
-def covered(held: Contents, reach: list[int]) -> Ints:
+def fullest_windows(held: Contents, reach: list[int]) -> Ints:
     """Records of every group in the window of values that holds most of them (B,)."""
     key = held.group * held.values + held.code  # ascends: contents lie by group and code
     last = np.searchsorted(key, held.group * held.values + np.array(reach)[held.code], side="right")
@@ -310,32 +315,34 @@ def covered(held: Contents, reach: list[int]) -> Ints:
     return most
 
 
-def _if_small(one: Adversary[Permuted]) -> Adversary[Permuted]:
+def _if_small(one: Adversary[PermutedView]) -> Adversary[PermutedView]:
     """The adversary, who learns from the channel only where that can be held."""
 
-    def attack(learnt: Learnt[Permuted]) -> list[Finding]:
-        if learnt.scene.contents.is_small:
+    def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
+        if learnt.scene.group_contents.is_small:
             return one.attack(learnt)
         return [Finding(one.name, one.knows, one.promised, applies=False, notes=(TOO_LARGE,))]
 
     return Adversary(one.name, one.knows, one.promised, attack)
 
 
-def _on_scene(attack: Callable[[Permuted], list[Finding]]) -> Callable[[Learnt[Permuted]], list[Finding]]:
+def _on_scene(
+    attack: Callable[[PermutedView], list[Finding]],
+) -> Callable[[AttackContext[PermutedView]], list[Finding]]:
     return lambda learnt: attack(learnt.scene)
 
 
-def _near(learnt: Learnt[Permuted]) -> list[Finding]:
-    return near(learnt.view, learnt.scene)
+def _attack_near(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    return attack_near_value(learnt.view, learnt.scene)
 
 
-ADVERSARIES: tuple[Adversary[Permuted], ...] = (
-    Adversary(POOR, POOR_KNOWS, promised=True, attack=_on_scene(poor)),
+ADVERSARIES: tuple[Adversary[PermutedView], ...] = (
+    Adversary(POOR, POOR_KNOWS, promised=True, attack=_on_scene(attack_poor_groups)),
     adversaries.ORDER_ADVERSARY,
     adversaries.IDENTIFIERS_ADVERSARY,
     adversaries.absence_adversary(lambda _: None),
-    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=_on_scene(exact)),
-    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=_near),
+    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=_on_scene(attack_exact_value)),
+    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=_attack_near),
     _if_small(suite.LEARNING_ADVERSARY),
-    _if_small(adversaries.GIVING),
+    _if_small(adversaries.DETERMINATION_ADVERSARY),
 )

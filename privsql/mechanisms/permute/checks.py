@@ -12,20 +12,29 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding
-from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import stated
-from privsql.mechanisms.permute.grouping import FLOATS, narrow, scale, width
+from privsql.mechanisms.contract import read_stated_parameters
+from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
 from privsql.mechanisms.permute.parameters import Permute
-from privsql.model.manifest import Check, Promised, differ, exceed, in_order, run, tally, values_true
+from privsql.model.manifest import (
+    Check,
+    VerifiedBound,
+    count_combinations,
+    differing_combinations,
+    exceeding_combinations,
+    in_order,
+    run_checks,
+    values_true,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.attacks.suite import Several
+    from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import Kept
+    from privsql.mechanisms.contract import LedgerRelease
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -48,7 +57,7 @@ class Breach:
     records: tuple[int, ...]  # positions
 
 
-def pairwise(axis: Axis, ranks: Ints, releases: Ints) -> Iterator[Breach]:
+def find_pairwise_breaches(axis: Axis, ranks: Ints, releases: Ints) -> Iterator[Breach]:
     r"""Every breach of Definition 5: a\b, b\a or a∩b is not empty and not fine, a of an earlier, b of a later release.
 
     ``ranks`` (n,), ``releases`` (m, n): group of every record in every release, -1 where it is not in it.
@@ -57,36 +66,36 @@ def pairwise(axis: Axis, ranks: Ints, releases: Ints) -> Iterator[Breach]:
         for earlier in range(later):
             for a in np.unique(releases[earlier][releases[earlier] >= 0]).tolist():
                 for b in np.unique(releases[later][releases[later] >= 0]).tolist():
-                    for kind, exposed in _exposed(axis, ranks, releases[earlier] == a, releases[later] == b):
+                    for kind, exposed in _exposed_records(axis, ranks, releases[earlier] == a, releases[later] == b):
                         yield Breach(kind, (earlier, later), (a, b), tuple(np.flatnonzero(exposed).tolist()))
 
 
 Members = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def _exposed(axis: Axis, ranks: Ints, a: Members, b: Members) -> Iterator[tuple[Kind, Members]]:
+def _exposed_records(axis: Axis, ranks: Ints, a: Members, b: Members) -> Iterator[tuple[Kind, Members]]:
     sets: tuple[tuple[Kind, Members], ...] = (
         ("earlier minus later", a & ~b),
         ("later minus earlier", b & ~a),
         ("intersection", a & b),
     )
     for kind, members in sets:
-        if members.any() and not axis.fine(ranks[members]):
+        if members.any() and not axis.is_fine(ranks[members]):
             yield kind, members
 
 
-def closure(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]:
+def find_closure_breaches(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]:
     """The atoms of the common refinement of all releases that are not fine, each as positions of its records.
 
     An atom holds the records that no release tells apart; every Boolean combination of groups is a union of atoms. If
     none is listed, whatever is subtracted and intersected is fine or empty. Records of no release are in no atom.
     """
-    shown = np.flatnonzero((releases >= 0).any(axis=0))
-    _, atom = np.unique(releases[:, shown], axis=1, return_inverse=True)
+    published = np.flatnonzero((releases >= 0).any(axis=0))
+    _, atom = np.unique(releases[:, published], axis=1, return_inverse=True)
     order = np.argsort(atom, kind="stable")
     cuts = np.flatnonzero(np.diff(atom[order])) + 1
-    members = np.split(shown[order], cuts) if len(shown) else []
-    return [found for found in members if not axis.fine(ranks[found])]
+    members = np.split(published[order], cuts) if len(published) else []
+    return [result for result in members if not axis.is_fine(ranks[result])]
 
 
 # Checks ---------------------------------------------------------------------------------------------------------------
@@ -96,7 +105,7 @@ def closure(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]:
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
 
 
-class Facts(BaseModel):
+class PermuteFacts(BaseModel):
     """What a release's manifest states of its groups."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -111,40 +120,40 @@ class Facts(BaseModel):
     left_out: int = Field(ge=0)
 
 
-def read(manifest: Manifest) -> Permute:
+def read_parameters(manifest: Manifest) -> Permute:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    asked = stated(manifest, Facts, Permute, "groups")
-    scale(manifest.sensitive, asked.e)
-    return asked
+    params = read_stated_parameters(manifest, PermuteFacts, Permute, "groups")
+    find_scale(manifest.sensitive, params.e)
+    return params
 
 
-def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
+def release_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
-    roles, asked = manifest.roles, read(manifest)
+    roles, params = manifest.roles, read_parameters(manifest)
     _name_tables(db, manifest, database)
-    st, qit, values, sizes = temp("v_st"), temp("v_qit"), temp("v_values"), temp("v_sizes")
-    dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same("st", "v", roles.sa_keys)}
+    st, qit, values, sizes = temp_table("v_st"), temp_table("v_qit"), temp_table("v_values"), temp_table("v_sizes")
+    dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
     return [
-        Check("every group has k sensitive values over a range of e", unfine(st, roles, asked)),
+        Check("every group has k sensitive values over a range of e", unfine_groups_query(st, roles, params)),
         Check("values and their records are those of ST", values_true(st, values, roles)),
         Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
-        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa()})),
+        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa_columns()})),
         Check("QIT and ST agree on every group", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
         Check("groups are numbered", fill("verify/numbered", {"table": sizes, "number": column("bid")})),
         Check("the shuffle deals out the values of ST", fill("verify/dealt_true", dealt)),
         Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False)),
         Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
-        Check("groups and error are as stated", lambda: _claims(db, manifest, asked)),
+        Check("groups and error are as stated", lambda: _wrong_claims(db, manifest, params)),
     ]
 
 
-def unfine(st: exp.Expr, roles: Roles, asked: Permute) -> exp.Query:
+def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Query:
     """Groups of ``st``(bid, s0, count) that are not (k,e)-anonymous."""
-    ends = narrow(roles.sensitive[0], asked.e, exp.column("low"), exp.column("high"))
+    ends = narrow_condition(roles.sensitive[0], params.e, exp.column("low"), exp.column("high"))
     holes: Holes = {
         "st": st,
         "value": column(roles.sa_keys[0]),
-        "k": exp.Literal.number(asked.k),
+        "k": exp.Literal.number(params.k),
         "narrow": exp.paren(ends),
     }
     return fill("verify/groups_fine", holes)
@@ -152,57 +161,61 @@ def unfine(st: exp.Expr, roles: Roles, asked: Permute) -> exp.Query:
 
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_qit, v_st, v_values, with v_sizes."""
-    roles, own = manifest.roles, manifest.roles.by_sa
-    db.view("v_qit", exp.select(*roles.qi_in(), *roles.by_qi.read("bid", "code")).from_(table("qit", database)))
-    db.view("v_st", exp.select(*roles.sa_in(), *own.read("bid", "count")).from_(table("st", database)))
-    listed = exp.select(*own.read("code"), *roles.sa_in(), *own.read("records"))
-    db.view("v_values", listed.from_(table("privsql_values", database)))
-    db.make("v_sizes", fill("verify/bucket_sizes", {"st": temp("v_st"), "fakes": exp.Literal.number(0)}))
+    roles, by_sa = manifest.roles, manifest.roles.by_sa
+    db.create_view(
+        "v_qit", exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid", "code")).from_(table("qit", database))
+    )
+    db.create_view(
+        "v_st", exp.select(*roles.sa_in(), *by_sa.select_columns("bid", "count")).from_(table("st", database))
+    )
+    listed = exp.select(*by_sa.select_columns("code"), *roles.sa_in(), *by_sa.select_columns("records"))
+    db.create_view("v_values", listed.from_(table("privsql_values", database)))
+    db.create_table("v_sizes", fill("verify/bucket_sizes", {"st": temp_table("v_st"), "fakes": exp.Literal.number(0)}))
 
 
-def _claims(db: Relations, manifest: Manifest, asked: Permute) -> list[str]:
+def _wrong_claims(db: Relations, manifest: Manifest, params: Permute) -> list[str]:
     """Recompute what the manifest states from ST."""
     field, stated = manifest.sensitive[0], manifest.facts
-    widths, _ = _groups(db, manifest, asked)
-    sizes = dict(db.rows(exp.select("bid", "size").from_(temp("v_sizes"))))
+    widths, _ = _read_group_ranges(db, manifest, params)
+    sizes = dict(db.rows(exp.select("bid", "size").from_(temp_table("v_sizes"))))
     whole = sum(widths.values(), Fraction(0))
     records = sum(sizes.values())
     mean = sum((widths[bid] * size for bid, size in sizes.items()), Fraction(0)) / records
-    found = {
+    result = {
         "loss": float(whole),
-        "error": scale([field], asked.e).shown(whole),
+        "error": find_scale([field], params.e).format_width(whole),
         "groups": len(widths),
         "smallest": min(sizes.values()),
         "largest": max(sizes.values()),
         "mean_width": float(mean),
     }
-    wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in found.items() if stated[key] != actual]
+    wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in result.items() if stated[key] != actual]
     counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
     held, left = stated["held_back"], stated["left_out"]  # nobody else is left out
     others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
     return wrong + counted + others
 
 
-def _groups(db: Relations, manifest: Manifest, asked: Permute) -> tuple[dict[int, Fraction], int]:
+def _read_group_ranges(db: Relations, manifest: Manifest, params: Permute) -> tuple[dict[int, Fraction], int]:
     """The exact range of every group, and the fewest different values of one."""
     field, value = manifest.sensitive[0], column(manifest.roles.sa_keys[0])
-    ends = width(field, exp.column("low"), exp.column("high"))
-    rows = db.rows(fill("verify/groups_wide", {"st": temp("v_st"), "value": value, "width": ends}))
+    ends = width_expression(field, exp.column("low"), exp.column("high"))
+    rows = db.rows(fill("verify/groups_wide", {"st": temp_table("v_st"), "value": value, "width": ends}))
     fewest = min((int(row[-1]) for row in rows), default=0)
     if field.type in FLOATS:
         return {bid: Fraction(high) - Fraction(low) for bid, low, high, *_ in rows}, fewest
-    step = scale([field], asked.e).sql_step
-    return {bid: Fraction(found) * step for bid, _, _, found, _ in rows}, fewest
+    step = find_scale([field], params.e).sql_step
+    return {bid: Fraction(result) * step for bid, _, _, result, _ in rows}, fewest
 
 
-def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+def measured_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
     """The different values and the range of the groups that have least of them."""
-    asked = read(manifest)
-    widths, fewest = _groups(db, manifest, asked)
-    narrowest = scale(manifest.sensitive, asked.e).shown(min(widths.values(), default=Fraction(0)))
+    params = read_parameters(manifest)
+    widths, fewest = _read_group_ranges(db, manifest, params)
+    narrowest = find_scale(manifest.sensitive, params.e).format_width(min(widths.values(), default=Fraction(0)))
     return [
-        Promised("different values of every group", f">= {asked.k}", str(fewest), belief=False),
-        Promised("range of every group", f">= {asked.e}", narrowest, belief=False),
+        VerifiedBound("different values of every group", f">= {params.k}", str(fewest), belief=False),
+        VerifiedBound("range of every group", f">= {params.e}", narrowest, belief=False),
     ]
 
 
@@ -211,42 +224,52 @@ def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechani
     return []
 
 
-def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Permute) -> list[Check]:  # noqa: ARG001
-    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+def source_checks(db: Relations, manifest: Manifest, source: Records, params: Permute) -> list[Check]:  # noqa: ARG001
+    """Return the checks against the source, ``records``; ``release_checks`` has named the release's tables."""
     roles = manifest.roles
     holes: Holes = {
-        "records": temp("records"),
-        "qit": temp("v_qit"),
-        "st": temp("v_st"),
-        "value": roles.sa(),
-        "qi": roles.qi(),
-        "qi_records": roles.qi("r"),
-        "qi_expected": roles.qi("expected"),
-        "same_value": same("r", "sole", roles.sa_keys),
-        "same_qi": same("expected", "found", roles.qi_keys),
+        "records": temp_table("records"),
+        "qit": temp_table("v_qit"),
+        "st": temp_table("v_st"),
+        "value": roles.sa_columns(),
+        "qi": roles.qi_columns(),
+        "qi_records": roles.qi_columns("r"),
+        "qi_expected": roles.qi_columns("expected"),
+        "same_value": same_columns("r", "sole", roles.sa_keys),
+        "same_qi": same_columns("expected", "found", roles.qi_keys),
     }
-    compared = exceed if manifest.facts["held_back"] else differ  # who is held back is not in the release
+    compared = (
+        exceeding_combinations if manifest.facts["held_back"] else differing_combinations
+    )  # who is held back is not in the release
     sensitive = compared(
-        roles.sa(), tally(temp("records"), roles.sa()), tally(temp("v_st"), roles.sa(), column("count"))
+        roles.sa_columns(),
+        count_combinations(temp_table("records"), roles.sa_columns()),
+        count_combinations(temp_table("v_st"), roles.sa_columns(), column("count")),
     )
-    quasi = compared(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_qit"), roles.qi()))
-    found = [
-        Check("parameters are those of the specification", lambda: _as_asked(read(manifest), asked)),
+    quasi = compared(
+        roles.qi_columns(),
+        count_combinations(temp_table("records"), roles.qi_columns()),
+        count_combinations(temp_table("v_qit"), roles.qi_columns()),
+    )
+    result = [
+        Check(
+            "parameters are those of the specification", lambda: _differ_from_spec(read_parameters(manifest), params)
+        ),
         Check("sensitive values are the source's", sensitive),
         Check("quasi-identifiers are the source's", quasi),
     ]
     if not manifest.facts["held_back"]:
-        found.append(Check("records are in the groups of their values", fill("verify/groups_true", holes)))
-    return found
+        result.append(Check("records are in the groups of their values", fill("verify/groups_true", holes)))
+    return result
 
 
-def _as_asked(stated: Permute, asked: Permute) -> list[str]:
+def _differ_from_spec(stated: Permute, params: Permute) -> list[str]:
     pairs = (
-        ("k", stated.k, asked.k),
-        ("e", stated.e.amount, asked.e.amount),
-        ("algorithm", stated.algorithm, asked.algorithm),
+        ("k", stated.k, params.k),
+        ("e", stated.e.amount, params.e.amount),
+        ("algorithm", stated.algorithm, params.algorithm),
     )
-    return [f"{name}: stated {found}, asked for {wanted}" for name, found, wanted in pairs if found != wanted]
+    return [f"{name}: stated {result}, asked for {wanted}" for name, result, wanted in pairs if result != wanted]
 
 
 # Several releases together --------------------------------------------------------------------------------------------
@@ -268,77 +291,91 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
                 f"{name} is made by {manifest.mechanism}; --against compares releases of {first.mechanism}"
             )
         if manifest.roles != first.roles:
-            raise UsageError(f"{name} has other columns than {names[0]}: {manifest.roles.unlike(first.roles)}")
+            raise UsageError(
+                f"{name} has other columns than {names[0]}: {manifest.roles.explain_difference(first.roles)}"
+            )
 
 
 def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         roles = manifest.roles
-        db.view(f"qit{i}", exp.select(*roles.qi_in(), *roles.by_qi.read("bid")).from_(table("qit", f"r{i}")))
-        listed = exp.select(*roles.sa_in(), *roles.by_sa.read("bid", "count"))
-        db.view(f"st{i}", listed.from_(table("st", f"r{i}")))
-    found = []
+        db.create_view(
+            f"qit{i}", exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid")).from_(table("qit", f"r{i}"))
+        )
+        listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count"))
+        db.create_view(f"st{i}", listed.from_(table("st", f"r{i}")))
+    result = []
     for first, second in combinations(range(len(names)), 2):
-        found += _pair_of_files(db, manifests[second], names, (first, second))
-    return found
+        result += _pair_of_files(db, manifests[second], names, (first, second))
+    return result
 
 
 def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
     roles, (first, second) = manifest.roles, pair
     both = f"{names[first]} and {names[second]}"
     holes: Holes = {
-        "first": temp(f"qit{first}"),
-        "second": temp(f"qit{second}"),
-        "first_st": temp(f"st{first}"),
-        "second_st": temp(f"st{second}"),
-        "qi": roles.qi(),
-        "same_qi": same("x", "y", roles.qi_keys),
-        "same_value": same("x", "y", roles.sa_keys),
+        "first": temp_table(f"qit{first}"),
+        "second": temp_table(f"qit{second}"),
+        "first_st": temp_table(f"st{first}"),
+        "second_st": temp_table(f"st{second}"),
+        "qi": roles.qi_columns(),
+        "same_qi": same_columns("x", "y", roles.qi_keys),
+        "same_value": same_columns("x", "y", roles.sa_keys),
     }
-    db.make(f"shared_{first}_{second}", fill("against/shared", holes))
-    shared = temp(f"shared_{first}_{second}")
-    tables: Holes = {"first_st": temp(f"st{first}"), "second_st": temp(f"st{second}"), "value": roles.sa("s")[0]}
+    db.create_table(f"shared_{first}_{second}", fill("against/shared", holes))
+    shared = temp_table(f"shared_{first}_{second}")
+    tables: Holes = {
+        "first_st": temp_table(f"st{first}"),
+        "second_st": temp_table(f"st{second}"),
+        "value": roles.sa_columns("s")[0],
+    }
     pairs = fill("against/overlapping", {"shared": shared}).subquery()
-    differences = fill("against/differences", {"pairs": pairs, **tables, **_condition(manifest)})
-    remainders = fill("against/remainders", {"shared": shared, **tables, **_condition(manifest)})
+    differences = fill("against/differences", {"pairs": pairs, **tables, **_fineness_holes(manifest)})
+    remainders = fill("against/remainders", {"shared": shared, **tables, **_fineness_holes(manifest)})
     return [
         Check(f"adversary's view of {both}: differences and intersections", differences),
         Check(f"adversary's view of {both}: what is left without the earlier groups", remainders),
     ]
 
 
-def _condition(manifest: Manifest) -> Holes:
-    asked = read(manifest)
-    ends = narrow(manifest.sensitive[0], asked.e, exp.column("low"), exp.column("high"))
-    return {"k": exp.Literal.number(asked.k), "narrow": exp.paren(ends)}
+def _fineness_holes(manifest: Manifest) -> Holes:
+    params = read_parameters(manifest)
+    ends = narrow_condition(manifest.sensitive[0], params.e, exp.column("low"), exp.column("high"))
+    return {"k": exp.Literal.number(params.k), "narrow": exp.paren(ends)}
 
 
-def by_record(db: Relations, releases: Sequence[Kept], known: exp.Query, manifest: Manifest) -> list[Check]:
+def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest) -> list[Check]:
     """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
-    db.view("known", known)
-    found = []
+    db.create_view("known", known)
+    result = []
     for first, second in combinations(releases, 2):
-        found += _pair(db, first, second, manifest)
+        result += _pair_checks(db, first, second, manifest)
     first, *others = releases
-    db.make("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(first.members))
+    db.create_table("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(first.members))
     for i, more in enumerate(others):
-        db.make(f"atoms{i + 1}", fill("against/refined", {"atoms": temp(f"atoms{i}"), "members": more.members}))
+        db.create_table(
+            f"atoms{i + 1}", fill("against/refined", {"atoms": temp_table(f"atoms{i}"), "members": more.members})
+        )
         db.drop(f"atoms{i}")
-    atoms: Holes = {"atoms": temp(f"atoms{len(others)}"), "known": temp("known"), **_condition(manifest)}
+    atoms: Holes = {
+        "atoms": temp_table(f"atoms{len(others)}"),
+        "known": temp_table("known"),
+        **_fineness_holes(manifest),
+    }
     numbers = ", ".join(str(one.number) for one in releases)
-    return [*found, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
+    return [*result, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
 
 
-def _pair(db: Relations, first: Kept, second: Kept, manifest: Manifest) -> list[Check]:
+def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, manifest: Manifest) -> list[Check]:
     name = f"joined_{first.number}_{second.number}"
     holes: Holes = {
         "first": first.members,
         "second": second.members,
-        "known": temp("known"),
+        "known": temp_table("known"),
     }
-    db.make(name, fill("against/joined", holes))
-    joined, fine = {"joined": temp(name)}, _condition(manifest)
+    db.create_table(name, fill("against/joined", holes))
+    joined, fine = {"joined": temp_table(name)}, _fineness_holes(manifest)
     both, a, b = f"records of releases {first.number} and {second.number}", exp.column("a"), exp.column("b")
     return [
         Check(f"{both}: intersections", fill("against/meetings", {**joined, **fine})),
@@ -347,15 +384,15 @@ def _pair(db: Relations, first: Kept, second: Kept, manifest: Manifest) -> list[
     ]
 
 
-def attack_together(given: Several) -> list[Finding]:
+def attack_together(releases: ReleaseSeries) -> list[Finding]:
     """Differences and intersections of groups (Definition 5), as an adversary finds them in the files."""
-    checks = run(given.db, published(given.db, given.names, given.manifests))
+    checks = run_checks(releases.db, published(releases.db, releases.names, releases.manifests))
     failed = [check for check in checks if not check.ok]
     return [
         Finding(
             DIFFERENCES,
             DIFFERENCES_KNOW,
-            promised=given.manifests[0].algorithm == "nested",
+            promised=releases.manifests[0].algorithm == "nested",
             attacked=len(checks),
             unit="ways to combine",
             leaks=bool(failed),

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import column, fill, temp
+from privsql.engine.sqlfiles import column, fill, temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class Axis:
     reach: Ints  # (D,) the largest j with u_i - u_j >= e, or -1
     k: int
 
-    def fine(self, ranks: Ints) -> bool:
+    def is_fine(self, ranks: Ints) -> bool:
         """Whether records with these ranks (any order, with repeats) have >= k values and max - min >= e."""
         if not len(ranks):
             return False
@@ -62,26 +62,26 @@ class Axis:
         values = ranks[ends]
         far = np.searchsorted(values, self.reach[values], side="right") - 1
         least = np.minimum(far, np.arange(len(ends)) - self.k + 1)
-        found = np.where(least >= 0, ends[np.maximum(least, 0)], -1)
-        return np.minimum(found[number], np.arange(len(ranks)))
+        result = np.where(least >= 0, ends[np.maximum(least, 0)], -1)
+        return np.minimum(result[number], np.arange(len(ranks)))
 
     def width(self, low: int, high: int) -> int:
         """u_high - u_low, exact."""
         return self.units[high] - self.units[low]
 
 
-def axis(units: Sequence[int], k: int, e: int) -> Axis:
+def make_axis(units: Sequence[int], k: int, e: int) -> Axis:
     """The axis of rising distinct integers ``units`` (D,) under (k,e), ``e`` in the same unit."""
     exact = [int(u) for u in units]
     if exact and max(abs(exact[0]), abs(exact[-1]), e) < SAFE:
         array = np.array(exact, dtype=np.int64)
         reach = np.searchsorted(array, array - e, side="right") - 1
     else:
-        reach = _walked(exact, e)
+        reach = _walk_reach(exact, e)
     return Axis(exact, np.asarray(reach, dtype=np.int64), k)
 
 
-def _walked(units: list[int], e: int) -> Ints:
+def _walk_reach(units: list[int], e: int) -> Ints:
     """``reach`` of integers of any length, by two pointers."""
     reach = np.empty(len(units), dtype=np.int64)
     j = -1
@@ -92,12 +92,12 @@ def _walked(units: list[int], e: int) -> Ints:
     return reach
 
 
-def whole(e: Fraction, unit: Fraction) -> int:
+def whole_units(e: Fraction, unit: Fraction) -> int:
     """The least whole number of units that is at least ``e``: differences of whole units compare with it exactly."""
     return math.ceil(e / unit)
 
 
-def doubles(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
+def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
     """Finite doubles as integers in a common power of two, and ``e``, rounded up to a double, in the same unit.
 
     A double is the binary fraction that it is; nothing is rounded, so max - min >= e means just that.
@@ -109,11 +109,11 @@ def doubles(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
     zeros = _trailing_zeros(whole_mantissas)
     used = whole_mantissas != 0
     least = int((shifts + zeros)[used].min()) if used.any() else 0
-    found = [
+    result = [
         m << s if s >= 0 else m >> -s  # the bits shifted out are zeros
         for m, s in zip(whole_mantissas.tolist(), (shifts - least).tolist(), strict=True)
     ]
-    return found[:-1], found[-1]
+    return result[:-1], result[-1]
 
 
 def float_above(e: Fraction) -> float:
@@ -148,41 +148,41 @@ class Scale:
     step: Fraction | None
     is_time: bool
 
-    def least(self, e: Extent) -> int:
+    def whole_steps(self, e: Extent) -> int:
         """E in whole steps, rounded up: widths are whole steps, so comparing with it is exact."""
         if self.step is None:
             raise ValueError("floats have no step")
-        return whole(e.amount, self.step)
+        return whole_units(e.amount, self.step)
 
     @property
     def sql_step(self) -> Fraction:
-        """What a width of 1 in SQL (``width``) stands for."""
+        """What a width of 1 in SQL (``width_expression``) stands for."""
         if self.step is None or DECIMAL.fullmatch(self.field.type):
             return Fraction(1)
         return Fraction(1, 10**6) if self.field.type == "TIMESTAMP_S" else self.step
 
-    def shown(self, width: Fraction) -> str:
+    def format_width(self, width: Fraction) -> str:
         """A width (or a sum of widths) in the column's unit, as text."""
         if not self.is_time:
-            return text(width)
-        return f"{text(width / DAY)} days" if self.field.type == "DATE" else f"{text(width)} seconds"
+            return fraction_text(width)
+        return f"{fraction_text(width / DAY)} days" if self.field.type == "DATE" else f"{fraction_text(width)} seconds"
 
 
-def scale(fields: Sequence[Field], e: Extent) -> Scale:
+def find_scale(fields: Sequence[Field], e: Extent) -> Scale:
     """The scale of the sensitive column; ``UsageError`` if it is none, or ``e`` is not in its unit."""
     if len(fields) != 1:
         raise UsageError(f"columns {', '.join(f.name for f in fields)}: (k,e)-anonymity has one sensitive column")
     field = fields[0]
-    found = _scale(field)
-    if found.is_time and not e.is_time and e.amount:
+    column_scale = _scale_of_type(field)
+    if column_scale.is_time and not e.is_time and e.amount:
         example = 'e = "30 days"'
         raise UsageError(f"mechanism.e = {e}: column {field.name!r} is {field.type}; write an interval: {example}")
-    if e.is_time and not found.is_time:
+    if e.is_time and not column_scale.is_time:
         raise UsageError(f"mechanism.e = {str(e)!r}: column {field.name!r} is {field.type}; write a number in its unit")
-    return found
+    return column_scale
 
 
-def _scale(field: Field) -> Scale:
+def _scale_of_type(field: Field) -> Scale:
     if INTEGERS.fullmatch(field.type):
         return Scale(field, Fraction(1), is_time=False)
     if field.type in FLOATS:
@@ -198,68 +198,72 @@ def _scale(field: Field) -> Scale:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAxis:
     """The axis of a source, and a way back from its integers: ``unit`` of one integer."""
 
     axis: Axis
     scale: Scale
     unit: Fraction
 
-    def shown(self, width: int) -> str:
+    def format_width(self, width: int) -> str:
         """A width on the axis in the column's unit."""
-        return self.scale.shown(width * self.unit)
+        return self.scale.format_width(width * self.unit)
 
 
-def measured(db: Relations, source: Records, k: int, e: Extent) -> Measured:
+def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
     """The distinct sensitive values of a prepared source on their axis; ``UsageError`` for what has no place there."""
-    found = scale(source.roles.sensitive, e)
+    column_scale = find_scale(source.roles.sensitive, e)
     key = source.roles.sa_keys[0]
-    values = db.arrow(fill("permute/axis", {"domain": temp("domain"), "value": column(key)}))["value"].combine_chunks()
-    name = found.field.name
+    values = db.arrow(fill("permute/axis", {"domain": temp_table("domain"), "value": column(key)}))[
+        "value"
+    ].combine_chunks()
+    name = column_scale.field.name
     if values.null_count:
         raise UsageError(f"column {name!r}: NULL is no number; set nulls.{name} to 'suppress' (leave the records out)")
-    units, least, unit = on_axis(values, found, e)
-    return Measured(axis(units, k, least), found, unit)
+    units, least, unit = on_axis(values, column_scale, e)
+    return MeasuredAxis(make_axis(units, k, least), column_scale, unit)
 
 
-def on_axis(values: pa.Array, found: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
+def on_axis(values: pa.Array, column_scale: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
     """Values as exact integers in a common unit, ``e`` rounded up to that, and what one of it stands for."""
-    if found.step is not None:
-        return _integers(values, found), found.least(e), found.step
+    if column_scale.step is not None:
+        return _as_steps(values, column_scale), column_scale.whole_steps(e), column_scale.step
     array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     if not np.isfinite(array).all():
-        name = found.field.name
+        name = column_scale.field.name
         raise UsageError(f"column {name!r} holds NaN or infinity, which have no place on an axis; leave them out")
-    units, least = doubles(array, e.amount)
-    return units, least, _unit(array, units)
+    units, least = as_integers(array, e.amount)
+    return units, least, _unit_of_doubles(array, units)
 
 
-def _integers(values: pa.Array, found: Scale) -> list[int]:
+def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
     """Exact integers in steps of the type, by way of text for what does not fit into 64 bits."""
-    if found.is_time:
-        array = values.cast(pa.int32() if found.field.type == "DATE" else pa.int64())
+    if column_scale.is_time:
+        array = values.cast(pa.int32() if column_scale.field.type == "DATE" else pa.int64())
         units: list[int] = array.to_pylist()
-        if units and (units[0] <= -_endless(array) or units[-1] >= _endless(array)):
-            raise UsageError(f"column {found.field.name!r} holds infinity, which has no place on an axis; leave it out")
+        if units and (units[0] <= -_infinity_code(array) or units[-1] >= _infinity_code(array)):
+            raise UsageError(
+                f"column {column_scale.field.name!r} holds infinity, which has no place on an axis; leave it out"
+            )
         return units
-    if INTEGERS.fullmatch(found.field.type):
+    if INTEGERS.fullmatch(column_scale.field.type):
         return [int(value) for value in values.to_pylist()]
-    step = found.step or Fraction(1)
+    step = column_scale.step or Fraction(1)
     return [int(Fraction(value) / step) for value in values.to_pylist()]
 
 
-def _endless(array: pa.Array) -> int:
+def _infinity_code(array: pa.Array) -> int:
     """The integer by which the engine writes infinity."""
     return int(2 ** (array.type.bit_width - 1) - 1)
 
 
-def _unit(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], units: list[int]) -> Fraction:
-    """What one integer of ``doubles`` stands for."""
+def _unit_of_doubles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], units: list[int]) -> Fraction:
+    """What one integer of ``as_integers`` stands for."""
     at = next((i for i, u in enumerate(units) if u), None)
     return Fraction(1) if at is None else Fraction(float(values[at])) / units[at]
 
 
-def width(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
+def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
     """High - low in SQL, exact, in steps of the type; for floats as the engine rounds it."""
     if field.type in FLOATS:
         return exp.Sub(this=exp.cast(high, "DOUBLE"), expression=exp.cast(low, "DOUBLE"))
@@ -269,11 +273,11 @@ def width(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
         kind = "HUGEINT"
     else:
         kind = "HUGEINT"
-        low, high = (_ticks(field, end) for end in (low, high))
+        low, high = (_time_as_integer(field, end) for end in (low, high))
     return exp.Sub(this=_cast(high, kind), expression=_cast(low, kind))
 
 
-def _ticks(field: Field, moment: exp.Expr) -> exp.Expr:
+def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
     """A point in time as an integer: days, or the type's fractions of a second."""
     if field.type == "DATE":
         epoch = exp.cast(exp.Literal.string("1970-01-01"), "DATE")
@@ -282,30 +286,34 @@ def _ticks(field: Field, moment: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=ticks, expressions=[moment.copy()])
 
 
-def narrow(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
+def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
     """Whether high - low < e, in exact SQL.
 
     Doubles: with s = fl(high - low), s <> e decides, for rounding is monotone; if s = e, the error of the
     subtraction, which is itself a double (Dekker), does.
     """
-    found = _scale(field)
-    if found.step is None:
+    column_scale = _scale_of_type(field)
+    if column_scale.step is None:
         return _narrow_doubles(e, exp.cast(low, "DOUBLE"), exp.cast(high, "DOUBLE"))
-    least = _cast(exp.Literal.string(str(_least_text(found, e))), _kind(field))
-    return exp.LT(this=width(field, low, high), expression=least)
+    least = _cast(exp.Literal.string(str(_least_text(column_scale, e))), _width_type(field))
+    return exp.LT(this=width_expression(field, low, high), expression=least)
 
 
-def _kind(field: Field) -> str:
+def _width_type(field: Field) -> str:
     decimal = DECIMAL.fullmatch(field.type)
     return f"DECIMAL(38,{decimal[2]})" if decimal else "HUGEINT"
 
 
-def _least_text(found: Scale, e: Extent) -> str:
-    """The least width as the type of ``width`` writes it."""
-    steps = found.least(e)
-    if found.field.type == "TIMESTAMP_S":
+def _least_text(column_scale: Scale, e: Extent) -> str:
+    """The least width as the type of ``width_expression`` writes it."""
+    steps = column_scale.whole_steps(e)
+    if column_scale.field.type == "TIMESTAMP_S":
         return str(steps * 10**6)
-    return text(steps * (found.step or Fraction(1))) if DECIMAL.fullmatch(found.field.type) else str(steps)
+    return (
+        fraction_text(steps * (column_scale.step or Fraction(1)))
+        if DECIMAL.fullmatch(column_scale.field.type)
+        else str(steps)
+    )
 
 
 def _narrow_doubles(e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
@@ -335,7 +343,7 @@ def _cast(value: exp.Expr, kind: str) -> exp.Expr:
 # group's cost is counted in units of T + 1 and each group takes one off.
 
 
-def sweep(
+def cheapest_segments(
     low: Sequence[int], high: Sequence[int], reach: Sequence[int], alone: Sequence[bool] | None = None
 ) -> list[int] | None:
     """Left ends of the cheapest segments over T elements, rising, or None if no partition is feasible. O(T).
@@ -353,37 +361,37 @@ def sweep(
     singles = alone or [False] * len(low)
     for t, (end, least, single) in enumerate(zip(high, reach, singles, strict=True)):
         while entered <= least:
-            if cost[entered] < infinite and (found := cost[entered] - low[entered]) < best:
-                best, arg = found, entered
+            if cost[entered] < infinite and (result := cost[entered] - low[entered]) < best:
+                best, arg = result, entered
             entered += 1
         total, left = (best + end - 1, arg) if arg >= 0 else (infinite, -1)
         if single and cost[t] < infinite and (lone := cost[t] + end - low[t] - 1) < total:
             total, left = lone, t
         cost.append(total)
         back.append(left)
-    return traced(back)
+    return trace_left_ends(back)
 
 
-def traced(back: Sequence[int]) -> list[int] | None:
+def trace_left_ends(back: Sequence[int]) -> list[int] | None:
     """Left ends of the segments, rising, from ``back`` (T,): that of the best segment up to each element, or -1."""
-    found: list[int] = []
+    result: list[int] = []
     end = len(back)
     while end:
         end = back[end - 1]
         if end < 0:
             return None
-        found.append(end)
-    return found[::-1]
+        result.append(end)
+    return result[::-1]
 
 
-def static(axis: Axis) -> list[int] | None:
+def static_optimum(axis: Axis) -> list[int] | None:
     """The ranks at which the groups of the static optimum begin, or None if even all records together are not fine.
 
     Minimises the sum over groups of (max - min) over all partitions into fine sets, of any shape: overlapping groups
     cost no less than their union, and a cut inside a run of equal values saves nothing.
     """
     ranks = np.arange(len(axis.units), dtype=np.int64)
-    return sweep(axis.units, axis.units, axis.left_ends(ranks).tolist())
+    return cheapest_segments(axis.units, axis.units, axis.left_ends(ranks).tolist())
 
 
 # Restraint ------------------------------------------------------------------------------------------------------------
@@ -426,35 +434,37 @@ class Join:
     news: slice
     starts: list[int]
     joined: int  # width summed over records, as one group
-    apart: int  # the same with the old groups as they are
+    separate_width: int  # the same with the old groups as they are
     saved: int  # sum of (max - min) that the join saves
 
     @property
     def price(self) -> Fraction:
         """Width added for every unit saved."""
-        return Fraction(self.joined - self.apart, self.saved) if self.saved > 0 else Fraction(self.joined)
+        return Fraction(self.joined - self.separate_width, self.saved) if self.saved > 0 else Fraction(self.joined)
 
 
-def taken_apart(axis: Axis, old: Spans, new: Arrivals, olds: Sequence[slice], news: Sequence[slice]) -> Iterator[Join]:
+def find_costly_joins(
+    axis: Axis, old: Spans, new: Arrivals, olds: Sequence[slice], news: Sequence[slice]
+) -> Iterator[Join]:
     """The joins that are not kept; ``olds`` and ``news`` are the old groups and new values of every segment."""
     costly, whole = [], 0
     for held, met in zip(olds, news, strict=True):
-        apart = _old_width(axis, old, held)
+        old_width = _old_width(axis, old, held)
         if held.start == held.stop or met.start == met.stop:
-            whole += apart
+            whole += old_width
             continue
         joined = _joined_width(axis, old, new, held, met)
-        if joined <= LOCAL * apart:
+        if joined <= LOCAL * old_width:
             whole += joined
             continue
-        join = _join(axis, old, new, held, met)
-        whole += join.apart
-        if join.joined > LOCAL * join.apart:
+        join = _make_join(axis, old, new, held, met)
+        whole += join.separate_width
+        if join.joined > LOCAL * join.separate_width:
             costly.append(join)
     arrived, stayed = int(new.records.sum()), int(old.records.sum())
     budget = Fraction(whole * arrived, arrived + stayed)
     for join in sorted(costly, key=lambda join: join.price):
-        budget -= join.joined - join.apart
+        budget -= join.joined - join.separate_width
         if budget < 0:
             yield join
 
@@ -470,10 +480,10 @@ def _joined_width(axis: Axis, old: Spans, new: Arrivals, held: slice, met: slice
     return axis.width(low, high) * int(old.records[held].sum() + new.records[met].sum())
 
 
-def _join(axis: Axis, old: Spans, new: Arrivals, held: slice, met: slice) -> Join:
+def _make_join(axis: Axis, old: Spans, new: Arrivals, held: slice, met: slice) -> Join:
     ranks = new.ranks[met]
     units = [axis.units[rank] for rank in ranks.tolist()]
-    starts = sweep(units, units, axis.left_ends(ranks).tolist()) or []
+    starts = cheapest_segments(units, units, axis.left_ends(ranks).tolist()) or []
     before = np.concatenate(([0], np.cumsum(new.records[met]))).tolist()
     parts = [(units[b - 1] - units[a], before[b] - before[a]) for a, b in pairwise([*starts, len(units)])]
     joined = _joined_width(axis, old, new, held, met)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.grouping import Arrivals, Spans, static, sweep, taken_apart, traced
+from privsql.mechanisms.permute.grouping import (
+    Arrivals,
+    Spans,
+    cheapest_segments,
+    find_costly_joins,
+    static_optimum,
+    trace_left_ends,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class History:
+class GroupingHistory:
     """n records in rising order of the sensitive value and the groups of m earlier releases, oldest first.
 
     A table only gains records, so a record of one release is in all later ones.
@@ -38,12 +45,12 @@ class History:
         """(n,) whether a record is in no earlier release."""
         return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
 
-    def last(self, releases: int) -> History:
+    def last_releases(self, releases: int) -> GroupingHistory:
         """The same records with the last so many releases alone."""
-        return History(self.axis, self.ranks, self.groups[max(len(self.groups) - releases, 0) :])
+        return GroupingHistory(self.axis, self.ranks, self.groups[max(len(self.groups) - releases, 0) :])
 
 
-def arranged(ranks: Ints, groups: Ints) -> Ints:
+def arrange_records(ranks: Ints, groups: Ints) -> Ints:
     """An order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
 
     Among equal values the order is free. Records of earlier releases lie by their groups, the last release first: where
@@ -64,7 +71,7 @@ def arranged(ranks: Ints, groups: Ints) -> Ints:
     return np.lexsort((*groups[:-1], place, ranks))
 
 
-def labels(starts: Sequence[int], records: int) -> Ints:
+def label_records(starts: Sequence[int], records: int) -> Ints:
     """Group of every record (n,) from the left ends of the groups."""
     marks = np.zeros(records, dtype=np.int64)
     marks[list(starts)] = 1
@@ -96,22 +103,22 @@ class Grouping:
     new: Ints
 
 
-def nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
+def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
     """The grouping of the next release; not ``restrained``, of the least sum (max - min) alone.
 
     The new records as a whole must be fine, or none: they can't be published otherwise by anyone.
     """
     if not len(new.ranks):
-        return _numbered(old, new, np.arange(len(old.low)), np.zeros(0, dtype=np.int64))
-    base = _disjoint(old)
+        return _number_groups(old, new, np.arange(len(old.low)), np.zeros(0, dtype=np.int64))
+    base = _disjoint_groups(old)
     elements = _Elements(axis, Spans(old.low[base], old.high[base], old.records[base]), new)
-    joined = _joined(axis, elements, restrained)
-    kept = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
-    kept[base] = joined.old
-    return _numbered(old, new, kept, joined.new)
+    joined = _join_groups(axis, elements, restrained)
+    group_old = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
+    group_old[base] = joined.old
+    return _number_groups(old, new, group_old, joined.new)
 
 
-def _disjoint(old: Spans) -> Ints:
+def _disjoint_groups(old: Spans) -> Ints:
     """A set of groups with disjoint ranges that holds most records, rising: all, unless some were taken apart."""
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
@@ -148,20 +155,20 @@ class _Elements:
         self.of_old = place[: len(old.low)]
         self.of_new = np.empty(len(new.ranks), dtype=np.int64)
         self.of_new[inside], self.of_new[~inside] = self.of_old[within[inside]], place[len(old.low) :]
-        self.reach = self._reach(axis)
+        self.reach = self._reach_of_elements(axis)
 
-    def _reach(self, axis: Axis) -> Ints:
+    def _reach_of_elements(self, axis: Axis) -> Ints:
         """The largest element from which on the new records up to here are fine, or -1; (T,)."""
         left = axis.left_ends(self.new.ranks)
-        seen = np.searchsorted(self.of_new, np.arange(len(self.low)), side="right") - 1
-        least = np.where(seen >= 0, left[np.maximum(seen, 0)], -1)
+        last_new = np.searchsorted(self.of_new, np.arange(len(self.low)), side="right") - 1
+        least = np.where(last_new >= 0, left[np.maximum(last_new, 0)], -1)
         return np.where(least >= 0, self.of_new[np.maximum(least, 0)], -1)
 
-    def segments(self, axis: Axis) -> Ints:
+    def optimal_segments(self, axis: Axis) -> Ints:
         """Segment of every element in the optimum (T,)."""
         low, high = ([axis.units[rank] for rank in ends.tolist()] for ends in (self.low, self.high))
         untouched = np.bincount(self.of_new, minlength=len(low)) == 0
-        starts = sweep(low, high, self.reach.tolist(), untouched.tolist())
+        starts = cheapest_segments(low, high, self.reach.tolist(), untouched.tolist())
         if starts is None:
             raise ValueError("the new records are not fine as a whole")
         marks = np.zeros(len(low), dtype=np.int64)
@@ -169,27 +176,29 @@ class _Elements:
         return np.asarray(np.cumsum(marks) - 1)
 
 
-def _joined(axis: Axis, elements: _Elements, restrained: bool) -> Grouping:
+def _join_groups(axis: Axis, elements: _Elements, restrained: bool) -> Grouping:
     """The optimum's segments, those that would widen groups too much taken apart; numbered in no particular order."""
-    segment = elements.segments(axis)
+    segment = elements.optimal_segments(axis)
     old, new = segment[elements.of_old], segment[elements.of_new]
     count = int(segment[-1]) + 1
     if restrained:
-        for join in taken_apart(axis, elements.old, elements.new, _runs(old, count), _runs(new, count)):
+        for join in find_costly_joins(
+            axis, elements.old, elements.new, _runs_by_number(old, count), _runs_by_number(new, count)
+        ):
             old[join.olds] = count + np.arange(join.olds.stop - join.olds.start)
             count += join.olds.stop - join.olds.start
-            new[join.news] = count + labels(join.starts, join.news.stop - join.news.start)
+            new[join.news] = count + label_records(join.starts, join.news.stop - join.news.start)
             count += len(join.starts)
     return Grouping(old, new)
 
 
-def _runs(numbers: Ints, count: int) -> list[slice]:
+def _runs_by_number(numbers: Ints, count: int) -> list[slice]:
     """Where every number 0..count-1 lies in a rising sequence."""
     edges = np.searchsorted(numbers, np.arange(count + 1)).tolist()
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def _numbered(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
+def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
     """The same groups, numbered 0, 1, .. by lowest, then highest value, then the first of their old groups."""
     every = np.concatenate((group_old, group_new))
     _, first, group = np.unique(every, return_index=True, return_inverse=True)
@@ -211,7 +220,7 @@ def _numbered(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Gr
 MOST = 400  # records; beyond them it takes minutes
 
 
-def reapply(history: History) -> list[int] | None:
+def reapply(history: GroupingHistory) -> list[int] | None:
     """Left ends of the segments of least sum (max - min), then most groups, that no given release breaches; or None."""
     n = len(history.ranks)
     units = [history.axis.units[rank] for rank in history.ranks.tolist()]
@@ -221,33 +230,33 @@ def reapply(history: History) -> list[int] | None:
         best, arg = None, -1
         for j in range(i + 1):
             before = cost[j]
-            if before is None or not safe(history, j, i):
+            if before is None or not is_safe(history, j, i):
                 continue
-            found = (before[0] + units[i] - units[j], before[1] - 1)
-            if best is None or found < best:
-                best, arg = found, j
+            result = (before[0] + units[i] - units[j], before[1] - 1)
+            if best is None or result < best:
+                best, arg = result, j
         cost.append(best)
         back.append(arg)
-    return traced(back)
+    return trace_left_ends(back)
 
 
-def safe(history: History, first: int, last: int) -> bool:
+def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
     """Whether the records first..last are fine and breach no group of any given release (Definition 5)."""
     axis, ranks = history.axis, history.ranks
     inside = np.zeros(len(ranks), dtype=bool)
     inside[first : last + 1] = True
-    if not axis.fine(ranks[inside]):
+    if not axis.is_fine(ranks[inside]):
         return False
     return all(
-        _unbreached(axis, ranks, inside, groups == a)
+        _is_unbreached(axis, ranks, inside, groups == a)
         for groups in history.groups
         for a in np.unique(groups[inside]).tolist()
         if a >= 0
     )
 
 
-def _unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> bool:
-    return all(not members.any() or axis.fine(ranks[members]) for members in (a & b, a & ~b, b & ~a))
+def _is_unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> bool:
+    return all(not members.any() or axis.is_fine(ranks[members]) for members in (a & b, a & ~b, b & ~a))
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -267,7 +276,7 @@ def _unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class LeftEndBounds:
     """What one release asks: j <= cap[i], j not in (avoid[i], until[i]], a ``dead`` j only while no member follows."""
 
     cap: Ints  # (n,)
@@ -277,7 +286,7 @@ class Bounds:
     last: Ints  # (n,) position of the last member up to i, or -1
 
 
-def bounds(axis: Axis, ranks: Ints, groups: Ints) -> Bounds:
+def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     """The bounds of one release; ``groups`` (n,) in sorted order, -1 for records that it does not hold. O(n).
 
     Raises ``ValueError`` if a group is no interval of the release's records.
@@ -285,27 +294,30 @@ def bounds(axis: Axis, ranks: Ints, groups: Ints) -> Bounds:
     member = groups >= 0
     at, other = np.flatnonzero(member), np.flatnonzero(~member)
     if not len(at):
-        return _unbounded(len(ranks))
+        return _no_bounds(len(ranks))
     begin, end = _group_ends(groups[at])
     left = axis.left_ends(ranks[at])
     left = np.where(left >= begin, left, -1)  # fine within its own group
-    seen = np.cumsum(member) - 1  # the last member up to i, by number
-    far = _place(at, left, seen)
-    spans = _place(at, begin - 1, seen)  # j up to here meets an earlier group of the release
+    last_member = np.cumsum(member) - 1  # the last member up to i, by number
+    far = _place_among_all(at, left, last_member)
+    spans = _place_among_all(at, begin - 1, last_member)  # j up to here meets an earlier group of the release
     fresh = np.cumsum(~member) - 1
-    enough = np.maximum(spans, _place(other, axis.left_ends(ranks[other]), fresh))
-    last, last_other = _place(at, np.arange(len(at)), seen), _place(other, np.arange(len(other)), fresh)
+    enough = np.maximum(spans, _place_among_all(other, axis.left_ends(ranks[other]), fresh))
+    last, last_other = (
+        _place_among_all(at, np.arange(len(at)), last_member),
+        _place_among_all(other, np.arange(len(other)), fresh),
+    )
     avoid = np.where(member, enough, np.minimum(far, enough))
     until = np.where(member, last_other, last)
-    following = np.minimum(seen + ~member, len(at) - 1)  # the first member at or after j
-    dead = (left[end[following]] < following) & (seen + ~member < len(at))
+    following = np.minimum(last_member + ~member, len(at) - 1)  # the first member at or after j
+    dead = (left[end[following]] < following) & (last_member + ~member < len(at))
     cap = np.where(member, far, np.arange(len(ranks)))
-    return Bounds(cap, avoid, np.maximum(until, avoid), dead, last)
+    return LeftEndBounds(cap, avoid, np.maximum(until, avoid), dead, last)
 
 
-def _unbounded(records: int) -> Bounds:
+def _no_bounds(records: int) -> LeftEndBounds:
     none = np.full(records, -1)
-    return Bounds(np.arange(records), none, none, np.zeros(records, dtype=bool), none)
+    return LeftEndBounds(np.arange(records), none, none, np.zeros(records, dtype=bool), none)
 
 
 def _group_ends(groups: Ints) -> tuple[Ints, Ints]:
@@ -319,12 +331,12 @@ def _group_ends(groups: Ints) -> tuple[Ints, Ints]:
     return starts[number], ends[number]
 
 
-def _place(at: Ints, number: Ints, seen: Ints) -> Ints:
+def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
     """Position of ``number[seen]`` among all records; -1 where either is -1."""
     if not len(at):
-        return np.full(len(seen), -1)
-    found = np.where(number >= 0, at[np.maximum(number, 0)], -1)
-    return np.where(seen >= 0, found[np.maximum(seen, 0)], -1)
+        return np.full(len(indices), -1)
+    result = np.where(number >= 0, at[np.maximum(number, 0)], -1)
+    return np.where(indices >= 0, result[np.maximum(indices, 0)], -1)
 
 
 @dataclass(frozen=True)
@@ -342,25 +354,25 @@ class Windows:
     last: Ints  # (w,)
 
 
-def windows(history: History) -> Windows:
+def allowed_windows(history: GroupingHistory) -> Windows:
     """All allowed left ends of all right ends. O(m n) but for the sorting of what several releases forbid at once."""
-    asked = [bounds(history.axis, history.ranks, groups) for groups in history.groups]
+    release_bounds = [left_end_bounds(history.axis, history.ranks, groups) for groups in history.groups]
     cap = history.axis.left_ends(history.ranks)
     level = np.zeros(len(cap), dtype=np.int64)
-    for r, release in enumerate(asked):
+    for r, release in enumerate(release_bounds):
         cap = np.minimum(cap, release.cap)
         level[release.dead] = r + 1
-    cap = _lowered(cap, asked)
-    ends, first, last = _pieces(cap, asked)
-    return _by_level(level, asked, ends, first, last)
+    cap = _lower_cap(cap, release_bounds)
+    ends, first, last = _allowed_pieces(cap, release_bounds)
+    return _by_level(level, release_bounds, ends, first, last)
 
 
-def _lowered(cap: Ints, asked: list[Bounds]) -> Ints:
+def _lower_cap(cap: Ints, release_bounds: list[LeftEndBounds]) -> Ints:
     """``cap`` below every forbidden interval that it lies in."""
     changed = True
     while changed:
         changed = False
-        for release in asked:
+        for release in release_bounds:
             inside = (release.until >= cap) & (release.avoid < cap)
             if inside.any():
                 cap[inside] = release.avoid[inside]
@@ -368,12 +380,12 @@ def _lowered(cap: Ints, asked: list[Bounds]) -> Ints:
     return cap
 
 
-def _pieces(cap: Ints, asked: list[Bounds]) -> tuple[Ints, Ints, Ints]:
+def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
     """(right end, first, last) of the intervals of 0..cap that no release forbids, by right end."""
     n = len(cap)
     open_ends = np.flatnonzero(cap >= 0)
     owner, avoid, until = [open_ends], [np.full(len(open_ends), -1)], [np.full(len(open_ends), -1)]
-    for release in asked:
+    for release in release_bounds:
         holes = np.flatnonzero((release.avoid < release.until) & (release.until < cap))
         owner.append(holes)
         avoid.append(release.avoid[holes])
@@ -382,33 +394,33 @@ def _pieces(cap: Ints, asked: list[Bounds]) -> tuple[Ints, Ints, Ints]:
     avoid.append(cap[open_ends])
     until.append(cap[open_ends])
     ends, before, after = np.concatenate(owner), np.concatenate(avoid), np.concatenate(until)
-    order = np.lexsort((before, ends)) if len(ends) > 2 * len(open_ends) else _interleaved(len(open_ends))
+    order = np.lexsort((before, ends)) if len(ends) > 2 * len(open_ends) else _interleave_halves(len(open_ends))
     ends, before, after = ends[order], before[order], after[order]
     # The furthest point forbidden so far, by right end: keys of one right end lie above those of all earlier ones.
     reached = np.maximum.accumulate(ends * (n + 1) + after + 1) - ends * (n + 1)
     first, last = reached[:-1], before[1:]
-    kept = (ends[:-1] == ends[1:]) & (first <= last)
-    return ends[1:][kept], first[kept], last[kept]
+    is_allowed = (ends[:-1] == ends[1:]) & (first <= last)
+    return ends[1:][is_allowed], first[is_allowed], last[is_allowed]
 
 
-def _interleaved(number: int) -> Ints:
+def _interleave_halves(number: int) -> Ints:
     return np.arange(2 * number).reshape(2, number).T.ravel()
 
 
-def _by_level(level: Ints, asked: list[Bounds], ends: Ints, first: Ints, last: Ints) -> Windows:
+def _by_level(level: Ints, release_bounds: list[LeftEndBounds], ends: Ints, first: Ints, last: Ints) -> Windows:
     """The pieces split by the level of the left ends; those without any are left out."""
-    found = []
+    result = []
     for number in np.unique(level).tolist():
         counted = np.concatenate(([0], np.cumsum(level == number)))
-        begin = first if number == 0 else np.maximum(first, asked[number - 1].last[ends] + 1)
+        begin = first if number == 0 else np.maximum(first, release_bounds[number - 1].last[ends] + 1)
         begin = np.minimum(begin, last + 1)
         some = np.flatnonzero(counted[last + 1] > counted[begin])
         # Left ends are numbered within their level.
         pieces = (ends[some], np.full(len(some), number), counted[begin[some]], counted[last[some] + 1] - 1)
-        found.append(pieces)
-    if not found:
+        result.append(pieces)
+    if not result:
         return Windows(level, np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=np.int64),) * 3)
-    owner, levels, begin, end = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    owner, levels, begin, end = (np.concatenate(parts) for parts in zip(*result, strict=True))
     order = np.argsort(owner, kind="stable")
     at = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(level)))))
     return Windows(level, at, levels[order], begin[order], end[order])
@@ -420,7 +432,7 @@ def _by_level(level: Ints, asked: list[Bounds], ends: Ints, first: Ints, last: I
 BLOCK = 64
 
 
-class Least:
+class RangeMinimum:
     """Minimum over any range of numbers that are appended one by one; prefixes cost one step, others a few slices."""
 
     def __init__(self) -> None:
@@ -438,7 +450,7 @@ class Least:
             if not len(self.blocks) % BLOCK:
                 self.large.append(min(self.blocks[-BLOCK:]))
 
-    def over(self, first: int, last: int) -> int:
+    def least_between(self, first: int, last: int) -> int:
         """The least of numbers ``first..last``; the range is not empty."""
         if first == 0:
             return self.prefixes[last]
@@ -452,14 +464,14 @@ class Least:
         return min(parts + self.blocks[a : c * BLOCK] + self.large[c:d] + self.blocks[d * BLOCK : b])
 
 
-def exact(history: History) -> list[int] | None:
+def group_exactly(history: GroupingHistory) -> list[int] | None:
     """Left ends of the segments of least sum (max - min), then most groups, without a breach; None if there is none.
 
     The same as ``reapply`` against all releases: every segment is fine, and with every group of every earlier release
     both differences and the intersection are empty or fine. The optimum is that of the given order of equal values.
     Raises ``ValueError`` if groups of an earlier release are no intervals of its records.
     """
-    allowed = windows(history)
+    allowed = allowed_windows(history)
     units = history.axis.units
     n = len(history.ranks)
     scale, zero = n + 1, units[0] if units else 0
@@ -467,51 +479,51 @@ def exact(history: History) -> list[int] | None:
     hopeless = 2 * infinite * scale
     # A candidate is (cost before j - u_j) and j in one integer, so that the minimum brings its argument.
     values = [(units[rank] - zero) * scale for rank in history.ranks.tolist()]
-    levels = [Least() for _ in range(len(history.groups) + 1)]
+    levels = [RangeMinimum() for _ in range(len(history.groups) + 1)]
     pieces = list(zip(allowed.levels.tolist(), allowed.first.tolist(), allowed.last.tolist(), strict=True))
     at = allowed.at.tolist()
     cost, back = 0, []
     for i, (value, level) in enumerate(zip(values, allowed.level.tolist(), strict=True)):
         levels[level].append((cost - value) * scale + i if cost < infinite else hopeless)
-        found = [levels[which].over(first, last) for which, first, last in pieces[at[i] : at[i + 1]]]
-        least, left = divmod(min(found, default=hopeless), scale)
+        result = [levels[which].least_between(first, last) for which, first, last in pieces[at[i] : at[i + 1]]]
+        least, left = divmod(min(result, default=hopeless), scale)
         cost = min(least + value - 1, infinite)
         back.append(left if cost < infinite else -1)
-    return traced(back)
+    return trace_left_ends(back)
 
 
 # Incremental ----------------------------------------------------------------------------------------------------------
 # The groups of the next release of a growing table, by any of the algorithms.
 
 
-def release(history: History, algorithm: Algorithm) -> Ints:
+def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
     """Group of every record (n,) in the next release, or -1 for new records that are held back.
 
-    The records lie in an order of ``arranged``. New records that are not fine as a whole are held back, whatever the
-    algorithm: the difference of the whole releases would show them. So are they where ``exact`` or a reapplying
+    The records lie in an order of ``arrange_records``. New records that are not fine as a whole are held back, whatever
+    the algorithm: the difference of the whole releases would show them. So are they where ``exact`` or a reapplying
     algorithm finds no partition. The groups of the last release then remain, as they do if nothing is new. The first
     release is the static optimum; raises ``InfeasibleError`` if there is none, ``UsageError`` where an algorithm
     can't serve.
     """
     fresh = history.is_new
     if not len(history.groups):
-        return _first(history)
-    if not history.axis.fine(history.ranks[fresh]):
+        return _group_first_release(history)
+    if not history.axis.is_fine(history.ranks[fresh]):
         return np.asarray(history.groups[-1])
     if algorithm == "nested":
-        return _nested(history, fresh)
-    starts = _segments(history, algorithm)
-    return history.groups[-1] if starts is None else labels(starts, len(history.ranks))
+        return _group_nested_records(history, fresh)
+    starts = _find_segments(history, algorithm)
+    return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))
 
 
-def _first(history: History) -> Ints:
-    starts = static(history.axis)
+def _group_first_release(history: GroupingHistory) -> Ints:
+    starts = static_optimum(history.axis)
     if starts is None:
         raise InfeasibleError("all records together do not have k distinct sensitive values with max - min >= e")
-    return np.asarray(labels(starts, len(history.axis.units))[history.ranks])
+    return np.asarray(label_records(starts, len(history.axis.units))[history.ranks])
 
 
-def _segments(history: History, algorithm: Algorithm) -> list[int] | None:
+def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] | None:
     if algorithm == "reapply-all":
         if len(history.ranks) > MOST:
             raise UsageError(
@@ -520,22 +532,22 @@ def _segments(history: History, algorithm: Algorithm) -> list[int] | None:
             )
         return reapply(history)
     try:
-        return exact(history.last(1) if algorithm == "reapply-last" else history)
+        return group_exactly(history.last_releases(1) if algorithm == "reapply-last" else history)
     except ValueError as error:
         raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
 
 
-def _nested(history: History, fresh: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+def _group_nested_records(history: GroupingHistory, fresh: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
     last, ranks = history.groups[-1], history.ranks
     number = int(last.max()) + 1
     low, high = np.full(number, len(history.axis.units)), np.full(number, -1)
     np.minimum.at(low, last[~fresh], ranks[~fresh])
     np.maximum.at(high, last[~fresh], ranks[~fresh])
     values, records = np.unique(ranks[fresh], return_counts=True)
-    found = nested(
+    result = group_nested(
         history.axis, Spans(low, high, np.bincount(last[~fresh], minlength=number)), Arrivals(values, records)
     )
     group = np.empty(len(ranks), dtype=np.int64)
-    group[~fresh] = found.old[last[~fresh]]
-    group[fresh] = found.new[np.searchsorted(values, ranks[fresh])]
+    group[~fresh] = result.old[last[~fresh]]
+    group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]
     return group

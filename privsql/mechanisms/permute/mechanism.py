@@ -14,33 +14,48 @@ from sqlglot import exp
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.channel import Channel
-from privsql.answers.estimate import Bounds, QuestionOn, chosen, empty_estimates, places, pooled, sets
+from privsql.answers.estimate import (
+    CountBounds,
+    ReleaseQuestion,
+    choose_functionals,
+    empty_estimates,
+    locate_cells,
+    pool_sets,
+    read_sets,
+)
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, table, temp
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Groups, Mechanism, Proposal, Table
+from privsql.mechanisms.contract import GroupComposition, Mechanism, Proposal, TableShape
 from privsql.mechanisms.permute import answers, attacks
 from privsql.mechanisms.permute import checks as together
-from privsql.mechanisms.permute.answers import Contents, read_contents, through
-from privsql.mechanisms.permute.attacks import Permuted, contents, write_ranked, write_records
-from privsql.mechanisms.permute.checks import SQL, bounds, checks, long_checks, read, source_checks
-from privsql.mechanisms.permute.grouping import DAY, STEPS, Measured, axis, measured, static
-from privsql.mechanisms.permute.incremental import History, arranged, labels, release
-from privsql.mechanisms.permute.parameters import Permute, extent
-from privsql.model.manifest import LEARNT, Estimate, Structure, Words, by_range
-from privsql.model.manifest import structure as part
+from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
+from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, write_ranked, write_records
+from privsql.mechanisms.permute.checks import (
+    SQL,
+    long_checks,
+    measured_bounds,
+    read_parameters,
+    release_checks,
+    source_checks,
+)
+from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
+from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
+from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from privsql.model.manifest import LEARNT, Estimate, ReleasePromises, Structure, by_range
+from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.answers.channel import Floats
-    from privsql.answers.estimate import Observed
+    from privsql.answers.estimate import RecordSets
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns, Profiled
+    from privsql.mechanisms.contract import Columns, ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -55,9 +70,9 @@ if TYPE_CHECKING:
 BASELINE_FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
 
 
-def bound_parts(held: Contents, met: Floats, functionals: Floats) -> Bounds:
+def bound_parts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
     """Estimates and certain bounds per set and functional (G, F); ``met`` (G, B): records of each set by group."""
-    table, sizes = held.table, held.sizes.astype(np.float64)
+    table, sizes = held.sparse_table, held.group_sizes.astype(np.float64)
     least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(2))
     alike = np.asarray(table @ functionals) if functionals.ndim == 2 else None
     for g, own in enumerate(met):
@@ -66,30 +81,30 @@ def bound_parts(held: Contents, met: Floats, functionals: Floats) -> Bounds:
         n, c, size = own[at, None], count[at], sizes[at, None]
         least[g] = np.maximum(n + c - size, 0).sum(axis=0)
         most[g] = np.minimum(n, c).sum(axis=0)
-    return Bounds(share_out(held, met, functionals), np.zeros_like(least), least, most)
+    return CountBounds(share_out(held, met, functionals), np.zeros_like(least), least, most)
 
 
-def share_out(held: Contents, seen: Floats, functionals: Floats) -> Floats:
-    """What is ``seen`` (G, B) in every group, shared out over its records, summed over the values that count (G, F)."""
-    each = seen / held.sizes
+def share_out(held: Contents, observed: Floats, functionals: Floats) -> Floats:
+    """Share out what is ``observed`` (G, B) over the records of each group; sum the values that count (G, F)."""
+    each = observed / held.group_sizes
     if functionals.ndim == 2:
-        return np.asarray(each @ (held.table @ functionals))
-    return np.array([one @ (held.table @ own) for one, own in zip(each, functionals, strict=True)])
+        return np.asarray(each @ (held.sparse_table @ functionals))
+    return np.array([one @ (held.sparse_table @ own) for one, own in zip(each, functionals, strict=True)])
 
 
-def estimate_baseline(asked: QuestionOn, held: Contents, seen: Observed) -> list[Estimate]:
+def estimate_baseline(question: ReleaseQuestion, held: Contents, observed: RecordSets) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    outputs, functionals = chosen(asked, seen, held.values)
-    if not seen.keys or not outputs:
-        return empty_estimates(asked.query)
-    counts = bound_parts(held, seen.observed, functionals)
-    cells = places(asked.query, seen, outputs, counts.most)
-    mean, least, most = (cells.summed(part).tolist() for part in (counts.mean, counts.least, counts.most))
-    found = [
+    outputs, functionals = choose_functionals(question, observed, held.values)
+    if not observed.keys or not outputs:
+        return empty_estimates(question.query)
+    counts = bound_parts(held, observed.observed, functionals)
+    cells = locate_cells(question.query, observed, outputs, counts.most)
+    mean, least, most = (cells.sum_by_group(part).tolist() for part in (counts.mean, counts.least, counts.most))
+    result = [
         Estimate(group, middle, 0.0 if low == high else None, low, high)
         for group, middle, low, high in zip(cells.groups, mean, least, most, strict=True)
     ]
-    return found or empty_estimates(asked.query)
+    return result or empty_estimates(question.query)
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -99,14 +114,19 @@ FORMULA = (
     "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
     "unlike the values of one group are, judged by neighbouring groups"
 )
-AMOUNTS = {"sum": answers.total, "avg": answers.mean, "min": answers.minimum, "max": answers.maximum}
+AMOUNTS = {
+    "sum": answers.estimate_sum,
+    "avg": answers.estimate_mean,
+    "min": answers.estimate_minimum,
+    "max": answers.estimate_maximum,
+}
 SPREAD = (
     "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
     "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
 )
 
 
-class Answers(answer.Answers):
+class PermuteAnswers(answer.Answers):
     """An open release that answers count queries; what its groups hold is read once."""
 
     certain = frozenset({"baseline"})
@@ -114,106 +134,113 @@ class Answers(answer.Answers):
     measures = frozenset(AMOUNTS)
 
     @cached_property
-    def contents(self) -> Contents:
+    def group_contents(self) -> Contents:
         """What every group holds."""
         return read_contents(self._db, self._roles, None)
 
     @cached_property
     def channel(self) -> Channel | None:
         """A question is seen as how many records of every group meet it; None where that is too large to be told."""
-        return through(self.contents) if self.contents.is_small else None
+        return group_channel(self.group_contents) if self.group_contents.is_small else None
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
+        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if query.measure.side == "sa":
             _refuse_mixtures(query)
-            return self._observed(query), SPREAD
+            return self._observation_query(query), SPREAD
         if estimator == "baseline" and query.measure.kind != "count":
             raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
-        return self._observed(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
+        return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
         if query.measure.side == "sa":
-            return self._amounts(query)
-        asked = self._asked(query)
-        seen = self._seen(asked)
+            return self._estimate_amounts(query)
+        question = self._make_question(query)
+        observed = self._observe_groups(question)
         if estimator == "baseline":
-            return estimate_baseline(asked, self.contents, seen)
-        return self._estimated(asked, seen, confidence)
+            return estimate_baseline(question, self.group_contents, observed)
+        return self._estimate_with_intervals(question, observed, confidence)
 
-    def _asked(self, query: CountQuery) -> QuestionOn:
+    def _make_question(self, query: CountQuery) -> ReleaseQuestion:
         """A question is seen as how many records of every group meet it."""
         nothing = np.zeros(0)
-        groups = Channel(np.zeros((0, self.contents.groups)), nothing, nothing)
-        return QuestionOn(self._db, query, table("qit"), groups, code=self._roles.by_sa.called("code"))
+        groups = Channel(np.zeros((0, self.group_contents.groups)), nothing, nothing)
+        return ReleaseQuestion(self._db, query, table("qit"), groups, code=self._roles.by_sa.column_name("code"))
 
-    def _estimated(self, asked: QuestionOn, seen: Observed, confidence: float) -> list[Estimate]:
+    def _estimate_with_intervals(
+        self, question: ReleaseQuestion, observed: RecordSets, confidence: float
+    ) -> list[Estimate]:
         """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
-        held, query = self.contents, asked.query
-        outputs, functionals = chosen(asked, seen, held.values)
-        if not seen.keys or not outputs:
+        held, query = self.group_contents, question.query
+        outputs, functionals = choose_functionals(question, observed, held.values)
+        if not observed.keys or not outputs:
             return estimate.empty_estimates(query)
         if functionals.ndim > 2 and query.measure.amount is None:
-            seen, functionals = pooled(query, seen, functionals)
-            if not seen.keys:
+            observed, functionals = pool_sets(query, observed, functionals)
+            if not observed.keys:
                 return estimate.empty_estimates(query)
-        parts = bound_parts(held, seen.observed, functionals)
-        variance, judged = answers.sharing_variances(held, seen.observed, functionals)
+        parts = bound_parts(held, observed.observed, functionals)
+        variance, judged = answers.sharing_variances(held, observed.observed, functionals)
         parts = replace(parts, variance=variance, judged=judged)
-        of, added = estimate.measure_amounts(asked, seen), None
+        of, added = estimate.measure_amounts(question, observed), None
         if of is not None:
             means = share_out(held, of.deviations, functionals)
-            variance = answers.amount_variances(held, seen.observed, functionals, of)
+            variance = answers.amount_variances(held, observed.observed, functionals, of)
             added = estimate.Amounts(of, means, variance)
-        level = estimate.Level(confidence, answers.DEGREES)
-        return estimate.collect_estimates(asked, seen, outputs, parts, level, added)
+        level = estimate.ConfidenceLevel(confidence, answers.DEGREES)
+        return estimate.collect_estimates(question, observed, outputs, parts, level, added)
 
-    def _seen(self, asked: QuestionOn) -> Observed:
-        rows = self._db.arrow(self._observed(asked.query))
-        return sets(asked, rows, np.ones(len(rows)))
+    def _observe_groups(self, question: ReleaseQuestion) -> RecordSets:
+        rows = self._db.arrow(self._observation_query(question.query))
+        return read_sets(question, rows, np.ones(len(rows)))
 
-    def _observed(self, query: CountQuery) -> exp.Query:
+    def _observation_query(self, query: CountQuery) -> exp.Query:
         """The statement: records of every group that meet the condition on quasi-identifiers."""
         amount = query.measure.amount
         holes: Holes = {
-            "qit": query.records(table("qit")),
-            "bid": self._roles.by_qi.column("bid"),
+            "qit": query.join_lookups(table("qit")),
+            "bid": self._roles.by_qi.as_column("bid"),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": every(query.filters["qi"]),
-            "totals": [named(exp.Sum(this=amount), "amounts")] if amount else [],
+            "filter": all_of(query.filters["qi"]),
+            "totals": [alias_as(exp.Sum(this=amount), "amounts")] if amount else [],
             "amount": [column("amounts")] if amount else [],
             "groups": [column(name) for name, _ in group_terms(query, "qi")],
         }
         return fill("permute/observed", holes)
 
-    def _amounts(self, query: CountQuery) -> list[Estimate]:
+    def _estimate_amounts(self, query: CountQuery) -> list[Estimate]:
         """SUM, AVG, MIN or MAX of the sensitive column."""
-        held = self.contents
-        asked = self._asked(query)
-        seen = self._seen(asked)
-        outputs, functionals = chosen(asked, seen, held.values)
-        if not seen.keys or not outputs:
+        held = self.group_contents
+        question = self._make_question(query)
+        observed = self._observe_groups(question)
+        outputs, functionals = choose_functionals(question, observed, held.values)
+        if not observed.keys or not outputs:
             return estimate.empty_estimates(query)
         rows = functionals[held.code, 0] > 0
-        wanted = answers.Held(held.group[rows], held.code[rows], held.records[rows], self._values, held.sizes)
-        met = _met(seen)
+        wanted = answers.ChosenValues(
+            held.group[rows], held.code[rows], held.records[rows], self._sensitive_values, held.group_sizes
+        )
+        met = _matching_records(observed)
         figures = AMOUNTS[query.measure.kind](wanted, met)
-        some, fewest = np.flatnonzero(answers.possible_records(wanted, met) > 0).tolist(), answers.forced(wanted, met)
-        found = [Estimate(seen.keys[s], *(_figure(part[s]) for part in (*figures, fewest))) for s in some]
-        return found or estimate.empty_estimates(query)
+        some, fewest = (
+            np.flatnonzero(answers.possible_records(wanted, met) > 0).tolist(),
+            answers.fewest_records(wanted, met),
+        )
+        result = [Estimate(observed.keys[s], *(_as_figure(part[s]) for part in (*figures, fewest))) for s in some]
+        return result or estimate.empty_estimates(query)
 
     @cached_property
-    def _values(self) -> Floats:
+    def _sensitive_values(self) -> Floats:
         """The sensitive values as doubles, rising (m,)."""
         value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
-        by = self._roles.by_sa.column("code")
+        by = self._roles.by_sa.as_column("code")
         listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
         return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
 
@@ -226,12 +253,12 @@ def _refuse_mixtures(query: CountQuery) -> None:
         raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
 
 
-def _met(seen: Observed) -> answers.Met:
-    at = np.nonzero(seen.observed)
-    return answers.Met(len(seen.keys), at[0], at[1], seen.observed[at].astype(np.int64))
+def _matching_records(observed: RecordSets) -> answers.MatchingRecords:
+    at = np.nonzero(observed.observed)
+    return answers.MatchingRecords(len(observed.keys), at[0], at[1], observed.observed[at].astype(np.int64))
 
 
-def _figure(value: float) -> float | None:
+def _as_figure(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
@@ -255,56 +282,60 @@ NOT = (
 )
 
 
-def explain_guarantee(asked: Permute) -> Words:
+def explain_guarantee(params: Permute) -> ReleasePromises:
     """(k,e)-anonymity, in sentences."""
     bound = (
-        f"Every group has at least {asked.k} different values, and the largest and the smallest of them are at least "
-        f"{asked.e} apart."
+        f"Every group has at least {params.k} different values, and the largest and the smallest of them are at least "
+        f"{params.e} apart."
     )
-    return Words((MADE, bound), NOT)
+    return ReleasePromises((MADE, bound), NOT)
 
 
 def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
     """Groups by their number of different values, and by their records."""
     held = read_contents(db, manifest.roles, None)
     values = np.bincount(held.group, minlength=held.groups).tolist()
-    found = []
-    for title, numbers in (("different values", values), ("records", held.sizes.tolist())):
+    result = []
+    for title, numbers in (("different values", values), ("records", held.group_sizes.tolist())):
         rows: list[tuple[object, ...]] = [(name, number) for name, number in by_range(numbers)]
-        said = f"The {held.groups:,} groups have {min(numbers):,} to {max(numbers):,} {title}."
-        found.append(part(f"Groups by {title}", said, (title, "groups"), rows, 1))
-    return found
+        sentence = f"The {held.groups:,} groups have {min(numbers):,} to {max(numbers):,} {title}."
+        result.append(part(f"Groups by {title}", sentence, (title, "groups"), rows, 1))
+    return result
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a (k,e)-anonymous release: their columns, and the shuffled single table as a view.
 
 
-def tables(manifest: Manifest) -> Columns:
+def release_tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
-    roles, own = manifest.roles, manifest.roles.by_sa
+    roles, by_sa = manifest.roles, manifest.roles.by_sa
     sensitive = [(f.name, f.type) for f in roles.sensitive]
     return {
         "qit": [
             *((f.name, f.type) for f in roles.quasi_identifiers),
-            *roles.by_qi.typed(("bid", "INTEGER"), ("code", "INTEGER")),
+            *roles.by_qi.typed_columns(("bid", "INTEGER"), ("code", "INTEGER")),
         ],
-        "st": [*own.typed(("bid", "INTEGER")), *sensitive, *own.typed(("count", "INTEGER"))],
-        "privsql_values": [*own.typed(("code", "INTEGER")), *sensitive, *own.typed(("records", "BIGINT"))],
+        "st": [*by_sa.typed_columns(("bid", "INTEGER")), *sensitive, *by_sa.typed_columns(("count", "INTEGER"))],
+        "privsql_values": [
+            *by_sa.typed_columns(("code", "INTEGER")),
+            *sensitive,
+            *by_sa.typed_columns(("records", "BIGINT")),
+        ],
     }
 
 
-def view(manifest: Manifest) -> exp.Query:
+def release_view(manifest: Manifest) -> exp.Query:
     """Every record's quasi-identifiers beside the sensitive value that the shuffle deals to it."""
     roles = manifest.roles
     holes: Holes = {
         "qit": table("qit"),
         "values": table("privsql_values"),
-        "qi": [named(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "sa": [named(column(f.name, "listed"), f.name) for f in roles.sensitive],
-        "qit_code": roles.by_qi.column("code", "qit"),
-        "listed_code": roles.by_sa.column("code", "listed"),
-        **roles.by_all.names("weight"),
+        "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
+        "sa": [alias_as(column(f.name, "listed"), f.name) for f in roles.sensitive],
+        "qit_code": roles.by_qi.as_column("code", "qit"),
+        "listed_code": roles.by_sa.as_column("code", "listed"),
+        **roles.by_all.alias_holes("weight"),
     }
     return fill("permute/shuffled", holes)
 
@@ -318,73 +349,75 @@ NESTED, LAST = "nested", "reapply-last"
 K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
 
 
-def plan(db: Relations, source: Records, asked: Permute) -> dict[str, Any]:
+def plan_release(db: Relations, source: Records, params: Permute) -> dict[str, Any]:
     """The facts of the next release: of the static optimum, if it is the first one."""
-    found = measured(db, source, asked.k, asked.e)
-    starts = _static(found, source, asked)
+    measured_axis = measure_axis(db, source, params.k, params.e)
+    starts = _require_static_optimum(measured_axis, source, params)
     if source.history.releases:
-        source.sort()
-        codes, groups = _assigned(found, source, asked, starts)
-        return _facts(found, groups[groups >= 0], codes[groups >= 0], None) | _held(groups)
+        source.sort_records()
+        codes, groups = _assign_groups(measured_axis, source, params, starts)
+        return _state_facts(measured_axis, groups[groups >= 0], codes[groups >= 0], None) | _count_held_back(groups)
     codes = np.arange(len(source.counts), dtype=np.int64)
-    return _facts(found, labels(starts, len(codes)), codes, source.counts)
+    return _state_facts(measured_axis, label_records(starts, len(codes)), codes, source.counts)
 
 
-def _static(found: Measured, source: Records, asked: Permute) -> list[int]:
-    starts = static(found.axis)
+def _require_static_optimum(measured_axis: MeasuredAxis, source: Records, params: Permute) -> list[int]:
+    starts = static_optimum(measured_axis.axis)
     if starts:
         return starts
-    units, name = found.axis.units, source.roles.sensitive[0].name
-    widest = found.shown(units[-1] - units[0]) if units else "0"
+    units, name = measured_axis.axis.units, source.roles.sensitive[0].name
+    widest = measured_axis.format_width(units[-1] - units[0]) if units else "0"
     raise InfeasibleError(
-        f"column {name!r} has {len(units)} distinct values over a range of {widest}; one group with k = {asked.k} and "
-        f"e = {asked.e} needs as many: lower mechanism.k to {min(asked.k, len(units))} or mechanism.e to {widest}",
+        f"column {name!r} has {len(units)} distinct values over a range of {widest}; one group with k = {params.k} and "
+        f"e = {params.e} needs as many: lower mechanism.k to {min(params.k, len(units))} or mechanism.e to {widest}",
         {"distinct": len(units), "range": widest},
     )
 
 
-def publish(db: Relations, source: Records, asked: Permute, key: Key) -> dict[str, Any]:
+def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> dict[str, Any]:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
-    found = measured(db, source, asked.k, asked.e)
-    starts = _static(found, source, asked)
-    codes, groups = _assigned(found, source, asked, starts)
+    measured_axis = measure_axis(db, source, params.k, params.e)
+    starts = _require_static_optimum(measured_axis, source, params)
+    codes, groups = _assign_groups(measured_axis, source, params, starts)
     roles = source.roles
-    shown = np.flatnonzero(groups >= 0)  # the others are held back
-    values, ranks, records = _published(codes[shown], source.counts)
+    published = np.flatnonzero(groups >= 0)  # the others are held back
+    values, ranks, records = _published_values(codes[published], source.counts)
     if source.order == "portable":
         write_ranked(db, source, groups, ranks, key)
     else:
-        noise = key.stream("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
+        noise = key.random_generator("permute", int(groups.max()) + 1, tuple(source.counts), tuple(source.labels))
         write_records(db, source, groups, ranks, noise)
     source.history.groups = groups
-    db.put("composition", contents(groups[shown], codes[shown]))
-    holes: Holes = {"composition": temp("composition"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    holes |= roles.by_sa.names("bid", "count")
-    db.make("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
-    db.put("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
-    listed: Holes = {"published": temp("published"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    listed |= roles.by_sa.names("code", "records")
-    db.make("privsql_values", fill("permute/values", listed), into="release")
+    db.register_arrow("composition", tabulate_contents(groups[published], codes[published]))
+    holes: Holes = {"composition": temp_table("composition"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
+    holes |= roles.by_sa.alias_holes("bid", "count")
+    db.create_table("st", fill("core/st", holes), into="release", title="Writing the sensitive table")
+    db.register_arrow("published", pa.table({"code": values, "rank": np.arange(len(values)), "records": records}))
+    listed: Holes = {"published": temp_table("published"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
+    listed |= roles.by_sa.alias_holes("code", "records")
+    db.create_table("privsql_values", fill("permute/values", listed), into="release")
     db.drop("composition", "published")
-    return _facts(found, groups[shown], codes[shown], None) | _held(groups)
+    return _state_facts(measured_axis, groups[published], codes[published], None) | _count_held_back(groups)
 
 
-def _assigned(found: Measured, source: Records, asked: Permute, starts: list[int]) -> tuple[Ints, Ints]:
+def _assign_groups(
+    measured_axis: MeasuredAxis, source: Records, params: Permute, starts: list[int]
+) -> tuple[Ints, Ints]:
     """Value and group of every record (n,); ``starts`` of the static optimum, which the first release takes."""
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
     if not source.history.releases:
-        return codes, np.asarray(labels(starts, len(found.axis.units))[codes])
-    needed = source.history.releases if asked.algorithm in ("exact", "reapply-all") else 1
-    return codes, grouped(found, codes, source.history.earlier(needed, source.records), asked)
+        return codes, np.asarray(label_records(starts, len(measured_axis.axis.units))[codes])
+    needed = source.history.releases if params.algorithm in ("exact", "reapply-all") else 1
+    return codes, group_records(measured_axis, codes, source.history.earlier_groups(needed, source.records), params)
 
 
-def _held(groups: Ints) -> dict[str, Any]:
+def _count_held_back(groups: Ints) -> dict[str, Any]:
     """How many records wait, and so are left out."""
     held = int((groups < 0).sum())
     return {"held_back": held, "left_out": held}
 
 
-def _published(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+def _published_values(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
     """The values that are published, the rank of every record's value among them, and their records."""
     if len(codes) == sum(counts):
         return np.arange(len(counts)), codes, np.array(counts, dtype=np.int64)
@@ -392,36 +425,38 @@ def _published(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
     return values, ranks, records
 
 
-def grouped(found: Measured, codes: Ints, earlier: Ints, asked: Permute) -> Ints:
+def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, params: Permute) -> Ints:
     """Group of every record (n,), records by rising value, given their groups in earlier releases (m, n)."""
-    if asked.algorithm == "nested":  # works on values and groups; the order of records is nothing to it
-        return release(History(found.axis, codes, earlier), asked.algorithm)
-    order = arranged(codes, earlier)
+    if params.algorithm == "nested":  # works on values and groups; the order of records is nothing to it
+        return group_release(GroupingHistory(measured_axis.axis, codes, earlier), params.algorithm)
+    order = arrange_records(codes, earlier)
     groups = np.empty(len(codes), dtype=np.int64)
-    groups[order] = release(History(found.axis, codes[order], earlier[:, order]), asked.algorithm)
+    groups[order] = group_release(
+        GroupingHistory(measured_axis.axis, codes[order], earlier[:, order]), params.algorithm
+    )
     return groups
 
 
-def _facts(found: Measured, groups: Ints, codes: Ints, weights: Any) -> dict[str, Any]:
+def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> dict[str, Any]:
     """Groups and widths; ``weights``: how many records each entry stands for."""
     number = int(groups.max()) + 1
-    low, high = np.full(number, len(found.axis.units)), np.full(number, -1)
+    low, high = np.full(number, len(measured_axis.axis.units)), np.full(number, -1)
     np.minimum.at(low, groups, codes)
     np.maximum.at(high, groups, codes)
     sizes = np.bincount(groups, weights=weights, minlength=number)
-    widths = [found.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    widths = [measured_axis.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
     return {
-        "loss": float(sum(widths) * found.unit),
-        "error": found.shown(sum(widths)),
+        "loss": float(sum(widths) * measured_axis.unit),
+        "error": measured_axis.format_width(sum(widths)),
         "groups": number,
         "smallest": int(sizes.min()),
         "largest": int(sizes.max()),
-        "mean_width": float(spread * found.unit / int(sizes.sum())),
+        "mean_width": float(spread * measured_axis.unit / int(sizes.sum())),
     }
 
 
-def propose(db: Relations, source: Profiled) -> Proposal:
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     """K values over e, e from the spread of the values: the least part of the middle half's range that will do.
 
     That is, with which the best exact guess (the commonest value of the group) is right for at most half of the
@@ -430,41 +465,43 @@ def propose(db: Relations, source: Profiled) -> Proposal:
     records = source.records()
     k = min(K, len(records.counts))
     is_time = records.roles.sensitive[0].type in STEPS
-    found = measured(db, records, k, extent("0 days") if is_time else extent(0))
-    units, ends = found.axis.units, np.cumsum(records.counts)
+    measured_axis = measure_axis(db, records, k, parse_extent("0 days") if is_time else parse_extent(0))
+    units, ends = measured_axis.axis.units, np.cumsum(records.counts)
     low, high = (units[int(np.searchsorted(ends, int(ends[-1]) * share // 4, side="right"))] for share in (1, 3))
     middle = (high - low) or (units[-1] - units[0])
     widths = [middle // part for part in PARTS] or [0]
-    guesses = [_guessed(axis(units, k, width), records.counts) for width in widths]
+    guesses = [_share_guessed(make_axis(units, k, width), records.counts) for width in widths]
     chosen = next((number for number, guess in enumerate(guesses) if guess <= Fraction(1, 2)), len(widths) - 1)
-    e = _shown(float(widths[chosen] * found.unit), is_time=is_time)
-    remarks: tuple[str, ...] = (f"e is a part of the range of the middle half of the values, {found.shown(middle)}.",)
+    e = _format_extent(float(widths[chosen] * measured_axis.unit), is_time=is_time)
+    remarks: tuple[str, ...] = (
+        f"e is a part of the range of the middle half of the values, {measured_axis.format_width(middle)}.",
+    )
     if guesses[chosen] > Fraction(1, 2):
         remarks += (f"Mind: who guesses the commonest value of a group is right for {float(guesses[chosen]):.0%}.",)
     return Proposal({"kind": "permute", "algorithm": "nested", "k": k, "e": e}, remarks)
 
 
-def _shown(width: float, *, is_time: bool) -> str:
+def _format_extent(width: float, *, is_time: bool) -> str:
     if is_time:
         return f"{max(1, width // DAY):.0f} days"
     return f"{width:.0f}" if width >= 100 else f"{width:.3g}"
 
 
-def _guessed(line: Axis, counts: Sequence[int]) -> Fraction:
+def _share_guessed(line: Axis, counts: Sequence[int]) -> Fraction:
     """Share of the records that the commonest value of their group is right for, in the static optimum."""
-    starts = static(line)
+    starts = static_optimum(line)
     if not starts:
         return Fraction(1)
     most = np.maximum.reduceat(np.array(counts, dtype=np.int64), starts)
     return Fraction(int(most.sum()), sum(counts))
 
 
-def terms(asked: Permute) -> tuple[int, str]:
+def agreed_terms(params: Permute) -> tuple[int, str]:
     """What releases must agree in for a guarantee over all of them, besides the columns."""
-    return asked.k, str(asked.e)
+    return params.k, str(params.e)
 
 
-def covered(algorithms: Sequence[str]) -> str | None:
+def joint_guarantee(algorithms: Sequence[str]) -> str | None:
     """What releases of the same subjects guarantee together; the first one has nothing to breach.
 
     ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that what
@@ -481,12 +518,12 @@ def covered(algorithms: Sequence[str]) -> str | None:
     return "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
 
 
-def promise(asked: Permute) -> str:
+def promise_text(params: Permute) -> str:
     """How many values over which range."""
-    return f"{asked.k} values over {asked.e}"
+    return f"{params.k} values over {params.e}"
 
 
-def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Groups and widths."""
     held = [("held back", f"{facts['held_back']:,} new records")] if facts.get("held_back") else []
     return [
@@ -498,39 +535,39 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Permute,
-    shape=Table(numeric=True, most_numbers=None),
-    composition=Groups(terms, covered, together),
+    shape=TableShape(numeric=True, most_numbers=None),
+    composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
     relations=("qit", "st", "privsql_values"),
-    read=read,
-    plan=plan,
+    read=read_parameters,
+    plan=plan_release,
     algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
     ),
-    publish=publish,
-    tables=tables,
-    view=view,
-    checks=checks,
+    publish=publish_release,
+    tables=release_tables,
+    view=release_view,
+    checks=release_checks,
     long_checks=long_checks,
     measured=lambda _db, _manifest: {},
-    bounds=bounds,
+    bounds=measured_bounds,
     source_checks=source_checks,
-    answers=Answers,
+    answers=PermuteAnswers,
     evaluate=by_questions,
     adversaries=Suite(
-        scene=Permuted,
+        scene=PermutedView,
         adversaries=attacks.ADVERSARIES,
         combining=(adversaries.attack_by_intersection, together.attack_together),
         quick=None,
     ),
-    promise=promise,
+    promise=promise_text,
     words=explain_guarantee,
     structure=describe_structure,
     advice=(
         "a larger k or e: more and more different values in every group",
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
-    propose=propose,
+    propose=propose_parameters,
     warnings=lambda _: [],
-    figures=figures,
+    figures=release_figures,
 )

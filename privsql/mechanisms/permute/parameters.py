@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from privsql.exact import fraction, text
+from privsql.exact import as_fraction, fraction_text
 from privsql.model.parameters import Parameters
 
 SECONDS = {"microsecond": Fraction(1, 10**6), "millisecond": Fraction(1, 10**3), "second": Fraction(1)} | {
@@ -28,45 +28,45 @@ class Extent:
     written: str = ""
 
     def __str__(self) -> str:
-        return self.written or text(self.amount)
+        return self.written or fraction_text(self.amount)
 
 
-def extent(given: object) -> Extent:
+def parse_extent(value: object) -> Extent:
     """Read ``e``: an exact number >= 0, or a length of time such as ``"30 days"`` or ``"1 day 12 hours"``.
 
     Months and years have no fixed length and are not understood. Raises ``ValueError`` with the text.
 
-    >>> extent("1 day 12 hours").amount, extent("0.50").amount
+    >>> parse_extent("1 day 12 hours").amount, parse_extent("0.50").amount
     (Fraction(129600, 1), Fraction(1, 2))
     """
-    if isinstance(given, Extent):
-        return given
+    if isinstance(value, Extent):
+        return value
     if (
-        isinstance(given, str)
-        and re.search("[a-z]", low := given.strip().lower())
+        isinstance(value, str)
+        and re.search("[a-z]", low := value.strip().lower())
         and not re.fullmatch(r"[\d.e+-]+", low)
     ):
-        return Extent(_seconds(low, given), is_time=True, written=" ".join(low.split()))
+        return Extent(_parse_seconds(low, value), is_time=True, written=" ".join(low.split()))
     try:
-        amount = fraction(given)
+        amount = as_fraction(value)
     except ValueError as error:
-        raise ValueError(f"{given!r} is no range; {EXAMPLE}") from error
+        raise ValueError(f"{value!r} is no range; {EXAMPLE}") from error
     if amount < 0:
-        raise ValueError(f"{text(amount)} is negative; a range is 0 or more")
+        raise ValueError(f"{fraction_text(amount)} is negative; a range is 0 or more")
     return Extent(amount)
 
 
-def _seconds(low: str, given: str) -> Fraction:
+def _parse_seconds(low: str, source: str) -> Fraction:
     parts = PART.findall(low)
     if PART.sub("", low).strip() or not all(unit in SECONDS for _, unit in parts):
         raise ValueError(
-            f"{given!r} is no length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
+            f"{source!r} is no length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
         )
-    return sum((fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0))
+    return sum((as_fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0))
 
 
 RANGE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "description": EXAMPLE}
-Range = Annotated[Extent, BeforeValidator(extent), PlainSerializer(str), WithJsonSchema(RANGE)]
+Range = Annotated[Extent, BeforeValidator(parse_extent), PlainSerializer(str), WithJsonSchema(RANGE)]
 Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all"]
 
 

@@ -12,15 +12,22 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.engine.files import label
-from privsql.engine.sqlfiles import Holes, column, fill, same, table, temp
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
-from privsql.mechanisms.contract import stated
+from privsql.exact import fraction_text
+from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.parameters import Facts, Randomize
-from privsql.mechanisms.randomize.publish import FRACTIONS, Public, public
-from privsql.model.manifest import Check, Promised, differ, differ_from_spec, in_order, tally
+from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
+from privsql.mechanisms.randomize.publish import FRACTIONS, PublicParameters, read_public
+from privsql.model.manifest import (
+    Check,
+    VerifiedBound,
+    count_combinations,
+    differ_from_spec,
+    differing_combinations,
+    in_order,
+)
 
 if TYPE_CHECKING:
     from privsql.answers.channel import Floats
@@ -52,86 +59,87 @@ ROUNDS = 200  # of proportional fitting
 LARGEST = 2**31 - 1  # records that a flow can hold
 
 
-def improbable(public: Public) -> list[str]:
+def improbable_cells(public: PublicParameters) -> list[str]:
     """Cells that no admissible true count explains, at ``SIGNIFICANCE`` over all cells."""
-    records = public.records[public.own].astype(np.float64)
-    p, q = public.retention[public.own], public.replacement[public.own]
+    records = public.records[public.sub_tables].astype(np.float64)
+    p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     level = SIGNIFICANCE / (2 * len(records))
-    highest, lowest = q + p * public.most / records, q + p / records
-    seen, trials = public.totals, public.records[public.own]
-    above = (seen > highest * records + 1) & (scipy.special.bdtrc(seen - 1, trials, highest) < level)
-    below = (seen < lowest * records - 1) & (scipy.special.bdtr(seen, trials, lowest) < level)
+    highest, lowest = q + p * public.most_records / records, q + p / records
+    observed, trials = public.totals, public.records[public.sub_tables]
+    above = (observed > highest * records + 1) & (scipy.special.bdtrc(observed - 1, trials, highest) < level)
+    below = (observed < lowest * records - 1) & (scipy.special.bdtr(observed, trials, lowest) < level)
     return [
-        f"sub-table {public.own[cell]}, value {public.code[cell]}: {seen[cell]:.0f} records are too "
+        f"sub-table {public.sub_tables[cell]}, value {public.code[cell]}: {observed[cell]:.0f} records are too "
         f"{'many' if above[cell] else 'few'}"
         for cell in np.flatnonzero(above | below)
     ]
 
 
-def possible(public: Public, counts: Ints) -> bool:
+def is_possible(public: PublicParameters, counts: Ints) -> bool:
     """Whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
 
     Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
     """
-    tables, values, cells = len(public.records), len(counts), len(public.own)
+    tables, values, cells = len(public.records), len(counts), len(public.sub_tables)
     if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
         return False
     supply = counts - np.bincount(public.code, minlength=values)
-    demand = public.records - public.sizes
-    room = public.most.astype(np.int64) - 1
+    demand = public.records - public.domain_sizes
+    room = public.most_records.astype(np.int64) - 1
     if supply.min() < 0 or demand.min() < 0 or room.min() < 0:
         return False
     source, sink = values + tables, values + tables + 1
     tails = np.concatenate((np.full(values, source), public.code, values + np.arange(tables)))
-    heads = np.concatenate((np.arange(values), values + public.own, np.full(tables, sink)))
+    heads = np.concatenate((np.arange(values), values + public.sub_tables, np.full(tables, sink)))
     capacity = np.concatenate((supply, room, demand)).astype(np.int32)
     graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
     return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value) == int(counts.sum()) - cells
 
 
-def deviation(public: Public, seen: Floats, truth: Floats) -> float | None:
-    """The two-sided p-value of ``seen`` (cells,) published records of a set with ``truth`` (m,) records of each value.
+def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats) -> float | None:
+    """The two-sided p-value of ``published`` (cells,) published records of a set with ``truth`` (m,) records of each
+    value.
 
     None where a value has too few records for the test, or too few that change.
     """
-    p, q = public.retention[public.own], public.replacement[public.own]
-    totals = np.bincount(public.own, seen, minlength=len(public.records)).astype(np.float64)
-    counts = _fitted(public, truth, totals)
-    expected = q * totals[public.own] + p * counts
-    changed = counts * q * (public.sizes - 1)[public.own]
+    p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
+    totals = np.bincount(public.sub_tables, published, minlength=len(public.records)).astype(np.float64)
+    counts = _fit_counts(public, truth, totals)
+    expected = q * totals[public.sub_tables] + p * counts
+    changed = counts * q * (public.domain_sizes - 1)[public.sub_tables]
     if min(public.by_value(expected).min(), public.by_value(changed).min()) < FEWEST:
         return None
-    difference = public.by_value((seen - q * totals[public.own]) / p) - truth
-    covariance = _covariance(public, counts, expected)
+    difference = public.by_value((published - q * totals[public.sub_tables]) / p) - truth
+    covariance = _difference_covariance(public, counts, expected)
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    kept = values > 1e-9
+    is_positive = values > 1e-9
     along = vectors.T @ (difference / scale)
-    if np.abs(along[~kept]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
+    if np.abs(along[~is_positive]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
         return 0.0  # a difference that perturbation can't make
-    statistic, degrees = float((along[kept] ** 2 / values[kept]).sum()), float(kept.sum())
+    statistic, degrees = float((along[is_positive] ** 2 / values[is_positive]).sum()), float(is_positive.sum())
     return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
 
 
-def _fitted(public: Public, truth: Floats, totals: Floats) -> Floats:
+def _fit_counts(public: PublicParameters, truth: Floats, totals: Floats) -> Floats:
     """Counts (cells,) with the given sums by value and by sub-table, nearest to the estimated shares."""
     counts = np.maximum(public.estimated[0], 1e-6)
     for _ in range(ROUNDS):
         counts = counts * (truth / np.maximum(public.by_value(counts), 1e-300))[public.code]
-        held = np.bincount(public.own, counts, minlength=len(totals))
-        counts = counts * (totals / np.maximum(held, 1e-300))[public.own]
+        held = np.bincount(public.sub_tables, counts, minlength=len(totals))
+        counts = counts * (totals / np.maximum(held, 1e-300))[public.sub_tables]
     return np.asarray(counts)
 
 
-def _covariance(public: Public, counts: Floats, expected: Floats) -> Floats:
+def _difference_covariance(public: PublicParameters, counts: Floats, expected: Floats) -> Floats:
     """Cov d (m, m)."""
     m = len(public.protected)
     total = np.zeros((m, m))
     for j in range(len(public.records)):
-        cells = np.flatnonzero(public.own == j)
-        matrix = public.perturbation(j)
-        own = np.diag(expected[cells]) - matrix.T @ (counts[cells][:, None] * matrix)
-        total[np.ix_(public.code[cells], public.code[cells])] += own / public.retention[j] ** 2
+        cells = np.flatnonzero(public.sub_tables == j)
+        matrix = public.perturbation_matrix(j)
+        cell_covariance = np.diag(expected[cells]) - matrix.T @ (counts[cells][:, None] * matrix)
+        total[np.ix_(public.code[cells], public.code[cells])] += cell_covariance / public.retention[j] ** 2
     return total
 
 
@@ -171,13 +179,13 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class LikelihoodRatio:
     """T for ``records``, and what it is if all is as ``stated``, if the column was ``shuffled``, if ``nothing`` was
     retained; ``strangers``: records in sub-tables that do not have their value.
     """
 
     records: int
-    found: float
+    statistic: float
     stated: Spread
     shuffled: Spread
     nothing: Spread
@@ -186,63 +194,72 @@ class Ratio:
     @property
     def holds(self) -> bool:
         """Whether T is one of the stated matrices'."""
-        return not self.strangers and abs(self.found - self.stated.mean) <= self.stated.margin
+        return not self.strangers and abs(self.statistic - self.stated.mean) <= self.stated.margin
 
     @property
-    def conclusive(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
         return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
 
     @property
-    def retention(self) -> float:
+    def detectable_change(self) -> float:
         """The relative change of all retention probabilities that would have been found; inf if none."""
         slope = self.stated.mean - self.nothing.mean
         return 2 * self.stated.margin / slope if slope > 0 else float("inf")
 
     def __str__(self) -> str:
         """What was compared, and what that tells."""
-        said = (
+        text = (
             f"{self.records:,} records whose quasi-identifiers have one value in the source: log-likelihood ratio "
-            f"{self.found:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
+            f"{self.statistic:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
             f"shuffled column {self.shuffled.mean:.1f} +- {self.shuffled.margin:.1f}"
         )
-        if not self.conclusive:
-            return f"inconclusive, a shuffled column would pass this test: {said}"
-        return said + (f"; retention is told to {self.retention:.0%}" if self.retention < 1 else "")
+        if not self.is_conclusive:
+            return f"inconclusive, a shuffled column would pass this test: {text}"
+        return text + (f"; retention is told to {self.detectable_change:.0%}" if self.detectable_change < 1 else "")
 
 
-def ratio(public: Public, table: Ints, own: Ints, seen: Ints, records: Ints) -> Ratio:
+def likelihood_ratio(
+    public: PublicParameters, table: Ints, source_codes: Ints, published_codes: Ints, records: Ints
+) -> LikelihoodRatio:
     """T of records (k,) by sub-table, value in the source and published value (codes)."""
     place = np.full((len(public.records), len(public.protected)), -1, dtype=np.int64)
     for j in range(len(public.records)):
-        place[j, public.code[public.own == j]] = np.arange(int(public.sizes[j]))
-    known = (place[table, own] >= 0) & (place[table, seen] >= 0)
-    found, stated, shuffled, nothing = 0.0, list[Spread](), list[Spread](), list[Spread]()
+        place[j, public.code[public.sub_tables == j]] = np.arange(int(public.domain_sizes[j]))
+    known = (place[table, source_codes] >= 0) & (place[table, published_codes] >= 0)
+    result, stated, shuffled, nothing = 0.0, list[Spread](), list[Spread](), list[Spread]()
     for j in np.unique(table[known]).tolist():
         mine = known & (table == j)
-        matrix, size = public.perturbation(j), int(public.sizes[j])
+        matrix, size = public.perturbation_matrix(j), int(public.domain_sizes[j])
         counts = np.zeros((size, size))
-        np.add.at(counts, (place[j, own[mine]], place[j, seen[mine]]), records[mine])
+        np.add.at(counts, (place[j, source_codes[mine]], place[j, published_codes[mine]]), records[mine])
         of = counts.sum(axis=1)
         flat = of @ matrix / of.sum()
         score = np.log(matrix / flat)
-        found += float((counts * score).sum())
+        result += float((counts * score).sum())
         for spreads, law in ((stated, matrix), (shuffled, flat[None]), (nothing, np.full((1, size), 1 / size))):
             spreads.append(_spread_likelihood(of, score, law))
-    return Ratio(int(records.sum()), found, _sum(stated), _sum(shuffled), _sum(nothing), int(records[~known].sum()))
+    return LikelihoodRatio(
+        int(records.sum()),
+        result,
+        _sum_spreads(stated),
+        _sum_spreads(shuffled),
+        _sum_spreads(nothing),
+        int(records[~known].sum()),
+    )
 
 
 def _spread_likelihood(of: Floats, score: Floats, law: Floats) -> Spread:
     """The sum of scores (m, m) of ``of`` (m,) records whose published values follow ``law`` (m or 1, m)."""
     mean = (law * score).sum(axis=1)
-    apart = score - mean[:, None]
+    deviation = score - mean[:, None]
     there = of > 0
     return Spread(
-        float(of @ mean), float(of @ (law * apart**2).sum(axis=1)), float(np.abs(apart[there]).max(initial=0.0))
+        float(of @ mean), float(of @ (law * deviation**2).sum(axis=1)), float(np.abs(deviation[there]).max(initial=0.0))
     )
 
 
-def _sum(parts: list[Spread]) -> Spread:
+def _sum_spreads(parts: list[Spread]) -> Spread:
     return Spread(
         sum(part.mean for part in parts),
         sum(part.variance for part in parts),
@@ -258,35 +275,38 @@ def _sum(parts: list[Spread]) -> Spread:
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
 
 
-def read(manifest: Manifest) -> Randomize:
+def read_parameters(manifest: Manifest) -> Randomize:
     """The parameters of a release; ``UsageError`` if these or its facts are not what a randomized release states."""
-    return stated(manifest, Facts, Randomize, "partition")
+    return read_stated_parameters(manifest, RandomizeFacts, Randomize, "partition")
 
 
-def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
+def release_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
     """The checks that need the release alone; its tables are read from ``database``."""
     roles = manifest.roles
     _name_tables(db, manifest, database)
-    perturbed, subtables, domains = temp("v_perturbed"), temp("v_subtables"), temp("v_domains")
-    values, cells = temp("v_values"), temp("v_cells")
+    perturbed, subtables, domains = temp_table("v_perturbed"), temp_table("v_subtables"), temp_table("v_domains")
+    values, cells = temp_table("v_values"), temp_table("v_cells")
     stated: Holes = {"perturbed": perturbed, "subtables": subtables, "domains": domains, "values": values}
     outside: Holes = {
         "perturbed": perturbed,
         "cells": cells,
-        "sa": roles.sa("p"),
-        "same_value": same("p", "c", roles.sa_keys),
+        "sa": roles.sa_columns("p"),
+        "same_value": same_columns("p", "c", roles.sa_keys),
     }
     return [
-        Check("every sub-table keeps posteriors within rho2", lambda: _posteriors(db, manifest)),
+        Check("every sub-table keeps posteriors within rho2", lambda: _excessive_posteriors(db, manifest)),
         Check("sub-tables hold the stated records and values", fill("verify/subtables_true", stated)),
         Check("perturbed values belong to their domains", fill("verify/outside_domain", outside)),
         Check(
             "domains hold the listed values, and all of them",
             fill("verify/domains_known", {"domains": domains, "values": values}),
         ),
-        Check("values are numbered in canonical order", _ranked(values, "code", roles.sa())),
-        Check("cells are numbered in canonical order", _ranked(domains, "cell", [column("sub_table"), column("code")])),
-        Check("sub-tables are numbered in order", _ranked(subtables, "sub_table", [column("sub_table")])),
+        Check("values are numbered in canonical order", _check_ranks_query(values, "code", roles.sa_columns())),
+        Check(
+            "cells are numbered in canonical order",
+            _check_ranks_query(domains, "cell", [column("sub_table"), column("code")]),
+        ),
+        Check("sub-tables are numbered in order", _check_ranks_query(subtables, "sub_table", [column("sub_table")])),
         Check("the values' rows lie in order", in_order(values, ["code"], strict=True)),
         Check("the domains' rows lie in order, once each", in_order(domains, ["sub_table", "code"], strict=True)),
         Check("the sub-tables' rows lie in order", in_order(subtables, ["sub_table"], strict=True)),
@@ -296,95 +316,105 @@ def checks(db: Relations, manifest: Manifest, database: str | None) -> list[Chec
         ),
         Check(
             f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})",
-            lambda: improbable(_public(db)),
+            lambda: improbable_cells(_read_public(db)),
         ),
-        Check("bound, retention and records are as stated", lambda: _claims(db, manifest)),
+        Check("bound, retention and records are as stated", lambda: _wrong_claims(db, manifest)),
     ]
 
 
 def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
     """Give the release's tables internal names: v_perturbed, v_subtables, v_domains, v_values, with v_cells."""
     roles = manifest.roles
-    own = exp.select(*roles.qi_in(), *roles.sa_in(), *roles.by_all.read("sub_table"))
-    db.view("v_perturbed", own.from_(table("perturbed", database)))
-    db.view("v_subtables", exp.select("*").from_(table("privsql_subtables", database)))
-    db.view("v_domains", exp.select("*").from_(table("privsql_domains", database)))
-    listed = exp.select(*roles.by_sa.read("code"), *roles.sa_in(), *roles.by_sa.read("protected"))
-    db.view("v_values", listed.from_(table("privsql_values", database)))
-    holes: Holes = {"domains": temp("v_domains"), "values": temp("v_values"), "sa": roles.sa("v")}
-    db.view("v_cells", fill("randomize/cells_stated", holes))
+    own = exp.select(*roles.qi_in(), *roles.sa_in(), *roles.by_all.select_columns("sub_table"))
+    db.create_view("v_perturbed", own.from_(table("perturbed", database)))
+    db.create_view("v_subtables", exp.select("*").from_(table("privsql_subtables", database)))
+    db.create_view("v_domains", exp.select("*").from_(table("privsql_domains", database)))
+    listed = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in(), *roles.by_sa.select_columns("protected"))
+    db.create_view("v_values", listed.from_(table("privsql_values", database)))
+    holes: Holes = {"domains": temp_table("v_domains"), "values": temp_table("v_values"), "sa": roles.sa_columns("v")}
+    db.create_view("v_cells", fill("randomize/cells_stated", holes))
 
 
-def bounds(db: Relations, manifest: Manifest) -> list[Promised]:
+def posterior_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
     """Of every protected value what belief in it may reach, and what it does with the largest stated prior."""
-    rho2, stated = read(manifest).rho2, _public(db)
-    highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in _stated(db)}
-    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa()]
-    rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
-    found = []
-    for code, (*shown, protected) in enumerate(rows):
-        reached = max(highest[int(j)] for j in stated.own[stated.code == code])
-        known = (text(rho2), text(reached)) if protected else ("none: not protected", "-")
-        found.append(Promised(label(shown), *known))
-    return found
+    rho2, stated = read_parameters(manifest).rho2, _read_public(db)
+    highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in _read_exact_parameters(db)}
+    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
+    rows = db.rows(exp.select(*labels, column("protected")).from_(temp_table("v_values")).order_by("code"))
+    result = []
+    for code, (*names, protected) in enumerate(rows):
+        reached = max(highest[int(j)] for j in stated.sub_tables[stated.code == code])
+        known = (fraction_text(rho2), fraction_text(reached)) if protected else ("none: not protected", "-")
+        result.append(VerifiedBound(label_value(names), *known))
+    return result
 
 
-def source_checks(db: Relations, manifest: Manifest, source: Records, asked: Randomize) -> list[Check]:
-    """The checks against the source, prepared as ``records``, after ``checks`` has named the release's tables."""
+def source_checks(db: Relations, manifest: Manifest, source: Records, params: Randomize) -> list[Check]:
+    """Return the checks against the source, ``records``; ``release_checks`` has named the release's tables."""
     roles = manifest.roles
-    quasi = differ(roles.qi(), tally(temp("records"), roles.qi()), tally(temp("v_perturbed"), roles.qi()))
+    quasi = differing_combinations(
+        roles.qi_columns(),
+        count_combinations(temp_table("records"), roles.qi_columns()),
+        count_combinations(temp_table("v_perturbed"), roles.qi_columns()),
+    )
     return [
-        Check("parameters are those of the specification", lambda: differ_from_spec(read(manifest), asked)),
-        Check("the partition is the specification's", lambda: _partition(manifest, source, asked)),
-        Check("bound and retention of the whole table are as stated", lambda: _whole(manifest, source, asked)),
-        Check("sensitive values and who is protected are the source's", lambda: _values(db, source, asked)),
+        Check("parameters are those of the specification", lambda: differ_from_spec(read_parameters(manifest), params)),
+        Check("the partition is the specification's", lambda: _wrong_partition(manifest, source, params)),
+        Check(
+            "bound and retention of the whole table are as stated", lambda: _wrong_whole_table(manifest, source, params)
+        ),
+        Check("sensitive values and who is protected are the source's", lambda: _wrong_values(db, source, params)),
         Check("quasi-identifiers are the source's", quasi),
-        Check("the source's values fit the stated sub-tables", lambda: _spread(db, source)),
+        Check("the source's values fit the stated sub-tables", lambda: _wrong_spread(db, source)),
         Check(
             f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})",
-            lambda: _agreement(db, manifest),
+            lambda: _wrong_frequencies(db, manifest),
         ),
-        _likelihood(db, manifest),
+        _likelihood_check(db, manifest),
     ]
 
 
-def _likelihood(db: Relations, manifest: Manifest) -> Check:
+def _likelihood_check(db: Relations, manifest: Manifest) -> Check:
     """That published values go with the source's, by the stated matrices."""
     keys = manifest.roles
     holes: Holes = {
-        "records": temp("records"),
-        "perturbed": temp("v_perturbed"),
-        "values": temp("v_values"),
-        "qi": keys.qi("r"),
-        "same_value": same("r", "v", keys.sa_keys),
-        "same_qi": same("p", "k", keys.qi_keys),
-        "same_seen": same("p", "y", keys.sa_keys),
+        "records": temp_table("records"),
+        "perturbed": temp_table("v_perturbed"),
+        "values": temp_table("v_values"),
+        "qi": keys.qi_columns("r"),
+        "same_value": same_columns("r", "v", keys.sa_keys),
+        "same_qi": same_columns("p", "k", keys.qi_keys),
+        "same_seen": same_columns("p", "y", keys.sa_keys),
     }
 
     @cache
-    def found() -> Ratio:
+    def measure_ratio() -> LikelihoodRatio:
         columns = db.arrow(fill("verify/pinned", holes)).columns
-        return ratio(_public(db), *(one.to_numpy().astype(np.int64) for one in columns))
+        return likelihood_ratio(_read_public(db), *(one.to_numpy().astype(np.int64) for one in columns))
 
     name = "values go with quasi-identifiers as in the source, by the stated matrices"
     strange = "records of the source are in sub-tables that do not have their value"
     return Check(
         f"{name} (likelihood ratio, significance {SIGNIFICANCE:g})",
-        lambda: [] if found().holds else [str(found()), *([strange] if found().strangers else [])],
-        lambda: str(found()) if found().holds else "",
+        lambda: (
+            [] if measure_ratio().holds else [str(measure_ratio()), *([strange] if measure_ratio().strangers else [])]
+        ),
+        lambda: str(measure_ratio()) if measure_ratio().holds else "",
     )
 
 
-def _ranked(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
+def _check_ranks_query(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
     return fill("verify/ranks_true", {"table": relation, "number": column(number), "order": order})
 
 
 Row = tuple[int, int, int, Fraction, Fraction]  # sub_table, |T_j|, m_j, rho1_j, gamma_j
 
 
-def _stated(db: Relations) -> list[Row]:
+def _read_exact_parameters(db: Relations) -> list[Row]:
     """The public parameters as exact numbers; ``UsageError`` if one is missing or no fraction."""
-    listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp("v_subtables")).order_by("sub_table")
+    listed = (
+        exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables")).order_by("sub_table")
+    )
     rows = db.rows(listed)
     if any(part is None for row in rows for part in row) or any(row[4] <= 0 or row[6] <= 0 for row in rows):
         raise UsageError("a parameter of a sub-table is missing or no fraction")
@@ -393,14 +423,14 @@ def _stated(db: Relations) -> list[Row]:
     ]
 
 
-def _posteriors(db: Relations, manifest: Manifest) -> list[str]:
+def _excessive_posteriors(db: Relations, manifest: Manifest) -> list[str]:
     """Sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
     y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
     """
-    rho2, wrong = read(manifest).rho2, []
-    for j, records, _, rho1, gamma in _stated(db):
+    rho2, wrong = read_parameters(manifest).rho2, []
+    for j, records, _, rho1, gamma in _read_exact_parameters(db):
         held = rho1 * records
         if not (0 < rho1 < rho2 and gamma > 1 and held.denominator == 1):
             wrong.append(f"sub-table {j}: rho1 {rho1}, gamma {gamma} are no parameters for rho2 {rho2}")
@@ -409,18 +439,18 @@ def _posteriors(db: Relations, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def _public(db: Relations, condition: exp.Expr | None = None) -> Public:
+def _read_public(db: Relations, condition: exp.Expr | None = None) -> PublicParameters:
     """The parameters, with the published records of every cell that meet a condition."""
-    stated = public(db, (temp("v_subtables"), temp("v_domains"), temp("v_values")))
-    return stated.seen(db.arrow(_seen(db, condition)))
+    stated = read_public(db, (temp_table("v_subtables"), temp_table("v_domains"), temp_table("v_values")))
+    return stated.with_totals(db.arrow(_observed_query(db, condition)))
 
 
-def _claims(db: Relations, manifest: Manifest) -> list[str]:
+def _wrong_claims(db: Relations, manifest: Manifest) -> list[str]:
     """Arithmetic of the manifest: records, number of sub-tables, bound and retention."""
-    facts, asked, rows = manifest.facts, read(manifest), _stated(db)
-    _public(db)  # what follows divides by these numbers
+    facts, params, rows = manifest.facts, read_parameters(manifest), _read_exact_parameters(db)
+    _read_public(db)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
-    scale = 2 * sqrt(log(2 / float(asked.delta)))
+    scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
     retention = sum(t * (gamma - 1) / (m - 1 + gamma) for _, t, m, _, gamma in rows) / n
     up = manifest.algorithm == "up"
@@ -434,17 +464,17 @@ def _claims(db: Relations, manifest: Manifest) -> list[str]:
         f"retention {facts['retention']}": isclose(facts["retention"], float(retention), rel_tol=1e-9),
         "algorithm up has one sub-table, and its bound is that of the whole table": not up
         or (len(rows), facts["bound"], facts["retention"]) == (1, facts["bound_up"], facts["retention_up"]),
-        f"algorithm {manifest.algorithm}": manifest.algorithm == asked.algorithm,
+        f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
     }
     return [wrong for wrong, holds in claims.items() if not holds]
 
 
-def _partition(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:
+def _wrong_partition(manifest: Manifest, source: Records, params: Randomize) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
-    found = partition.find_partition(
-        partition.state_problem(source.counts, source.labels, asked), asked.algorithm, asked.objective
+    solution = partition.find_partition(
+        partition.state_problem(source.counts, source.labels, params), params.algorithm, params.objective
     )
-    pairs = {"groups": found.groups, "optimal": found.optimal, "subtables": len(found.parts)}
+    pairs = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
     return [
         f"{name}: stated {manifest.facts[name]}, found {value}"
         for name, value in pairs.items()
@@ -452,72 +482,72 @@ def _partition(manifest: Manifest, source: Records, asked: Randomize) -> list[st
     ]
 
 
-def _whole(manifest: Manifest, source: Records, asked: Randomize) -> list[str]:
+def _wrong_whole_table(manifest: Manifest, source: Records, params: Randomize) -> list[str]:
     """What uniform perturbation of the whole table would have, from the source's counts."""
     facts, n, m = manifest.facts, sum(source.counts), len(source.counts)
-    rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= asked.rho1), default=Fraction(0))
-    if not 0 < rho1 < asked.rho2:
+    rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
+    if not 0 < rho1 < params.rho2:
         return ["the source has no protected value"]
-    gamma = asked.rho2 * (1 - rho1) / (rho1 * (1 - asked.rho2))
-    bound = 2 * sqrt(log(2 / float(asked.delta)) / n) * float(m / (gamma - 1) + 1)
-    found = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
+    gamma = params.rho2 * (1 - rho1) / (rho1 * (1 - params.rho2))
+    bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)
+    result = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
     return [
         f"{name} {facts[name]}, from the source {value}"
-        for name, value in found.items()
+        for name, value in result.items()
         if not isclose(facts[name], value, rel_tol=1e-5)  # an amplification may be rounded
     ]
 
 
-def _values(db: Relations, source: Records, asked: Randomize) -> list[str]:
+def _wrong_values(db: Relations, source: Records, params: Randomize) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
-    labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa()]
-    rows = db.rows(exp.select(*labels, column("protected")).from_(temp("v_values")).order_by("code"))
-    stated = [(label(row[:-1]), bool(row[-1])) for row in rows]
+    labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa_columns()]
+    rows = db.rows(exp.select(*labels, column("protected")).from_(temp_table("v_values")).order_by("code"))
+    stated = [(label_value(row[:-1]), bool(row[-1])) for row in rows]
     n = sum(source.counts)
-    found = [(name, Fraction(o, n) <= asked.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
-    return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(found))]
+    result = [(name, Fraction(o, n) <= params.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
+    return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(result))]
 
 
-def _spread(db: Relations, source: Records) -> list[str]:
-    fits = possible(_public(db), np.array(source.counts, dtype=np.int64))
+def _wrong_spread(db: Relations, source: Records) -> list[str]:
+    fits = is_possible(_read_public(db), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 
 
-def _agreement(db: Relations, manifest: Manifest) -> list[str]:
+def _wrong_frequencies(db: Relations, manifest: Manifest) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
-    stated, sets = _public(db), _sets(manifest)
+    stated, sets = _read_public(db), _checked_sets(manifest)
     wrong = []
     for name, condition in sets.items():
         truth = np.zeros(len(stated.protected))
         holes: Holes = {
-            "records": temp("records"),
-            "values": temp("v_values"),
+            "records": temp_table("records"),
+            "values": temp_table("v_values"),
             "filter": condition or exp.true(),
-            "same_value": same("r", "v", manifest.roles.sa_keys),
+            "same_value": same_columns("r", "v", manifest.roles.sa_keys),
         }
         for code, records in db.rows(fill("verify/source_values", holes)):
             truth[int(code)] = records
-        found = deviation(stated, _public(db, condition).totals, truth)
-        if found is not None and found < SIGNIFICANCE / len(sets):
-            wrong.append(f"{name}: p-value {found:.2g}")
+        result = deviation_p_value(stated, _read_public(db, condition).totals, truth)
+        if result is not None and result < SIGNIFICANCE / len(sets):
+            wrong.append(f"{name}: p-value {result:.2g}")
     return wrong
 
 
-def _sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
+def _checked_sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
     """Conditions on quasi-identifiers under internal names."""
     sets: dict[str, exp.Expr | None] = {"all records": None}
     for key, field in zip(manifest.roles.qi_keys, manifest.roles.quasi_identifiers, strict=True):
-        most = fill("verify/most_frequent", {"table": temp("records"), "column": column(key)})
+        most = fill("verify/most_frequent", {"table": temp_table("records"), "column": column(key)})
         sets[f"most frequent {field.name}"] = exp.NullSafeEQ(this=column(key), expression=most.subquery())
     return sets
 
 
-def _seen(db: Relations, condition: exp.Expr | None) -> exp.Query:
+def _observed_query(db: Relations, condition: exp.Expr | None) -> exp.Query:
     """Published records of every cell, of those that meet a condition."""
-    keys = [field.name for field in db.fields(temp("v_cells"))][2:]
+    keys = [field.name for field in db.list_fields(temp_table("v_cells"))][2:]
     holes: Holes = {
-        "perturbed": temp("v_perturbed"),
-        "cells": temp("v_cells"),
+        "perturbed": temp_table("v_perturbed"),
+        "cells": temp_table("v_cells"),
         "part": column("sub_table"),
         "terms": [],
         "keys": [],
@@ -527,6 +557,6 @@ def _seen(db: Relations, condition: exp.Expr | None) -> exp.Query:
         "totals": [],
         "amounts": [],
         "groups": [],
-        "same_value": same("q", "c", keys),
+        "same_value": same_columns("q", "c", keys),
     }
     return fill("randomize/observed", holes)

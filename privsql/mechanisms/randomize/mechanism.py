@@ -13,33 +13,56 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.answers.estimate import Bounds, Level, QuestionOn, chosen, collect_estimates, empty_estimates, sets
-from privsql.answers.learned_prior import MOST_RECORDS, Sample, can_teach, comparable, encoded, learned_weights
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    ReleaseQuestion,
+    choose_functionals,
+    collect_estimates,
+    empty_estimates,
+    read_sets,
+)
+from privsql.answers.learned_prior import (
+    MOST_RECORDS,
+    Sample,
+    can_teach,
+    comparable_columns,
+    encode_values,
+    find_or_learn_prior,
+)
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, same, table, temp
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Alone, Mechanism, Proposal, Table
+from privsql.mechanisms.contract import Mechanism, NoComposition, Proposal, TableShape
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.checks import SQL, bounds, checks, read, source_checks
+from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.mechanisms.randomize.publish import Perturbed, Public, public, tables, view, write_ranked, write_records
-from privsql.model.manifest import LEARNT, SEVERAL, Structure, Words, nothing_longer
-from privsql.model.manifest import structure as part
+from privsql.mechanisms.randomize.publish import (
+    PerturbedView,
+    PublicParameters,
+    read_public,
+    release_tables,
+    release_view,
+    write_ranked,
+    write_records,
+)
+from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, nothing_longer
+from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.answers.channel import Channel, Floats
-    from privsql.answers.estimate import Observed
-    from privsql.answers.learned_prior import Taught
+    from privsql.answers.estimate import RecordSets
+    from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.randomize.partition import Ints, Partition, Problem, SubTable
+    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.randomize.partition import Ints, Partition, PartitionProblem, SubTable
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
@@ -59,29 +82,33 @@ BASELINE_FORMULA = (
 )
 
 
-def estimate_baseline(asked: QuestionOn, seen: Observed, public: Public, confidence: float) -> list[Estimate]:
+def estimate_baseline(
+    question: ReleaseQuestion, observed: RecordSets, public: PublicParameters, confidence: float
+) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty."""
-    outputs, functionals = chosen(asked, seen, len(public.protected))
-    if not seen.keys or not outputs:
-        return empty_estimates(asked.query)
-    summed = tuple(np.zeros((len(seen.keys), len(outputs))) for _ in range(3))
+    outputs, functionals = choose_functionals(question, observed, len(public.protected))
+    if not observed.keys or not outputs:
+        return empty_estimates(question.query)
+    summed = tuple(np.zeros((len(observed.keys), len(outputs))) for _ in range(3))
     for j in range(len(public.records)):
-        cells = np.flatnonzero(public.own == j)
+        cells = np.flatnonzero(public.sub_tables == j)
         wanted = functionals[..., public.code[cells], :]
-        own = _subtable(seen.observed[:, cells], wanted, float(public.retention[j]), float(public.replacement[j]))
-        summed = tuple(total + part for total, part in zip(summed, own, strict=True))
+        sub_estimates = _estimate_subtable(
+            observed.observed[:, cells], wanted, float(public.retention[j]), float(public.replacement[j])
+        )
+        summed = tuple(total + part for total, part in zip(summed, sub_estimates, strict=True))
     mean, variance, room = summed
     unbounded = np.full_like(mean, np.inf)
-    parts = Bounds(mean, variance, -unbounded, np.where(room > 0, unbounded, 0))
-    return collect_estimates(asked, seen, outputs, parts, Level(confidence))
+    parts = CountBounds(mean, variance, -unbounded, np.where(room > 0, unbounded, 0))
+    return collect_estimates(question, observed, outputs, parts, ConfidenceLevel(confidence))
 
 
-def _subtable(observed: Floats, wanted: Floats, p: float, q: float) -> tuple[Floats, Floats, Floats]:
+def _estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> tuple[Floats, Floats, Floats]:
     """f*, its variance, and the number s of values asked for in this sub-table, each (G, F)."""
-    found = np.asarray(np.einsum("gc,gcf->gf", observed, np.broadcast_to(wanted, (len(observed), *wanted.shape[-2:]))))
+    result = np.asarray(np.einsum("gc,gcf->gf", observed, np.broadcast_to(wanted, (len(observed), *wanted.shape[-2:]))))
     totals = observed.sum(axis=1)[:, None]
-    s = np.broadcast_to(wanted.sum(axis=-2), found.shape)
-    estimate = (found - totals * s * q) / p
+    s = np.broadcast_to(wanted.sum(axis=-2), result.shape)
+    estimate = (result - totals * s * q) / p
     f = np.clip(estimate, 0, totals)
     inside, outside = p + s * q, s * q
     variance = (f * inside * (1 - inside) + (totals - f) * outside * (1 - outside)) / p**2
@@ -98,7 +125,7 @@ FORMULA = (
 )
 
 
-class Answers(answer.Answers):
+class RandomizeAnswers(answer.Answers):
     """An open release that answers count queries; its public parameters are read once."""
 
     certain = frozenset()
@@ -106,94 +133,96 @@ class Answers(answer.Answers):
     measures = frozenset()
 
     @cached_property
-    def public(self) -> Public:
+    def public_parameters(self) -> PublicParameters:
         """The public parameters, and the records of every cell."""
         everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
-        stated = public(self._db)
-        return stated.seen(self._db.arrow(self._observed(everyone)))
+        stated = read_public(self._db)
+        return stated.with_totals(self._db.arrow(self._observation_query(everyone)))
 
     @property
     def channel(self) -> Channel:
         """The release's channel."""
-        return self.public.channel
+        return self.public_parameters.channel
 
     @cached_property
-    def _taught(self) -> Taught | None:
+    def _learned_prior(self) -> TaughtPrior | None:
         """The prior that the release teaches; none of a release that is too large to be read as a whole."""
         records = self._manifest.published_records
         if records > MOST_RECORDS or not can_teach(self.channel, records):
             return None
-        own = self._roles.by_all.read("sub_table")
-        named_so = exp.select(*own, *comparable(self._roles), *self._roles.sa_in())
+        own = self._roles.by_all.select_columns("sub_table")
+        named_so = exp.select(*own, *comparable_columns(self._roles), *self._roles.sa_in())
         holes: Holes = {
             "perturbed": named_so.from_(table("perturbed")).subquery(),
-            "cells": self._cells(),
-            "columns": self._roles.qi("q"),
-            "keys": self._roles.qi(),
-            "same_value": same("q", "c", self._roles.sa_keys),
+            "cells": self._cells_query(),
+            "columns": self._roles.qi_columns("q"),
+            "keys": self._roles.qi_columns(),
+            "same_value": same_columns("q", "c", self._roles.sa_keys),
         }
         rows = self._db.arrow(fill("randomize/placed", holes))
         names = [field.name for field in self._roles.quasi_identifiers]
-        columns = {name: encoded(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
+        columns = {name: encode_values(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
         shown = scipy.sparse.eye_array(self.channel.mean.shape[1], format="csr")
         places = rows["cell"].to_numpy().astype(np.int32)
-        return learned_weights(self.channel, Sample(places, shown, columns, independent=True))
+        return find_or_learn_prior(self.channel, Sample(places, shown, columns, independent=True))
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
+        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("perturbed")), EXACT
         if estimator == "baseline" and query.measure.kind != "count":
             raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
-        return self._observed(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
+        return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("perturbed"))
-        asked = QuestionOn(
+        question = ReleaseQuestion(
             self._db,
             query,
             table("perturbed"),
             self.channel,
             independent=True,
-            most=self.public.by_value(self.public.most),
-            uncertain=self.public.by_value(self.public.estimated[1] ** 2),
-            taught=self._taught if estimator != "baseline" else None,
-            code=self._roles.by_sa.called("code"),
+            most=self.public_parameters.by_value(self.public_parameters.most_records),
+            uncertain=self.public_parameters.by_value(self.public_parameters.estimated[1] ** 2),
+            taught=self._learned_prior if estimator != "baseline" else None,
+            code=self._roles.by_sa.column_name("code"),
         )
-        rows = self._db.arrow(self._observed(query))
-        seen = sets(asked, rows, np.ones(len(rows)))
+        rows = self._db.arrow(self._observation_query(query))
+        observed = read_sets(question, rows, np.ones(len(rows)))
         if estimator == "baseline":
-            return estimate_baseline(asked, seen, self.public, confidence)
-        return estimate.estimate_rows(asked, seen, confidence)
+            return estimate_baseline(question, observed, self.public_parameters, confidence)
+        return estimate.estimate_rows(question, observed, confidence)
 
-    def _observed(self, query: CountQuery) -> exp.Query:
+    def _observation_query(self, query: CountQuery) -> exp.Query:
         """The statement: perturbed values of the records that meet the condition on quasi-identifiers."""
         roles, keys = self._roles, [name for name, _ in group_terms(query, "qi")]
         amount = query.measure.amount
         holes: Holes = {
-            "perturbed": query.records(table("perturbed")),
-            "cells": self._cells(),
-            "part": roles.by_all.column("sub_table"),
+            "perturbed": query.join_lookups(table("perturbed")),
+            "cells": self._cells_query(),
+            "part": roles.by_all.as_column("sub_table"),
             "terms": select_terms(query, "qi"),
             "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": every(query.filters["qi"]),
+            "filter": all_of(query.filters["qi"]),
             "sa": roles.sa_in(),
             "sa_keys": [column(field.name) for field in roles.sensitive],
-            "totals": [named(exp.Sum(this=amount), "t")] if amount else [],
-            "amounts": [named(exp.column("t", "q"), "amounts")] if amount else [],
+            "totals": [alias_as(exp.Sum(this=amount), "t")] if amount else [],
+            "amounts": [alias_as(exp.column("t", "q"), "amounts")] if amount else [],
             "groups": [column(key) for key in keys],
-            "same_value": same("q", "c", roles.sa_keys),
+            "same_value": same_columns("q", "c", roles.sa_keys),
         }
         return fill("randomize/observed", holes)
 
-    def _cells(self) -> exp.Subquery:
+    def _cells_query(self) -> exp.Subquery:
         """The cells with their sub-tables and values."""
         roles = self._roles
-        values = exp.select(*roles.by_sa.read("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
-        cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa("v"))
+        values = (
+            exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
+        )
+        cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa_columns("v"))
         return cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code").subquery()
 
 
@@ -214,96 +243,104 @@ NOT = (
 )
 
 
-def explain_guarantee(asked: Randomize) -> Words:
+def explain_guarantee(params: Randomize) -> ReleasePromises:
     """Restricted (rho1, rho2)-privacy, in sentences."""
     bound = (
-        f"Of a value that at most {float(asked.rho1):.3g} of the records have: whoever believed in it, of a person, "
+        f"Of a value that at most {float(params.rho1):.3g} of the records have: whoever believed in it, of a person, "
         "no more than its frequency in the sub-table says, believes in it with a probability of at most "
-        f"{float(asked.rho2):.3g} once the published record is seen."
+        f"{float(params.rho2):.3g} once the published record is seen."
     )
-    return Words((MADE, bound), NOT)
+    return ReleasePromises((MADE, bound), NOT)
 
 
 def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
     """Sub-tables: records, values, and how many of the values are kept."""
-    given = public(db)
+    parameters = read_public(db)
     rows = [
-        (f"sub-table {j}", int(records), int(size), round(float(kept), 4))
-        for j, (records, size, kept) in enumerate(zip(given.records, given.sizes, given.retention, strict=True))
+        (f"sub-table {j}", int(records), int(size), round(float(retained), 4))
+        for j, (records, size, retained) in enumerate(
+            zip(parameters.records, parameters.domain_sizes, parameters.retention, strict=True)
+        )
     ]
-    kept = float(given.retention @ given.records / given.records.sum())
-    said = f"On average {kept:.1%} of the values are kept; the others are drawn at random from those of the sub-table."
-    return [part("Sub-tables", said, ("sub-table", "records", "different values", "share kept"), rows, 1)]
+    retained = float(parameters.retention @ parameters.records / parameters.records.sum())
+    sentence = (
+        f"On average {retained:.1%} of the values are kept; the others are drawn at random from those of the sub-table."
+    )
+    return [part("Sub-tables", sentence, ("sub-table", "records", "different values", "share kept"), rows, 1)]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
 # Randomization as a mechanism (``mechanisms.contract``): partition over counts, perturb and publish through SQL.
 
 
-def plan(db: Relations, source: Records, asked: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan_release(db: Relations, source: Records, params: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """The facts of the partition, and for the publisher alone the partition itself."""
-    problem = partition.state_problem(source.counts, source.labels, asked)
-    found = partition.find_partition(problem, asked.algorithm, asked.objective)
-    subtables = partition.check_partition(problem, found)
-    return _facts(problem, found, subtables) | {"partition": _partition(found, subtables, source.labels)}
+    problem = partition.state_problem(source.counts, source.labels, params)
+    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    subtables = partition.check_partition(problem, solution)
+    return _state_facts(problem, solution, subtables) | {
+        "partition": _describe_partition(solution, subtables, source.labels)
+    }
 
 
-def _partition(found: Partition, subtables: Sequence[SubTable], labels: Sequence[str]) -> list[dict[str, Any]]:
+def _describe_partition(
+    partition_: Partition, subtables: Sequence[SubTable], labels: Sequence[str]
+) -> list[dict[str, Any]]:
     """Every sub-table: public parameters, and the records of each value in the initial groups that it unites."""
-    groups = found.united or found.parts[:, None]
+    groups = partition_.united or partition_.parts[:, None]
 
-    def held(group: Ints) -> dict[str, int]:
+    def counts_by_label(group: Ints) -> dict[str, int]:
         return {labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()}
 
     return [
         {
             "records": one.records,
             "values": one.size,
-            "rho1": text(one.rho1),
-            "gamma": text(one.gamma),
+            "rho1": fraction_text(one.rho1),
+            "gamma": fraction_text(one.gamma),
             "retention": float(one.retention),
-            "groups": [held(group) for group in united],
+            "groups": [counts_by_label(group) for group in united],
         }
         for one, united in zip(subtables, groups, strict=True)
     ]
 
 
-def publish(db: Relations, source: Records, asked: Randomize, key: Key) -> dict[str, Any]:
+def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> dict[str, Any]:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
-    problem = partition.state_problem(source.counts, source.labels, asked)
-    found = partition.find_partition(problem, asked.algorithm, asked.objective)
-    subtables = partition.check_partition(problem, found)
+    problem = partition.state_problem(source.counts, source.labels, params)
+    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    subtables = partition.check_partition(problem, solution)
     gammas = [str(subtable.gamma) for subtable in subtables]
     roles = source.roles
-    db.put("listed", _cells(found))
-    listed: Holes = {"listed": temp("listed"), "domain": temp("domain"), "sa": roles.sa("d")}
-    db.make("cells", fill("randomize/cells", listed))
+    db.register_arrow("listed", _cells_table(solution))
+    listed: Holes = {"listed": temp_table("listed"), "domain": temp_table("domain"), "sa": roles.sa_columns("d")}
+    db.create_table("cells", fill("randomize/cells", listed))
     if source.order == "portable":
-        write_ranked(db, source, found.parts, subtables, key)
+        write_ranked(db, source, solution.parts, subtables, key)
     else:
-        noise = key.stream("randomize", found.parts.tolist(), gammas, tuple(source.labels))
-        write_records(db, source, found.parts, subtables, noise)
-    db.make("privsql_domains", fill("randomize/domains", {"cells": temp("cells")}), into="release")
-    db.put("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
-    holes: Holes = {"flags": temp("flags"), "domain": temp("domain"), "sa": roles.sa_out("d")}
-    holes |= roles.by_sa.names("code", "protected")
-    db.make("privsql_values", fill("randomize/values", holes), into="release")
-    db.put("given", _parameters(subtables))
-    db.make("privsql_subtables", fill("randomize/subtables", {"given": temp("given")}), into="release")
+        noise = key.random_generator("randomize", solution.parts.tolist(), gammas, tuple(source.labels))
+        write_records(db, source, solution.parts, subtables, noise)
+    db.create_table("privsql_domains", fill("randomize/domains", {"cells": temp_table("cells")}), into="release")
+    db.register_arrow("flags", pa.table({"code": np.arange(len(problem.counts)), "protected": problem.protected}))
+    holes: Holes = {"flags": temp_table("flags"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
+    holes |= roles.by_sa.alias_holes("code", "protected")
+    db.create_table("privsql_values", fill("randomize/values", holes), into="release")
+    db.register_arrow("given", _parameters_table(subtables))
+    db.create_table("privsql_subtables", fill("randomize/subtables", {"given": temp_table("given")}), into="release")
     db.drop("listed", "cells", "flags", "given")
-    return _facts(problem, found, subtables)
+    return _state_facts(problem, solution, subtables)
 
 
-def _cells(found: Partition) -> pa.Table:
+def _cells_table(partition_: Partition) -> pa.Table:
     """(cell, sub_table, code, place) of every value of every sub-table."""
-    own, code = np.nonzero(found.parts)
-    sizes = (found.parts > 0).sum(axis=1)
-    place = np.arange(len(own)) - (np.cumsum(sizes) - sizes)[own]
-    columns = {"cell": np.arange(len(own)), "sub_table": own, "code": code, "place": place}
+    sub_table, code = np.nonzero(partition_.parts)
+    sizes = (partition_.parts > 0).sum(axis=1)
+    place = np.arange(len(sub_table)) - (np.cumsum(sizes) - sizes)[sub_table]
+    columns = {"cell": np.arange(len(sub_table)), "sub_table": sub_table, "code": code, "place": place}
     return pa.table({name: array.astype(np.int32) for name, array in columns.items()})
 
 
-def _parameters(subtables: Sequence[SubTable]) -> pa.Table:
+def _parameters_table(subtables: Sequence[SubTable]) -> pa.Table:
     return pa.table(
         {
             "sub_table": np.arange(len(subtables)),
@@ -317,27 +354,27 @@ def _parameters(subtables: Sequence[SubTable]) -> pa.Table:
     )
 
 
-def _facts(problem: Problem, found: Partition, subtables: Sequence[SubTable]) -> dict[str, Any]:
+def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Sequence[SubTable]) -> dict[str, Any]:
     """What manifest and output state of a partition."""
     whole, n = partition.check_partition(problem, partition.find_partition(problem, "up")), problem.records
     return {
         "subtables": len(subtables),
-        "groups": found.groups,
-        "bound": sum(subtable.error(n, problem.delta) for subtable in subtables),
-        "bound_up": sum(subtable.error(n, problem.delta) for subtable in whole),
-        "retention": retention(subtables),
-        "retention_up": retention(whole),
-        "optimal": found.optimal,
+        "groups": partition_.groups,
+        "bound": sum(subtable.error_bound(n, problem.delta) for subtable in subtables),
+        "bound_up": sum(subtable.error_bound(n, problem.delta) for subtable in whole),
+        "retention": average_retention(subtables),
+        "retention_up": average_retention(whole),
+        "optimal": partition_.optimal,
     }
 
 
-def retention(subtables: Sequence[SubTable]) -> float:
+def average_retention(subtables: Sequence[SubTable]) -> float:
     """Average probability that a value is retained, sum_j (|T_j|/n) p_j."""
-    kept = sum((t.retention * t.records for t in subtables), Fraction(0))
-    return float(kept / sum(t.records for t in subtables))
+    retained = sum((t.retention * t.records for t in subtables), Fraction(0))
+    return float(retained / sum(t.records for t in subtables))
 
 
-def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     counts = source.records().counts
     n = sum(counts)
@@ -348,16 +385,16 @@ def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all m
     return Proposal({"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)})
 
 
-def promise(asked: Randomize) -> str:
+def promise_text(params: Randomize) -> str:
     """Restricted (rho1, rho2)-privacy."""
-    return f"<= {asked.rho2} if f <= {asked.rho1}"
+    return f"<= {params.rho2} if f <= {params.rho1}"
 
 
-def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Sub-tables, retention and bound beside those of the whole table."""
-    made = f"{facts['subtables']} of {facts['groups']} groups{', the best possible' if facts['optimal'] else ''}"
+    summary = f"{facts['subtables']} of {facts['groups']} groups{', the best possible' if facts['optimal'] else ''}"
     return [
-        ("sub-tables", made),
+        ("sub-tables", summary),
         ("retention", f"{facts['retention']:.1%}  (whole table {facts['retention_up']:.1%})"),
         ("error bound", f"{facts['bound']:.4g}  (whole table {facts['bound_up']:.4g})"),
     ]
@@ -365,27 +402,27 @@ def figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 MECHANISM = Mechanism(
     parameters=Randomize,
-    shape=Table(numeric=False, most_numbers=None),
-    composition=Alone(),
+    shape=TableShape(numeric=False, most_numbers=None),
+    composition=NoComposition(),
     sql=SQL,
     relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
-    read=read,
-    plan=plan,
+    read=read_parameters,
+    plan=plan_release,
     algorithms=contract.refuse_comparison(
         "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
     ),
-    publish=publish,
-    tables=tables,
-    view=view,
-    checks=checks,
+    publish=publish_release,
+    tables=release_tables,
+    view=release_view,
+    checks=release_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
-    bounds=bounds,
+    bounds=posterior_bounds,
     source_checks=source_checks,
-    answers=Answers,
+    answers=RandomizeAnswers,
     evaluate=by_questions,
     adversaries=Suite(
-        scene=Perturbed,
+        scene=PerturbedView,
         adversaries=(
             adversaries.LINKAGE_ADVERSARY,
             adversaries.ORDER_ADVERSARY,
@@ -393,12 +430,12 @@ MECHANISM = Mechanism(
             adversaries.absence_adversary(lambda _: None),
             adversaries.NEGATIVE_ADVERSARY,
             suite.LEARNING_ADVERSARY,
-            adversaries.GIVING,
+            adversaries.DETERMINATION_ADVERSARY,
         ),
         combining=(),
-        quick=Perturbed,
+        quick=PerturbedView,
     ),
-    promise=promise,
+    promise=promise_text,
     words=explain_guarantee,
     structure=describe_structure,
     advice=(
@@ -406,7 +443,7 @@ MECHANISM = Mechanism(
         "algorithm = 'up': sub-tables with few values leave few to choose among",
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
-    propose=propose,
+    propose=propose_parameters,
     warnings=lambda _: [],
-    figures=figures,
+    figures=release_figures,
 )

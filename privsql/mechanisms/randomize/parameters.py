@@ -29,7 +29,7 @@ class Randomize(Parameters):
     objective: Literal["error", "bound"] = Field(default="error", description="What the partition makes small.")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Randomize:
+    def _require_consistent(self) -> Randomize:
         if self.rho1 >= self.rho2:
             raise ValueError(
                 f"rho1 {self.rho1} must be below rho2 {self.rho2}: it bounds the prior, rho2 the posterior"
@@ -41,7 +41,7 @@ class Randomize(Parameters):
         return self
 
 
-class Facts(BaseModel):
+class RandomizeFacts(BaseModel):
     """What a release's manifest states of its partition.
 
     ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``

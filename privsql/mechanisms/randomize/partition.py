@@ -45,7 +45,7 @@ GRID = 2**20  # to which an amplification is rounded down where its own terms ar
 
 
 @dataclass(frozen=True)
-class Problem:
+class PartitionProblem:
     """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound."""
 
     counts: Ints
@@ -59,42 +59,43 @@ class Problem:
         return int(self.counts.sum())
 
     @cached_property
-    def scale(self) -> float:
+    def bound_scale(self) -> float:
         """a/n: what turns sqrt(|T_j|) (m_j/(gamma_j - 1) + 1) into a summand of the bound."""
         return 2 * float(np.sqrt(np.log(2 / float(self.delta)))) / self.records
 
-    def costs(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
+    def bound_terms(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
         """(|T_j|/n) eps_j of sub-tables by |T_j|, m_j and their largest protected count; inf where rho1_j >= rho2.
 
         m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1), written with counts so that no two close numbers are divided.
         """
-        room = self._room(sizes, highest)
+        room = self._posterior_room(sizes, highest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            cost = self.scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
+            cost = self.bound_scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
         return np.asarray(np.where(room > 0, cost, np.inf))
 
-    def _room(self, sizes: Ints, highest: Ints) -> Floats:
+    def _posterior_room(self, sizes: Ints, highest: Ints) -> Floats:
         """(rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
         room = float(self.rho2) * sizes - highest
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
-    def cost(self, parts: Ints) -> Floats:
+    def part_bounds(self, parts: Ints) -> Floats:
         """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
-        return self.costs(parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts))
+        return self.bound_terms(parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest_protected(parts))
 
     def costs_of(self, parts: Ints) -> Floats:
-        """``cost`` and the summed variance of equation 7 over the values of each row of ``parts`` (k, m): (k, 2).
+        """``part_bounds`` and the summed variance of equation 7 over the values of each row of ``parts`` (k, m): (k,
+        2).
 
         For small frequencies |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
         """
-        sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest(parts)
-        room = self._room(sizes, highest)
+        sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest_protected(parts)
+        room = self._posterior_room(sizes, highest)
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = room / (highest * float(1 - self.rho2))  # gamma - 1
             variance = sizes * domains * (domains - 1 + excess) / excess**2 / self.records**2
-        return np.stack((self.costs(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
+        return np.stack((self.bound_terms(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
 
-    def _highest(self, parts: Ints) -> Ints:
+    def _highest_protected(self, parts: Ints) -> Ints:
         """Largest count of a protected value in every row (k,)."""
         return np.asarray(np.where(self.protected, parts, 0).max(axis=1, initial=0))
 
@@ -113,7 +114,7 @@ class SubTable:
         """Number of equally likely choices for a record: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
         return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
 
-    def error(self, n: int, delta: Fraction) -> float:
+    def error_bound(self, n: int, delta: Fraction) -> float:
         """(|T_j|/n) eps_j."""
         scale = 2 * sqrt(log(2 / float(delta)))
         return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
@@ -149,7 +150,7 @@ def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
     return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
 
 
-def subtable(problem: Problem, part: Ints) -> SubTable:
+def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
     """Public parameters of a sub-table with counts ``part`` (m,), exact.
 
     An amplification with so many digits that a record's choice would not fit 64 bits is rounded down, which only adds
@@ -161,15 +162,15 @@ def subtable(problem: Problem, part: Ints) -> SubTable:
     if not 0 < rho1 < problem.rho2:
         raise ValueError(f"a sub-table has rho1 = {rho1}, which is not between 0 and rho2 = {problem.rho2}")
     gamma = amplification(rho1, problem.rho2)
-    found = SubTable(records, size, rho1, gamma)
-    if found.weight >= MOST_WEIGHT:
-        found = SubTable(records, size, rho1, Fraction(int(gamma * GRID), GRID))
-    if found.gamma <= 1 or found.weight >= MOST_WEIGHT:
+    result = SubTable(records, size, rho1, gamma)
+    if result.weight >= MOST_WEIGHT:
+        result = SubTable(records, size, rho1, Fraction(int(gamma * GRID), GRID))
+    if result.gamma <= 1 or result.weight >= MOST_WEIGHT:
         raise InfeasibleError(
             f"rho2 = {problem.rho2} leaves an amplification of {float(gamma):g} over a prior of {float(rho1):g}, which "
             "can't be drawn exactly; choose another rho2, with fewer digits"
         )
-    return found
+    return result
 
 
 # Balance --------------------------------------------------------------------------------------------------------------
@@ -184,18 +185,18 @@ def initial_groups(counts: Ints, protected: Mask) -> Ints:
     The records of protected values are balanced first; the others are spread over the groups in proportion.
     """
     inner = np.where(protected, counts, 0)
-    groups = balanced(inner, int(inner.sum()) // int(inner.max()))
+    groups = balanced_groups(inner, int(inner.sum()) // int(inner.max()))
     rest = counts - inner
-    return groups + _spread(groups.sum(axis=1), rest) if rest.any() else groups
+    return groups + _spread_rest(groups.sum(axis=1), rest) if rest.any() else groups
 
 
-def balanced(counts: Ints, theta: int) -> Ints:
+def balanced_groups(counts: Ints, theta: int) -> Ints:
     """theta-balanced groups (t, m): each value has at most 1/theta of each group, and of what is left after it."""
     left, groups = counts.copy(), []
     while left.any():
         order = np.argsort(-left, kind="stable")
         chosen = order[:theta]
-        height = _height(left[order[: theta + 1]], int(left.sum()), theta)
+        height = _group_height(left[order[: theta + 1]], int(left.sum()), theta)
         group = left.copy()
         if height:
             group = np.zeros_like(left)
@@ -205,7 +206,7 @@ def balanced(counts: Ints, theta: int) -> Ints:
     return np.array(groups)
 
 
-def _height(frequencies: Ints, total: int, theta: int) -> int:
+def _group_height(frequencies: Ints, total: int, theta: int) -> int:
     """h: the most records of each of the theta most frequent values whose removal leaves the rest theta-balanced.
 
     ``frequencies``: mu_1 >= .. >= mu_(theta+1). With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)):
@@ -218,7 +219,7 @@ def _height(frequencies: Ints, total: int, theta: int) -> int:
     return total // theta - beyond
 
 
-def _spread(sizes: Ints, rest: Ints) -> Ints:
+def _spread_rest(sizes: Ints, rest: Ints) -> Ints:
     """The other records: floor(|g_j|/|T'| |T''|) to group j, the most frequent values first, the residue to the last.
 
     Products of sizes are Python integers: they can exceed 64 bits.
@@ -260,7 +261,7 @@ class Goal:
     column: int
     most: float = np.inf
 
-    def best(self, changes: Floats, total: Floats) -> int | None:
+    def best_change(self, changes: Floats, total: Floats) -> int | None:
         """The change (rows) that lowers the cost most within the limit, or None."""
         allowed = total[0] + changes[:, 0] <= self.most
         gains = np.where(allowed, changes[:, self.column], np.inf)
@@ -271,53 +272,57 @@ class Goal:
 BOUND = Goal(0)
 
 
-def merged(problem: Problem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
+def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
     """The sub-table of every group (t, m), and whether no union of groups has a smaller bound.
 
     ``bound``: the smallest bound that is found. ``error``: the smallest expected squared error among partitions whose
     bound exceeds neither that of the paper's procedure nor that of the whole table.
     """
-    paper = along(problem, groups, paper_order(groups))
+    paper = best_runs(problem, groups, paper_order(groups))
     whole = np.zeros(len(groups), dtype=np.int64)
     least, optimal = _least_bound(problem, groups, [paper, whole])
     if objective == "bound":
         return least, optimal
-    goal = Goal(1, min(bound(problem, groups, labels) for labels in (paper, whole)))
+    goal = Goal(1, min(partition_bound(problem, groups, labels) for labels in (paper, whole)))
     starts = [least, np.arange(len(groups)), paper, whole]
-    ends = [improved(problem, groups, labels, goal) for labels in starts if bound(problem, groups, labels) <= goal.most]
-    return min(ends, key=lambda labels: float(problem.costs_of(union(groups, labels))[:, 1].sum())), False
+    ends = [
+        improve_labels(problem, groups, labels, goal)
+        for labels in starts
+        if partition_bound(problem, groups, labels) <= goal.most
+    ]
+    return min(ends, key=lambda labels: float(problem.costs_of(unite_groups(groups, labels))[:, 1].sum())), False
 
 
-def _least_bound(problem: Problem, groups: Ints, known: list[Labels]) -> tuple[Labels, bool]:
+def _least_bound(problem: PartitionProblem, groups: Ints, known: list[Labels]) -> tuple[Labels, bool]:
     if len(groups) <= MOST_EXACT:
-        return exact(problem, groups), True
-    found = [*known, *(along(problem, groups, order) for order in orders(groups))]
-    found.sort(key=lambda labels: bound(problem, groups, labels))
-    starts = found if len(groups) <= FEW else found[:1]
-    ends = [improved(problem, groups, labels) for labels in starts]
-    return min(ends, key=lambda labels: bound(problem, groups, labels)), False
+        return best_unions(problem, groups), True
+    result = [*known, *(best_runs(problem, groups, order) for order in group_orders(groups))]
+    result.sort(key=lambda labels: partition_bound(problem, groups, labels))
+    starts = result if len(groups) <= FEW else result[:1]
+    ends = [improve_labels(problem, groups, labels) for labels in starts]
+    return min(ends, key=lambda labels: partition_bound(problem, groups, labels)), False
 
 
-def bound(problem: Problem, groups: Ints, labels: Labels) -> float:
+def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
     """sum_j (|T_j|/n) eps_j."""
-    return float(problem.cost(union(groups, labels)).sum())
+    return float(problem.part_bounds(unite_groups(groups, labels)).sum())
 
 
-def union(groups: Ints, labels: Labels) -> Ints:
+def unite_groups(groups: Ints, labels: Labels) -> Ints:
     """Counts (k, m) of the sub-tables."""
     parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
     np.add.at(parts, labels, groups)
     return parts
 
 
-def orders(groups: Ints) -> Iterator[Ints]:
+def group_orders(groups: Ints) -> Iterator[Ints]:
     """Orders of the groups in which neighbours share values, as cheap as the paper's."""
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
     yield np.argsort((held * values).sum(axis=1) / held.sum(axis=1), kind="stable")
     yield np.argsort(groups @ values / groups.sum(axis=1), kind="stable")
-    yield _nearest(held)
+    yield _nearest_path(held)
 
 
 def paper_order(groups: Ints) -> Ints:
@@ -329,7 +334,7 @@ def paper_order(groups: Ints) -> Ints:
     )
 
 
-def _nearest(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
+def _nearest_path(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
     """From the first group on, always to the one that shares most of its values."""
     shared = held.astype(np.int32) @ held.T.astype(np.int32)
     left = np.ones(len(held), dtype=bool)
@@ -341,7 +346,7 @@ def _nearest(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
     return np.array(path)
 
 
-def along(problem: Problem, groups: Ints, order: Ints) -> Labels:
+def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
     """The best sub-tables that are runs of neighbours in ``order`` (t,): dynamic program (equation 14), O(t^2).
 
     For every start of a run its counts, size and largest protected count grow with the end of the run.
@@ -360,13 +365,13 @@ def along(problem: Problem, groups: Ints, order: Ints) -> Labels:
         inner = runs[:, problem.protected[values]]
         np.maximum(highest[: end + 1], inner.max(axis=1, initial=0), out=highest[: end + 1])
         sizes[: end + 1] += groups[group].sum()
-        totals = best[: end + 1] + problem.costs(sizes[: end + 1], domains[: end + 1], highest[: end + 1])
+        totals = best[: end + 1] + problem.bound_terms(sizes[: end + 1], domains[: end + 1], highest[: end + 1])
         cut[end] = int(np.argmin(totals))
         best[end + 1] = totals[cut[end]]
-    return _cut(order, cut)
+    return _label_runs(order, cut)
 
 
-def _cut(order: Ints, cut: Ints) -> Labels:
+def _label_runs(order: Ints, cut: Ints) -> Labels:
     ends = [len(order)]
     while ends[-1]:
         ends.append(int(cut[ends[-1] - 1]))
@@ -376,7 +381,7 @@ def _cut(order: Ints, cut: Ints) -> Labels:
     return labels
 
 
-def exact(problem: Problem, groups: Ints) -> Labels:
+def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
     """The best unions of at most ``MOST_EXACT`` groups: over all sets S, best(S) = min cost(U) + best(S - U).
 
     U holds the last group of S, so every partition is looked at once: 3^t/2 pairs in all.
@@ -384,7 +389,7 @@ def exact(problem: Problem, groups: Ints) -> Labels:
     t = len(groups)
     sets = np.arange(2**t)
     members = (sets[:, None] >> np.arange(t)) & 1
-    costs = problem.cost(members @ groups)
+    costs = problem.part_bounds(members @ groups)
     best, choice = np.zeros(2**t), np.zeros(2**t, dtype=np.int64)
     for last in range(t):
         inside = sets[: 2**last]  # what U may hold besides the last group
@@ -400,50 +405,50 @@ def exact(problem: Problem, groups: Ints) -> Labels:
     return labels
 
 
-def improved(problem: Problem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
+def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
     """Move single groups to other sub-tables, or to new ones, and join sub-tables, while that serves the goal."""
     labels, work, better = labels.copy(), 0, True
     while better and work < MOST_WORK:
         better = False
         for group in range(len(groups)):
-            parts = np.vstack((union(groups, labels), np.zeros((1, groups.shape[1]), dtype=np.int64)))
+            parts = np.vstack((unite_groups(groups, labels), np.zeros((1, groups.shape[1]), dtype=np.int64)))
             work += parts.size
             target = _best_move(problem, parts, groups[group], int(labels[group]), goal)
             if target is not None:
                 labels[group], better = target, True
-                labels = _renumbered(labels)
+                labels = _renumber_labels(labels)
             if work >= MOST_WORK:
                 break
-        joined = _joined(problem, union(groups, labels), goal)
+        joined = _best_join(problem, unite_groups(groups, labels), goal)
         if joined is not None:
             labels[labels == joined[1]] = joined[0]
-            labels, better = _renumbered(labels), True
+            labels, better = _renumber_labels(labels), True
     return labels
 
 
-def _best_move(problem: Problem, parts: Ints, group: Ints, own: int, goal: Goal) -> int | None:
+def _best_move(problem: PartitionProblem, parts: Ints, group: Ints, current: int, goal: Goal) -> int | None:
     """The sub-table that a group should move to, or None; the last of ``parts`` is empty."""
     costs = np.vstack((problem.costs_of(parts[:-1]), np.zeros(2)))
-    without = parts[own] - group
+    without = parts[current] - group
     left = problem.costs_of(without[None])[0] if without.any() else np.zeros(2)
-    changes = problem.costs_of(parts + group) - costs + left - costs[own]
-    changes[own] = np.inf
-    return goal.best(changes, costs.sum(axis=0))
+    changes = problem.costs_of(parts + group) - costs + left - costs[current]
+    changes[current] = np.inf
+    return goal.best_change(changes, costs.sum(axis=0))
 
 
-def _joined(problem: Problem, parts: Ints, goal: Goal) -> tuple[int, int] | None:
+def _best_join(problem: PartitionProblem, parts: Ints, goal: Goal) -> tuple[int, int] | None:
     """Two sub-tables that are better joined, or None."""
     costs = problem.costs_of(parts)
     for first in range(len(parts) - 1):
         rest = slice(first + 1, None)
         changes = problem.costs_of(parts[first] + parts[rest]) - costs[first] - costs[rest]
-        at = goal.best(changes, costs.sum(axis=0))
+        at = goal.best_change(changes, costs.sum(axis=0))
         if at is not None:
             return first, first + 1 + at
     return None
 
 
-def _renumbered(labels: Labels) -> Labels:
+def _renumber_labels(labels: Labels) -> Labels:
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
@@ -451,52 +456,52 @@ def _renumbered(labels: Labels) -> Labels:
 # From counts to a partition: what is protected, and the algorithms ``up`` and ``pp``.
 
 
-def state_problem(counts: Sequence[int], labels: Sequence[str], asked: Randomize) -> Problem:
+def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomize) -> PartitionProblem:
     """What is to be partitioned; ``InfeasibleError`` if no value is protected, or one value is all there is."""
     n = sum(counts)
     if len(counts) < 2:
         raise InfeasibleError("randomization needs at least 2 sensitive values", {"values": len(counts)})
-    protected = [Fraction(count, n) <= asked.rho1 for count in counts]
+    protected = [Fraction(count, n) <= params.rho1 for count in counts]
     if not any(protected):
         rarest = min(range(len(counts)), key=lambda i: counts[i])
         least = Fraction(counts[rarest], n)
         raise InfeasibleError(
-            f"no sensitive value has a frequency of at most rho1 = {asked.rho1}, so nothing would be protected; "
+            f"no sensitive value has a frequency of at most rho1 = {params.rho1}, so nothing would be protected; "
             f"the rarest, {labels[rarest]}, has {float(least):.4f}: choose rho1 >= {least}",
-            {"rho1": str(asked.rho1), "nearest_rho1": str(least), "value": labels[rarest]},
+            {"rho1": str(params.rho1), "nearest_rho1": str(least), "value": labels[rarest]},
         )
-    return Problem(np.array(counts, dtype=np.int64), np.array(protected), asked.rho2, asked.delta)
+    return PartitionProblem(np.array(counts, dtype=np.int64), np.array(protected), params.rho2, params.delta)
 
 
-def find_partition(asked: Problem, algorithm: str, objective: str = "bound") -> Partition:
+def find_partition(problem: PartitionProblem, algorithm: str, objective: str = "bound") -> Partition:
     """The partition of ``up`` (the whole table) or ``pp``, checked; its rows are sorted by size, largest first."""
-    whole = asked.counts[None]
+    whole = problem.counts[None]
     if algorithm == "up":
-        return Partition(whole, _bound(asked, whole), 1, optimal=True)
-    groups = initial_groups(asked.counts, asked.protected)
-    labels, optimal = merged(asked, groups, objective)
-    parts = union(groups, labels)
+        return Partition(whole, _published_bound(problem, whole), 1, optimal=True)
+    groups = initial_groups(problem.counts, problem.protected)
+    labels, optimal = merge_groups(problem, groups, objective)
+    parts = unite_groups(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
     united = tuple(groups[labels == j] for j in order)
-    return Partition(parts[order], _bound(asked, parts), len(groups), optimal, united)
+    return Partition(parts[order], _published_bound(problem, parts), len(groups), optimal, united)
 
 
-def _bound(asked: Problem, parts: Ints) -> float:
+def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
     """sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
     try:
-        return sum(subtable(asked, part).error(asked.records, asked.delta) for part in parts)
+        return sum(make_subtable(problem, part).error_bound(problem.records, problem.delta) for part in parts)
     except ValueError:
         return float("inf")
 
 
-def check_partition(asked: Problem, found: Partition) -> list[SubTable]:
+def check_partition(problem: PartitionProblem, partition_: Partition) -> list[SubTable]:
     """The public parameters of every sub-table, in exact arithmetic.
 
     Raises ``GuaranteeError`` if a partition is not one.
     """
-    if (found.parts.sum(axis=0) != asked.counts).any() or (found.parts < 0).any():
+    if (partition_.parts.sum(axis=0) != problem.counts).any() or (partition_.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
     try:
-        return [subtable(asked, part) for part in found.parts]
+        return [make_subtable(problem, part) for part in partition_.parts]
     except ValueError as error:
         raise GuaranteeError(str(error)) from error

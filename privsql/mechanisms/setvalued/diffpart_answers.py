@@ -14,15 +14,21 @@ from sqlglot import exp
 
 from privsql.answers import parser
 from privsql.dp_random import variance_of
-from privsql.engine.sqlfiles import Holes, column, every, fill, named, table
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
-from privsql.mechanisms.dp.noisy_tree import Candidates, Estimator, kinds, rounds
-from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, NOTHING, ints
-from privsql.mechanisms.private import DAMAGED, whole
-from privsql.mechanisms.setvalued.diffpart_tree import Taxonomy, Tree, item_sets, rebuilt, threshold
-from privsql.mechanisms.setvalued.questions import Holdings, weight_of
-from privsql.model.records import zeros
+from privsql.mechanisms.dp.noisy_tree import Candidates, Estimator, distinct_rows, rows_by_depth
+from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, NOTHING, as_integers
+from privsql.mechanisms.private import DAMAGED, refuse_damaged
+from privsql.mechanisms.setvalued.diffpart_tree import (
+    ItemSetTree,
+    ItemTaxonomy,
+    item_sets,
+    least_noisy_size,
+    rebuild_taxonomy,
+)
+from privsql.mechanisms.setvalued.questions import WeightedSets, weight_of
+from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,20 +49,22 @@ if TYPE_CHECKING:
 # mass lost by pruning.
 
 
-def estimator(tree: Tree, taxonomy: Taxonomy, *, pruning: bool = True) -> Estimator:
+def fit_estimator(tree: ItemSetTree, taxonomy: ItemTaxonomy, *, pruning: bool = True) -> Estimator:
     """Sizes and model fitted to a tree; without ``pruning`` every set is in it, whatever its count was."""
-    masks = candidates(tree, taxonomy)
+    masks = find_candidates(tree, taxonomy)
     if not pruning:
-        return Estimator(tree, noisy_tree.fit_all_candidates(tree, masks), taxonomy.nodes)
-    return Estimator(tree, noisy_tree.fit_sizes(tree, masks, partial(_product, masks, taxonomy)), taxonomy.nodes)
+        return Estimator(tree, noisy_tree.fit_all_candidates(tree, masks), taxonomy.node_count)
+    return Estimator(
+        tree, noisy_tree.fit_sizes(tree, masks, partial(_product_distribution, masks, taxonomy)), taxonomy.node_count
+    )
 
 
-def candidates(tree: Tree, taxonomy: Taxonomy) -> Candidates:
+def find_candidates(tree: ItemSetTree, taxonomy: ItemTaxonomy) -> Candidates:
     """The masks that some row kept, and all of one or two children."""
     wide = np.int64(32)
     rows = np.arange(1, len(tree))
-    kept = tree.next[tree.parent[rows]] << wide | tree.mask[rows]
-    extra = [kept]
+    present = tree.next[tree.parent[rows]] << wide | tree.mask[rows]
+    extra = [present]
     for degree in np.unique(taxonomy.degree).tolist():
         nodes = np.flatnonzero(taxonomy.degree == degree)
         ones = np.int64(1) << np.arange(degree, dtype=np.int64)
@@ -64,14 +72,14 @@ def candidates(tree: Tree, taxonomy: Taxonomy) -> Candidates:
         extra.append((nodes[:, None] << wide | few[None, :]).reshape(-1))
     keys = np.unique(np.concatenate(extra))
     of_row = np.full(len(tree), -1, dtype=np.int64)
-    of_row[rows] = np.searchsorted(keys, kept)
+    of_row[rows] = np.searchsorted(keys, present)
     node = keys >> wide
-    return Candidates(node, keys & 0xFFFFFFFF, np.searchsorted(node, np.arange(taxonomy.nodes + 1)), of_row)
+    return Candidates(node, keys & 0xFFFFFFFF, np.searchsorted(node, np.arange(taxonomy.node_count + 1)), of_row)
 
 
-def _product(masks: Candidates, taxonomy: Taxonomy, frequency: Reals) -> Reals:
+def _product_distribution(masks: Candidates, taxonomy: ItemTaxonomy, frequency: Reals) -> Reals:
     """Distribution over each node's candidates if its children came independently of each other."""
-    number = taxonomy.nodes
+    number = taxonomy.node_count
     total = np.bincount(masks.node, weights=frequency, minlength=number) + 2.0
     weight = np.ones(len(masks.sub))
     for place in range(int(taxonomy.degree.max())):
@@ -79,12 +87,12 @@ def _product(masks: Candidates, taxonomy: Taxonomy, frequency: Reals) -> Reals:
         among = np.bincount(masks.node[has], weights=frequency[has], minlength=number)
         chance = ((among + 1.0) / total)[masks.node]
         weight *= np.where(has, chance, np.where(taxonomy.degree[masks.node] > place, 1 - chance, 1.0))
-    found: Reals = weight / np.bincount(masks.node, weights=weight, minlength=number)[masks.node]
-    return found
+    result: Reals = weight / np.bincount(masks.node, weights=weight, minlength=number)[masks.node]
+    return result
 
 
 @dataclass(frozen=True)
-class Imputed:
+class ImputedSets:
     """G sets: ``row`` (G,): the expanded row that each stands for, ascending; items as sorted (set, item) pairs.
 
     ``weight`` (G,): as of ``Lost``.
@@ -104,46 +112,46 @@ class _Drawing:
     which: list[Ints]
     item: list[Ints]
 
-    def take(self, at: Ints, node: Ints, mask: Ints, taxonomy: Taxonomy) -> None:
+    def replace_node(self, at: Ints, node: Ints, mask: Ints, taxonomy: ItemTaxonomy) -> None:
         """Replace a node of each set in ``at`` by children."""
         self.pending[at, node] = False
-        place, item = taxonomy.named(node, mask, low=True)
+        place, item = taxonomy.expand_masks(node, mask, low=True)
         self.which.append(at[place])
         self.item.append(item)
-        place, inner = taxonomy.named(node, mask, low=False)
+        place, inner = taxonomy.expand_masks(node, mask, low=False)
         self.pending[at[place], inner] = True
 
 
-def impute(tree: Tree, taxonomy: Taxonomy, found: Fit, draw: np.random.Generator) -> Imputed:
+def impute_sets(tree: ItemSetTree, taxonomy: ItemTaxonomy, fit: Fit, draw: np.random.Generator) -> ImputedSets:
     """At least one set for every expanded row that may have lost records, more for those that lost more."""
-    made = noisy_tree.draw_lost(tree, found, draw)
-    rows, owner = np.unique(made.row, return_inverse=True)
-    sets = _Drawing(_pending(tree, taxonomy)[made.row], *_repeated(*item_sets(tree, rows, taxonomy), owner))
-    sets.take(np.arange(len(owner)), tree.next[made.row], found.candidates.sub[made.candidate], taxonomy)
-    for node in range(taxonomy.nodes):
+    lost = noisy_tree.draw_lost(tree, fit, draw)
+    rows, owner = np.unique(lost.row, return_inverse=True)
+    sets = _Drawing(_pending_nodes(tree, taxonomy)[lost.row], *_repeat_sets(*item_sets(tree, rows, taxonomy), owner))
+    sets.replace_node(np.arange(len(owner)), tree.next[lost.row], fit.candidates.sub[lost.candidate], taxonomy)
+    for node in range(taxonomy.node_count):
         at = np.flatnonzero(sets.pending[:, node])
-        chosen = noisy_tree.draw_candidates(found, node, draw.random(len(at)))
-        sets.take(at, np.full(len(at), node), found.candidates.sub[chosen], taxonomy)
+        chosen = noisy_tree.draw_candidates(fit, node, draw.random(len(at)))
+        sets.replace_node(at, np.full(len(at), node), fit.candidates.sub[chosen], taxonomy)
     which, item = np.concatenate(sets.which), np.concatenate(sets.item)
     order = np.lexsort((item, which))
-    return Imputed(made.row, made.weight, which[order], item[order])
+    return ImputedSets(lost.row, lost.weight, which[order], item[order])
 
 
-def _pending(tree: Tree, taxonomy: Taxonomy) -> Flags:
+def _pending_nodes(tree: ItemSetTree, taxonomy: ItemTaxonomy) -> Flags:
     """Inner nodes of every row's hierarchy cut, (T, K)."""
-    found = zeros(len(tree), taxonomy.nodes, dtype=bool)
-    found[0, 0] = True
-    for depth in rounds(tree)[1:]:
+    result = bounded_zeros(len(tree), taxonomy.node_count, dtype=bool)
+    result[0, 0] = True
+    for depth in rows_by_depth(tree)[1:]:
         rows = depth[~tree.leaf[depth]]
         above = tree.parent[rows]
-        found[rows] = found[above]
-        found[rows, tree.next[above]] = False
-        place, inner = taxonomy.named(tree.next[above], tree.mask[rows], low=False)
-        found[rows[place], inner] = True
-    return found
+        result[rows] = result[above]
+        result[rows, tree.next[above]] = False
+        place, inner = taxonomy.expand_masks(tree.next[above], tree.mask[rows], low=False)
+        result[rows[place], inner] = True
+    return result
 
 
-def _repeated(which: Ints, item: Ints, owner: Ints) -> tuple[list[Ints], list[Ints]]:
+def _repeat_sets(which: Ints, item: Ints, owner: Ints) -> tuple[list[Ints], list[Ints]]:
     """The items of sets ``owner``, as pairs with the position in ``owner``; ``which`` is sorted."""
     first, end = np.searchsorted(which, owner), np.searchsorted(which, owner + 1)
     length = end - first
@@ -157,7 +165,7 @@ def _repeated(which: Ints, item: Ints, owner: Ints) -> tuple[list[Ints], list[In
 WITHOUT = -1  # the part of the records without items, which lie outside the tree
 
 
-def tables(manifest: Manifest) -> Columns:
+def tree_tables(manifest: Manifest) -> Columns:
     """The tables that a release holds, with their columns and types."""
     kind = manifest.sensitive[0].type
     return {
@@ -169,40 +177,40 @@ def tables(manifest: Manifest) -> Columns:
     }
 
 
-def view(manifest: Manifest) -> exp.Query:
+def tree_view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are the consistent estimates, pruned records included."""
-    own = named(column("items", "sets"), manifest.sensitive[0].name)
-    holes: Holes = {"sets": table("privsql_sets"), "items": [own], "weight": weight_of(manifest)}
+    items = alias_as(column("items", "sets"), manifest.sensitive[0].name)
+    holes: Holes = {"sets": table("privsql_sets"), "items": [items], "weight": weight_of(manifest)}
     return fill("setvalued/weighted", holes)
 
 
-def tree_table(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> pa.Table:
+def tree_table(tree: ItemSetTree, taxonomy: ItemTaxonomy, params: SetValued) -> pa.Table:
     """``privsql_tree``: ``node`` is where a part is expanded (NULL for an item set), ``mask`` which children of its
     parent's node it has.
     """
-    own = {"mask": pa.array(tree.mask, pa.int64()), "node": pa.array(tree.next, pa.int32(), mask=tree.leaf)}
-    return noisy_tree_release.tree_table(tree, own, thresholds(tree, taxonomy, asked))
+    extra = {"mask": pa.array(tree.mask, pa.int64()), "node": pa.array(tree.next, pa.int32(), mask=tree.leaf)}
+    return noisy_tree_release.tree_table(tree, extra, list_thresholds(tree, taxonomy, params))
 
 
-def thresholds(tree: Tree, taxonomy: Taxonomy, asked: SetValued) -> list[int | None]:
+def list_thresholds(tree: ItemSetTree, taxonomy: ItemTaxonomy, params: SetValued) -> list[int | None]:
     """The threshold of every row but the root; None where every count is published."""
-    if asked.algorithm == "basic":
+    if params.algorithm == "basic":
         return [None] * (len(tree) - 1)
     node = tree.next[tree.parent[1:]]
-    different, kind = kinds(tree.spent[1:], taxonomy.degree[node], taxonomy.height[node], tree.leaf[1:])
-    found = [
-        threshold(asked, tree.budgets[s], degree=d, height=h, last=bool(leaf), nodes=taxonomy.nodes)
+    different, kind = distinct_rows(tree.spent[1:], taxonomy.degree[node], taxonomy.height[node], tree.leaf[1:])
+    result = [
+        least_noisy_size(params, tree.budgets[s], degree=d, height=h, last=bool(leaf), nodes=taxonomy.node_count)
         for s, d, h, leaf in different
     ]
-    return [found[one] for one in kind.tolist()]
+    return [result[one] for one in kind.tolist()]
 
 
-def read_tree(rows: pa.Table, taxonomy: Taxonomy, empty: int | None) -> Tree:
+def read_tree(rows: pa.Table, taxonomy: ItemTaxonomy, empty: int | None) -> ItemSetTree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
     (spent,), budgets = noisy_tree_release.read_budgets(rows, "budget")
     common = noisy_tree_release.common_columns(rows, expanded="node")
-    tree = Tree(**common, mask=ints(rows["mask"], 0), spent=spent, budgets=budgets, empty=empty)
-    noisy_tree_release.demand_tree(tree, rows, taxonomy.nodes)
+    tree = ItemSetTree(**common, mask=as_integers(rows["mask"], 0), spent=spent, budgets=budgets, empty=empty)
+    noisy_tree_release.demand_tree(tree, rows, taxonomy.node_count)
     if tree.next[0] != 0:
         raise ValueError("its root is not that of the taxonomy")
     if (tree.mask[1:] < 1).any() or (tree.mask[1:] >> taxonomy.degree[tree.next[tree.parent[1:]]] > 0).any():
@@ -210,12 +218,12 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy, empty: int | None) -> Tree:
     return tree
 
 
-def taxonomy_table(taxonomy: Taxonomy) -> pa.Table:
+def taxonomy_table(taxonomy: ItemTaxonomy) -> pa.Table:
     """``privsql_taxonomy``: the inner nodes in the order of expansion."""
-    is_root = np.arange(taxonomy.nodes) == 0
+    is_root = np.arange(taxonomy.node_count) == 0
     return pa.table(
         {
-            "node": pa.array(np.arange(taxonomy.nodes), pa.int32()),
+            "node": pa.array(np.arange(taxonomy.node_count), pa.int32()),
             "parent": pa.array(taxonomy.parent, pa.int32(), mask=is_root),
             "place": pa.array(taxonomy.bit, pa.int32(), mask=is_root),
             "height": pa.array(taxonomy.height, pa.int32()),
@@ -223,19 +231,19 @@ def taxonomy_table(taxonomy: Taxonomy) -> pa.Table:
     )
 
 
-def read_taxonomy(nodes: pa.Table, items: pa.Table) -> Taxonomy:
+def read_taxonomy(nodes: pa.Table, items: pa.Table) -> ItemTaxonomy:
     """A taxonomy from ``privsql_taxonomy`` and ``privsql_universe``; ``ValueError`` if it is not one."""
-    found = rebuilt(
-        (ints(items["node"], -1), ints(items["place"], -1)),
-        (ints(nodes["parent"], -1), ints(nodes["place"], -1)),
-        ints(nodes["height"], 0),
+    result = rebuild_taxonomy(
+        (as_integers(items["node"], -1), as_integers(items["place"], -1)),
+        (as_integers(nodes["parent"], -1), as_integers(nodes["place"], -1)),
+        as_integers(nodes["height"], 0),
     )
-    if taxonomy_table(found).to_pydict() != nodes.to_pydict():
+    if taxonomy_table(result).to_pydict() != nodes.to_pydict():
         raise ValueError("nodes are written down otherwise")
-    return found
+    return result
 
 
-def lists(which: Ints, codes: Ints, number: int, items: pa.Array) -> pa.ListArray:
+def as_lists(which: Ints, codes: Ints, number: int, items: pa.Array) -> pa.ListArray:
     """Sets as lists of items: pairs (set, code), sorted, of ``number`` sets."""
     offsets = np.searchsorted(which, np.arange(number + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(codes)))
@@ -254,126 +262,128 @@ FORMULA = (
 )
 
 
-class TreeAnswers(noisy_tree_release.NoisyTreeAnswers):
+class ItemSetTreeAnswers(noisy_tree_release.NoisyTreeAnswers):
     """An open release that answers count queries over items; its tree is fitted once."""
 
     records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
-    def read(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
         return parser.parse_set_query(sql, self._roles, self._manifest.name)
 
     @cached_property
-    def taxonomy(self) -> Taxonomy:
+    def release_taxonomy(self) -> ItemTaxonomy:
         """The release's taxonomy."""
-        nodes, items = (self._rows(name, by) for name, by in (("taxonomy", "node"), ("universe", "code")))
-        with whole():
+        nodes, items = (self._read_table(name, by) for name, by in (("taxonomy", "node"), ("universe", "code")))
+        with refuse_damaged():
             return read_taxonomy(nodes, items)
 
     @cached_property
-    def tree(self) -> Tree:
+    def release_tree(self) -> ItemSetTree:
         """The release's tree."""
-        rows, taxonomy = self._rows("tree", "part"), self.taxonomy
-        with whole():
+        rows, taxonomy = self._read_table("tree", "part"), self.release_taxonomy
+        with refuse_damaged():
             return read_tree(rows, taxonomy, self._manifest.facts["without_items"])
 
     @cached_property
-    def fitted(self) -> Estimator:
+    def fitted_estimator(self) -> Estimator:
         """The tree with consistent sizes."""
-        return estimator(self.tree, self.taxonomy, pruning=self.algorithm != "basic")
+        return fit_estimator(self.release_tree, self.release_taxonomy, pruning=self.algorithm != "basic")
 
     @cached_property
-    def _sets(self) -> tuple[Ints, Holdings]:
+    def _weighted_sets(self) -> tuple[Ints, WeightedSets]:
         """All sets of the release with their weights, and each one's part."""
-        rows = self._rows("sets", "part")
-        items = self._rows("universe", "code")["item"]
+        rows = self._read_table("sets", "part")
+        items = self._read_table("universe", "code")["item"]
         lists = rows["items"].combine_chunks()
-        found = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
-        if found.null_count:
+        result = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
+        if result.null_count:
             raise UsageError(f"{DAMAGED}: a set holds an item that is not in the universe")
-        codes = found.to_numpy().astype(np.int64)
+        codes = result.to_numpy().astype(np.int64)
         lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
         starts = np.concatenate(([0], np.cumsum(lengths)))
-        self._known(rows["part"].to_numpy())
-        return rows["part"].to_numpy().astype(np.int64), Holdings(starts, codes, rows["weight"].to_numpy(), len(items))
+        self._require_parts(rows["part"].to_numpy())
+        return rows["part"].to_numpy().astype(np.int64), WeightedSets(
+            starts, codes, rows["weight"].to_numpy(), len(items)
+        )
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:
+    def item_labels(self) -> tuple[str, ...]:
         """Text of the items, in the order of the universe."""
         labels: list[exp.Expr] = [exp.cast(column("item"), "VARCHAR")]
         universe = table("privsql_universe", self._database)
         return tuple(str(row[0]) for row in self._db.rows(fill("core/labels", {"domain": universe, "labels": labels})))
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> WeightedSets:
         """The release's sets with the weights of its view."""
-        return self._sets[1]
+        return self._weighted_sets[1]
 
     @property
-    def counted(self) -> Holdings:
+    def noisy_sets(self) -> WeightedSets:
         """The published item sets with their noisy counts, the paper's release; other sets weigh nothing."""
-        part, sets = self._sets
-        leaf = (part >= 0) & self.tree.leaf[np.maximum(part, 0)]
-        return replace(sets, weights=np.where(leaf, self.tree.size[np.maximum(part, 0)], 0).astype(np.float64))
+        part, sets = self._weighted_sets
+        leaf = (part >= 0) & self.release_tree.leaf[np.maximum(part, 0)]
+        return replace(sets, weights=np.where(leaf, self.release_tree.size[np.maximum(part, 0)], 0).astype(np.float64))
 
-    def synthetic(self) -> pa.Table:
+    def make_synthetic(self) -> pa.Table:
         """Records that give about the release's estimates, (record, item) in order; the empty have none."""
         sets = self.holdings
-        copied = np.repeat(np.arange(len(sets.weights)), sets.copies())
+        copied = np.repeat(np.arange(len(sets.weights)), sets.count_copies())
         length = np.diff(sets.starts)[copied]
         first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
         codes = sets.codes[first + np.arange(int(length.sum()))]
-        items = self._rows("universe", "code")["item"].combine_chunks()
+        items = self._read_table("universe", "code")["item"].combine_chunks()
         return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
 
-    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets, each with its estimated number of records, at least half of which was counted:
         sets that merely stand for what was pruned make none frequent.
         """
-        self.known(estimator)
-        part, sets = self._sets
-        measured = np.where((part >= 0) & self.tree.leaf[np.maximum(part, 0)], sets.weights, 0.0)
-        found = self.counted.top(top) if estimator == "baseline" else sets.top(top, measured)
-        return [([self.labels[code] for code in chosen], support) for chosen, support in found]
+        self.require_estimator(estimator)
+        part, sets = self._weighted_sets
+        measured = np.where((part >= 0) & self.release_tree.leaf[np.maximum(part, 0)], sets.weights, 0.0)
+        result = self.noisy_sets.top_sets(top) if estimator == "baseline" else sets.top_sets(top, measured)
+        return [([self.item_labels[code] for code in chosen], support) for chosen, support in result]
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""
-        part, sets = self._sets
-        inside = part[sets.holding(codes)]
-        met = np.bincount(inside, minlength=len(self.tree))
-        return self._estimate((), met / self._number, estimator, confidence)
+        part, sets = self._weighted_sets
+        inside = part[sets.sets_with_all(codes)]
+        met = np.bincount(inside, minlength=len(self.release_tree))
+        return self._make_estimate((), met / self._sets_by_part, estimator, confidence)
 
     @cached_property
-    def _number(self) -> Ints:
+    def _sets_by_part(self) -> Ints:
         """Sets of each part, at least 1."""
-        part = self._sets[0]
-        return np.maximum(np.bincount(part[part >= 0], minlength=len(self.tree)), 1)
+        part = self._weighted_sets[0]
+        return np.maximum(np.bincount(part[part >= 0], minlength=len(self.release_tree)), 1)
 
-    def _known(self, part: Ints) -> None:
+    def _require_parts(self, part: Ints) -> None:
         """``UsageError`` if sets belong to parts that the tree does not have."""
-        if len(part) and not (part.min() >= WITHOUT and part.max() < len(self.tree)):
+        if len(part) and not (part.min() >= WITHOUT and part.max() < len(self.release_tree)):
             raise UsageError(f"{DAMAGED}: a set belongs to no part of the tree")
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer: one row."""
-        rows = self._db.arrow(self._met(query))
+        rows = self._db.arrow(self._matching_query(query))
         part, met = rows["part"].to_numpy(), rows["met"].to_numpy().astype(np.float64)
-        shares = np.zeros(len(self.tree))
+        shares = np.zeros(len(self.release_tree))
         inside = part != WITHOUT
-        self._known(part)
+        self._require_parts(part)
         shares[part[inside]] = met[inside] / rows["sets"].to_numpy()[inside]
         error = float(np.sqrt(variance_of(Fraction(self._manifest.parameters["epsilon"]))))
-        outside = (float(self.tree.empty or 0), error) if met[~inside].sum() else NOTHING
-        return [self._estimate((), shares, estimator, confidence, outside, everything=query.is_total)]
+        outside = (float(self.release_tree.empty or 0), error) if met[~inside].sum() else NOTHING
+        return [self._make_estimate((), shares, estimator, confidence, outside, everything=query.is_total)]
 
-    def _met(self, query: CountQuery) -> exp.Query:
+    def _matching_query(self, query: CountQuery) -> exp.Query:
         sets = table("privsql_sets", self._database)
         return fill(
             "duckdb/met",
             {
                 "sets": sets,
                 "items": [column("items")],
-                "condition": every([*query.filters["qi"], *query.filters["sa"]]),
+                "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
             },
         )

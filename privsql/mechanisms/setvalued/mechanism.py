@@ -9,15 +9,23 @@ import pyarrow as pa
 
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for
-from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp
+from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError
-from privsql.exact import text
-from privsql.mechanisms.contract import Budget, Mechanism, Proposal, Sets, joined
+from privsql.exact import fraction_text
+from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, Mechanism, Proposal, join_variants
 from privsql.mechanisms.dp import noisy_tables_release, noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
-from privsql.mechanisms.private import NOT_PLANNED, RECORD, figure, made_with, promise, words, write
+from privsql.mechanisms.private import (
+    NOT_PLANNED,
+    RECORD,
+    describe_noise,
+    explain_epsilon,
+    format_epsilon,
+    noise_facts,
+    write_release_table,
+)
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.checks import (
     SQL,
@@ -32,29 +40,29 @@ from privsql.mechanisms.setvalued.checks import (
 )
 from privsql.mechanisms.setvalued.diffpart_answers import (
     WITHOUT,
-    TreeAnswers,
-    estimator,
-    impute,
-    lists,
-    tables,
+    ItemSetTreeAnswers,
+    as_lists,
+    fit_estimator,
+    impute_sets,
     taxonomy_table,
     tree_table,
-    view,
+    tree_tables,
+    tree_view,
 )
 from privsql.mechanisms.setvalued.diffpart_tree import (
     Baskets,
-    Tree,
-    generalize,
-    grow,
+    ItemSetTree,
+    expansion_budget,
+    generalize_baskets,
+    grow_taxonomy,
+    grow_tree,
     item_sets,
-    partition,
-    portion,
-    threshold,
+    least_noisy_size,
     without_items,
 )
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.setvalued.questions import evaluate
-from privsql.mechanisms.setvalued.views import Budgets
+from privsql.mechanisms.setvalued.questions import evaluate_answers
+from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
 from privsql.model.manifest import nothing_longer
 
@@ -63,43 +71,43 @@ if TYPE_CHECKING:
     from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.contract import Profiled
-    from privsql.mechanisms.dp.noisy_tables import Measured
-    from privsql.mechanisms.setvalued.diffpart_answers import Imputed
-    from privsql.mechanisms.setvalued.diffpart_tree import Taxonomy
-    from privsql.mechanisms.setvalued.views import Choice
-    from privsql.mechanisms.setvalued.views_model import Squares
+    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.setvalued.diffpart_answers import ImputedSets
+    from privsql.mechanisms.setvalued.diffpart_tree import ItemTaxonomy
+    from privsql.mechanisms.setvalued.views import ItemChoice
+    from privsql.mechanisms.setvalued.views_model import ParitySquares
     from privsql.model.records import Records
 
 # The basic algorithm --------------------------------------------------------------------------------------------------
 # The baseline: noise on the count of every one of the 2^I - 1 item sets (paper, section 4.1). Tiny universes only.
 
 
-def flat(items: int, noise: Shuffler | None) -> Taxonomy:
+def flat_taxonomy(items: int, noise: Shuffler | None) -> ItemTaxonomy:
     """The taxonomy of one inner node; ``InfeasibleError`` if the universe is not tiny."""
     if items > TINY_UNIVERSE:
         raise InfeasibleError(
             f"algorithm 'basic' counts every set of items, 2^{items} of them; "
             f"it takes at most {TINY_UNIVERSE} items, 'diffpart' takes any number"
         )
-    return grow(items, max(items, 2), noise)
+    return grow_taxonomy(items, max(items, 2), noise)
 
 
-def count_all(baskets: Baskets, taxonomy: Taxonomy, asked: SetValued, noise: CountNoise) -> Tree:
+def count_all(baskets: Baskets, taxonomy: ItemTaxonomy, params: SetValued, noise: CountNoise) -> ItemSetTree:
     """A tree of the root and all item sets with their noisy counts, whatever these are; epsilon for each."""
-    number = 2**taxonomy.items
-    masks = generalize(baskets, taxonomy).masks
+    number = 2**taxonomy.item_count
+    masks = generalize_baskets(baskets, taxonomy).masks
     counts = np.bincount(masks, weights=baskets.weights, minlength=number)[1:].astype(np.int64)
     row = np.arange(number, dtype=np.int64)
-    return Tree(
+    return ItemSetTree(
         parent=np.where(row > 0, 0, -1),
         mask=row,
-        size=np.append(np.int64(0), noise.noisy(counts, asked.epsilon)),
+        size=np.append(np.int64(0), noise.add_noise(counts, params.epsilon)),
         spent=np.where(row > 0, 0, -1),
         leaf=row > 0,
         next=np.where(row > 0, -1, 0),
-        budgets=(asked.epsilon,),
-        empty=without_items(baskets.empty, asked, noise),
+        budgets=(params.epsilon,),
+        empty=without_items(baskets.empty, params, noise),
     )
 
 
@@ -109,24 +117,24 @@ def count_all(baskets: Baskets, taxonomy: Taxonomy, asked: SetValued, noise: Cou
 LEAVES = noisy_tree_release.Leaves("item sets", is_null(column("node")))
 
 
-def plan_tree(db: Relations, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan_tree(db: Relations, source: Records, params: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
-    taxonomy = _taxonomy(len(source.labels), asked, None)
-    first = portion(asked.epsilon, asked.epsilon / 2, int(taxonomy.inner[0]))
-    last = taxonomy.nodes == 1
+    taxonomy = _make_taxonomy(len(source.labels), params, None)
+    first = expansion_budget(params.epsilon, params.epsilon / 2, int(taxonomy.inner[0]))
+    last = taxonomy.node_count == 1
     degree, height = int(taxonomy.degree[0]), int(taxonomy.height[0])
-    least = threshold(asked, first, degree=degree, height=height, last=last, nodes=taxonomy.nodes)
+    least = least_noisy_size(params, first, degree=degree, height=height, last=last, nodes=taxonomy.node_count)
     return {
-        "epsilon": text(asked.epsilon),
-        "items": taxonomy.items,
-        "inner_nodes": taxonomy.nodes,
+        "epsilon": fraction_text(params.epsilon),
+        "items": taxonomy.item_count,
+        "inner_nodes": taxonomy.node_count,
         "height": height,
-        "first_budget": text(first),
-        "first_threshold": 0 if asked.algorithm == "basic" else least,
+        "first_budget": fraction_text(first),
+        "first_threshold": 0 if params.algorithm == "basic" else least,
     }
 
 
-def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
     """An epsilon of 1, the items that occur as the universe."""
     return Proposal(
         {"kind": "setvalued", "epsilon": "1", "universe": "data"},
@@ -134,44 +142,44 @@ def propose(db: Relations, source: Profiled) -> Proposal:  # noqa: ARG001 (all m
     )
 
 
-def publish_tree(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
+def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts."""
-    draw = key.stream("setvalued", len(source.labels), text(asked.epsilon))
+    draw = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
     noise = noise_for(key)
-    taxonomy = _taxonomy(len(source.labels), asked, draw)
-    source.sort()
-    baskets = _baskets(db)
-    source.done()
-    if asked.algorithm == "basic":
-        tree = count_all(baskets, taxonomy, asked, noise)
+    taxonomy = _make_taxonomy(len(source.labels), params, draw)
+    source.sort_records()
+    baskets = _read_baskets(db)
+    source.drop_relations()
+    if params.algorithm == "basic":
+        tree = count_all(baskets, taxonomy, params, noise)
     else:
-        tree = partition(baskets, taxonomy, asked, noise, draw)
-    fitted = estimator(tree, taxonomy, pruning=asked.algorithm != "basic")
-    stated = noisy_tree.enough_remaining(fitted, asked, "item set", "fewer items")
-    imputed = impute(tree, taxonomy, fitted.fit, draw)
-    _write_tree(db, tree, taxonomy, asked, (fitted.fit.sizes.size, imputed))
+        tree = grow_tree(baskets, taxonomy, params, noise, draw)
+    fitted = fit_estimator(tree, taxonomy, pruning=params.algorithm != "basic")
+    stated = noisy_tree.enough_remaining(fitted, params, "item set", "fewer items")
+    imputed = impute_sets(tree, taxonomy, fitted.fit, draw)
+    _write_tree(db, tree, taxonomy, params, (fitted.fit.sizes.size, imputed))
     return {
-        "items": taxonomy.items,
-        "inner_nodes": taxonomy.nodes,
+        "items": taxonomy.item_count,
+        "inner_nodes": taxonomy.node_count,
         "partitions": len(tree) - 1,
         "item_sets": int(tree.leaf.sum()),
         "imputed": len(imputed.row),
         "without_items": tree.empty,
         "estimated_records": round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
         **stated,
-        "universe_is_public": not asked.universe.data,
-        **made_with(noise),
+        "universe_is_public": not params.universe.data,
+        **noise_facts(noise),
     }
 
 
-def _taxonomy(items: int, asked: SetValued, noise: Shuffler | None) -> Taxonomy:
-    return flat(items, noise) if asked.algorithm == "basic" else grow(items, asked.fan_out, noise)
+def _make_taxonomy(items: int, params: SetValued, noise: Shuffler | None) -> ItemTaxonomy:
+    return flat_taxonomy(items, noise) if params.algorithm == "basic" else grow_taxonomy(items, params.fan_out, noise)
 
 
-def _baskets(db: Relations) -> Baskets:
+def _read_baskets(db: Relations) -> Baskets:
     """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.records``."""
-    contents = db.arrow(all_rows(temp("contents")))
-    weights = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
+    contents = db.arrow(all_rows(temp_table("contents")))
+    weights = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
     length = np.bincount(contents["basket"].to_numpy(), minlength=len(weights))
     starts = np.concatenate(([0], np.cumsum(length[length > 0])))
     codes = contents["code"].to_numpy().astype(np.int64)
@@ -179,16 +187,20 @@ def _baskets(db: Relations) -> Baskets:
 
 
 def _write_tree(
-    db: Relations, tree: Tree, taxonomy: Taxonomy, asked: SetValued, estimates: tuple[np.ndarray[Any, Any], Imputed]
+    db: Relations,
+    tree: ItemSetTree,
+    taxonomy: ItemTaxonomy,
+    params: SetValued,
+    estimates: tuple[np.ndarray[Any, Any], ImputedSets],
 ) -> None:
     """The tables of a release."""
-    items = db.arrow(all_rows(temp("universe")).order_by("code"))["item"].combine_chunks()
+    items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
     leaves = np.flatnonzero(tree.leaf)
-    sets = lists(*item_sets(tree, leaves, taxonomy), len(leaves), items)
-    none = lists(leaves[:0], leaves[:0], int(tree.empty is not None), items)
+    sets = as_lists(*item_sets(tree, leaves, taxonomy), len(leaves), items)
+    none = as_lists(leaves[:0], leaves[:0], int(tree.empty is not None), items)
     without = [tree.empty] if tree.empty is not None else []
     size, imputed = estimates
-    stand_ins = lists(imputed.which, imputed.item, len(imputed.row), items)
+    stand_ins = as_lists(imputed.which, imputed.item, len(imputed.row), items)
     counts = pa.array([*without, *tree.size[leaves].tolist()], pa.int64())
     parts = np.concatenate(([WITHOUT] * len(without), leaves, imputed.row))
     weights = np.concatenate((np.array(without, dtype=np.float64), size[leaves], imputed.weight))
@@ -199,52 +211,60 @@ def _write_tree(
         "weight": pa.array(weights, pa.float64()),
     }
     for name, file, given in (("itemsets", "itemsets", published), ("privsql_sets", "sets", weighted)):
-        write(db, name, pa.table(given), fill(f"setvalued/{file}", {"given": temp("given")}), title="Writing the sets")
-    write(db, "privsql_tree", tree_table(tree, taxonomy, asked))
-    write(db, "privsql_taxonomy", taxonomy_table(taxonomy))
-    placed = {"node": taxonomy.item_parent, "place": taxonomy.item_bit, "code": np.arange(taxonomy.items)}
+        write_release_table(
+            db,
+            name,
+            pa.table(given),
+            fill(f"setvalued/{file}", {"given": temp_table("given")}),
+            title="Writing the sets",
+        )
+    write_release_table(db, "privsql_tree", tree_table(tree, taxonomy, params))
+    write_release_table(db, "privsql_taxonomy", taxonomy_table(taxonomy))
+    placed = {"node": taxonomy.item_parent, "place": taxonomy.item_bit, "code": np.arange(taxonomy.item_count)}
     columns = pa.table({name: pa.array(values, pa.int32()) for name, values in placed.items()})
-    holes = {"universe": temp("universe"), "placed": temp("given")}
-    write(db, "privsql_universe", columns, fill("setvalued/universe", holes))
+    holes = {"universe": temp_table("universe"), "placed": temp_table("given")}
+    write_release_table(db, "privsql_universe", columns, fill("setvalued/universe", holes))
 
 
 def tree_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """What a plan or a release says of itself."""
-    shown = [("taxonomy", f"{facts['items']:,} items, {facts['inner_nodes']:,} inner nodes")]
+    lines = [("taxonomy", f"{facts['items']:,} items, {facts['inner_nodes']:,} inner nodes")]
     if "partitions" not in facts:
-        return [*shown, ("first expansion", f"budget {facts['first_budget']}, threshold {facts['first_threshold']:,}")]
-    made = f"{facts['item_sets']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
+        return [*lines, ("first expansion", f"budget {facts['first_budget']}, threshold {facts['first_threshold']:,}")]
+    item_sets = (
+        f"{facts['item_sets']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
+    )
     leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
-    return [*shown, ("item sets", made), ("universe", leak), figure(facts)]
+    return [*lines, ("item sets", item_sets), ("universe", leak), describe_noise(facts)]
 
 
 DIFFPART = Mechanism(
     parameters=SetValued,
-    shape=Sets(lambda asked: asked.universe),
-    composition=Budget(lambda asked: asked.epsilon),
+    shape=ItemSetShape(lambda asked: asked.universe),
+    composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
     relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
     read=read_tree_parameters,
     plan=plan_tree,
     algorithms=NOT_PLANNED,
     publish=publish_tree,
-    tables=tables,
-    view=view,
+    tables=tree_tables,
+    view=tree_view,
     checks=tree_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
     bounds=tree_bounds,
     source_checks=tree_source_checks,
-    answers=TreeAnswers,
-    evaluate=evaluate,
+    answers=ItemSetTreeAnswers,
+    evaluate=evaluate_answers,
     adversaries=Suite(
         scene=None, adversaries=(noisy_tree_release.membership_adversary(LEAVES),), combining=(), quick=None
     ),
-    promise=promise,
-    words=words,
+    promise=format_epsilon,
+    words=explain_epsilon,
     structure=tree_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
-    propose=propose,
+    propose=propose_parameters,
     warnings=lambda facts: noisy_tree.warn_remaining(facts, facts["item_sets"], "item set"),
     figures=tree_figures,
 )
@@ -254,34 +274,34 @@ DIFFPART = Mechanism(
 # Differentially private item sets by views as a mechanism (``contract``).
 
 
-def plan_views(db: Relations, source: Records, asked: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
+def plan_views(db: Relations, source: Records, params: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
     """What is known without looking at the records: what is measured, at most, and with which budgets."""
     items = len(source.labels)
-    wanted = views.declared_sets(asked, source.labels)
-    facts = {"epsilon": text(asked.epsilon), "items": items, "measured_at_most": min(items, TINY_UNIVERSE)}
+    wanted = views.declared_sets(params, source.labels)
+    facts = {"epsilon": fraction_text(params.epsilon), "items": items, "measured_at_most": min(items, TINY_UNIVERSE)}
     if items > TINY_UNIVERSE:
-        budgets = Budgets.of(asked.epsilon, choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
+        budgets = ViewBudgets.from_epsilon(params.epsilon, choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
         parts = {"records_budget": budgets.total, "choice_budget": budgets.choice, "tables_budget": budgets.tables}
-        return facts | {name: text(value) for name, value in parts.items()}
-    due = views.lay_out_all(items, asked.epsilon, wanted)
+        return facts | {name: fraction_text(value) for name, value in parts.items()}
+    due = views.lay_out_all(items, params.epsilon, wanted)
     cells = sum(1 << len(places) for places, _ in due)
-    return facts | {"tables": len(due), "cells": cells, "tables_budget": text(asked.epsilon)}
+    return facts | {"tables": len(due), "cells": cells, "tables_budget": fraction_text(params.epsilon)}
 
 
-def publish_views(db: Relations, source: Records, asked: SetValued, key: Key) -> dict[str, Any]:
+def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> dict[str, Any]:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
-    wanted = views.declared_sets(asked, source.labels)
+    wanted = views.declared_sets(params, source.labels)
     counts = source.counts
-    source.sort()
-    contents = db.arrow(all_rows(temp("contents")))
-    records = db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
-    source.done()
+    source.sort_records()
+    contents = db.arrow(all_rows(temp_table("contents")))
+    records = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
+    source.drop_relations()
     owners, codes = (contents[name].to_numpy().astype("int64") for name in ("basket", "code"))
-    sets = views.Sets(owners, codes, records.astype("int64"), counts)
-    choice, measured = views.measure_views(sets, asked.epsilon, wanted, noise)
+    sets = views.SourceSets(owners, codes, records.astype("int64"), counts)
+    choice, measured = views.measure_views(sets, params.epsilon, wanted, noise)
     fitted = views_model.fit_squares(measured, len(choice.codes))
-    _tell_something(fitted, asked)
+    _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
     return {
         "items": len(source.labels),
@@ -290,72 +310,77 @@ def publish_views(db: Relations, source: Records, asked: SetValued, key: Key) ->
         "cells": sum(one.counts.size for one in measured),
         "sets": written,
         "estimated_records": round(fitted.total, 1),
-        "universe_is_public": not asked.universe.data,
-        **made_with(noise),
+        "universe_is_public": not params.universe.data,
+        **noise_facts(noise),
     }
 
 
-def _tell_something(fitted: Squares, asked: SetValued) -> None:
+def _require_information(fitted: ParitySquares, params: SetValued) -> None:
     """``InfeasibleError`` where numbers of records with an item are noise, unless that is wanted."""
-    alone = np.array([fitted.error([place], np.array([0.0, 1.0])).deviation for place in range(fitted.items)])
+    alone = np.array([fitted.answer_error([place], np.array([0.0, 1.0])).deviation for place in range(fitted.items)])
     total = max(fitted.total, 0.0)
-    if alone.mean() > total and not asked.allow_empty:
+    if alone.mean() > total and not params.allow_empty:
         raise InfeasibleError(
             f"the counts would be noise: that of the records with an item has a standard error of {alone.mean():,.0f} "
             f"on average, where there are about {total:,.0f} records; a larger epsilon or fewer items would help, and "
-            f"--allow-empty (allow_empty = true) publishes it all the same; epsilon {text(asked.epsilon)} was drawn "
+            "--allow-empty (allow_empty = true) publishes it all the same; epsilon "
+            f"{fraction_text(params.epsilon)} was drawn "
             "and is spent"
         )
 
 
-def _write_views(db: Relations, source: Records, choice: Choice, measured: list[Measured], population: Any) -> int:
+def _write_views(
+    db: Relations, source: Records, choice: ItemChoice, measured: list[NoisyTable], population: Any
+) -> int:
     """The tables of a release; how many sets its synthetic records have."""
-    universe = temp("universe")
+    universe = temp_table("universe")
     items = db.arrow(all_rows(universe).order_by("code"))["item"].combine_chunks()
     sets = views.sets_table(population, choice, items)
     labels = [source.labels[code] for code in choice.codes.tolist()]
-    write(db, views.SETS, sets, fill("setvalued/fitted", {"given": temp("given")}), title="Writing the sets")
-    chosen = fill("setvalued/measured", {"given": temp("given"), "universe": universe})
-    write(db, views.CHOSEN, views.choice_table(choice), chosen)
+    write_release_table(
+        db, views.SETS, sets, fill("setvalued/fitted", {"given": temp_table("given")}), title="Writing the sets"
+    )
+    chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
+    write_release_table(db, views.CHOSEN, views.choice_table(choice), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)
-    db.make(views.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
+    db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
     return int(sets.num_rows)
 
 
-def choosing(given: ReleaseView) -> float:
+def choice_shift(view: ReleaseView) -> float:
     """What a record may shift all choices of items by: the sum of 1/s over their scales s."""
-    widths = given.db.arrow(all_rows(table(views.CHOSEN, given.database)))["scale"].to_pylist()
+    widths = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["scale"].to_pylist()
     return sum(1 / float(width) for width in widths if width)
 
 
 def view_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """What a plan or a release says of itself."""
     if "measured" not in facts:
-        shown = [("items", f"{facts['items']:,}, at most {facts['measured_at_most']} of them measured")]
+        lines = [("items", f"{facts['items']:,}, at most {facts['measured_at_most']} of them measured")]
         if "choice_budget" in facts:
-            return [*shown, ("budgets", f"choice {facts['choice_budget']}, tables {facts['tables_budget']}")]
-        return [*shown, ("tables", f"{facts['tables']:,} with {facts['cells']:,} counts")]
+            return [*lines, ("budgets", f"choice {facts['choice_budget']}, tables {facts['tables_budget']}")]
+        return [*lines, ("tables", f"{facts['tables']:,} with {facts['cells']:,} counts")]
     leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
     return [
         ("items", f"{facts['measured']:,} of {facts['items']:,} measured, in {facts['tables']:,} tables"),
         ("counts", f"{facts['cells']:,}; about {facts['estimated_records']:,.0f} records"),
         ("synthetic", f"{facts['sets']:,} different sets"),
         ("universe", leak),
-        figure(facts),
+        describe_noise(facts),
     ]
 
 
-def warnings(facts: dict[str, Any]) -> list[str]:
+def warn_unmeasured(facts: dict[str, Any]) -> list[str]:
     """What is not known of items that were not measured."""
     left = facts["items"] - facts["measured"]
-    told = "of them a release tells a bound; declare what matters as workload, or name fewer items as the universe"
-    return [f"{left:,} of {facts['items']:,} items were not measured: {told}"] if left else []
+    advice = "of them a release tells a bound; declare what matters as workload, or name fewer items as the universe"
+    return [f"{left:,} of {facts['items']:,} items were not measured: {advice}"] if left else []
 
 
 VIEWS = Mechanism(
     parameters=SetValued,
-    shape=Sets(lambda asked: asked.universe),
-    composition=Budget(lambda asked: asked.epsilon),
+    shape=ItemSetShape(lambda asked: asked.universe),
+    composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
     relations=views.NAMES,
     read=read_view_parameters,
@@ -370,14 +395,14 @@ VIEWS = Mechanism(
     bounds=view_bounds,
     source_checks=view_source_checks,
     answers=ViewAnswers,
-    evaluate=evaluate,
-    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(choosing),), combining=(), quick=None),
-    promise=promise,
-    words=words,
+    evaluate=evaluate_answers,
+    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(choice_shift),), combining=(), quick=None),
+    promise=format_epsilon,
+    words=explain_epsilon,
     structure=tables_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
-    propose=propose,
-    warnings=warnings,
+    propose=propose_parameters,
+    warnings=warn_unmeasured,
     figures=view_figures,
 )
 
@@ -385,4 +410,4 @@ VIEWS = Mechanism(
 # The mechanism --------------------------------------------------------------------------------------------------------
 # Differentially private item sets as a mechanism (``contract``): its algorithms, joined.
 
-MECHANISM = joined({"views": VIEWS, "diffpart": DIFFPART, "basic": DIFFPART})
+MECHANISM = join_variants({"views": VIEWS, "diffpart": DIFFPART, "basic": DIFFPART})

@@ -17,7 +17,7 @@ MOST_DECLARED = 1_000  # sets of a workload
 OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
-class Facts(parameters.Facts):
+class ItemSetTreeFacts(parameters.NoisyTreeFacts):
     """What the manifest of such a release states of its tree."""
 
     items: int = Field(ge=1)
@@ -70,7 +70,7 @@ class SetValued(Parameters):
     allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
 
     @model_validator(mode="after")
-    def _consistent(self) -> SetValued:
+    def _require_consistent(self) -> SetValued:
         if (self.c1 is None) != (self.c2 is None):
             raise ValueError("c1 and c2 belong together: give both, or neither for the automatic rule")
         if self.algorithm == "basic" and self.c2 is not None:

@@ -11,19 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.accuracy import SANITY, Evaluated, Put, Score, by_class, by_questions, count_query, equals
+from privsql.answers.accuracy import (
+    SANITY,
+    Evaluated,
+    QuestionKey,
+    Score,
+    by_class,
+    by_questions,
+    count_query,
+    make_equality,
+)
 from privsql.engine.progress import report_steps
-from privsql.engine.sqlfiles import all_rows, column, fill, named, temp
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.private import differ_from_spec
 from privsql.model.manifest import Check
-from privsql.model.records import copies
+from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.answers.accuracy import Measuring
+    from privsql.answers.accuracy import EvaluationContext
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
@@ -38,7 +47,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Holdings:
+class WeightedSets:
     """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
 
     starts: Ints
@@ -47,37 +56,37 @@ class Holdings:
     items: int
 
     @property
-    def longest(self) -> int:
+    def longest_set(self) -> int:
         """Items of the largest set."""
         return int(np.diff(self.starts).max(initial=0))
 
     @cached_property
-    def _owner(self) -> Ints:
+    def _set_of_code(self) -> Ints:
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
-    def singles(self) -> Reals:
+    def item_weights(self) -> Reals:
         """Weight of every item alone, (items,)."""
         return self._by_item(self.weights, self.codes >= 0)
 
     @cached_property
-    def _bits(self) -> NDArray[np.uint8]:
+    def _sets_by_item(self) -> NDArray[np.uint8]:
         """For every item the sets that hold it, as bits: (items, N/8)."""
-        found = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
-        owner = self._owner
-        np.bitwise_or.at(found, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
-        return found
+        result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
+        owner = self._set_of_code
+        np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
+        return result
 
-    def holding(self, codes: Sequence[int]) -> Flags:
+    def sets_with_all(self, codes: Sequence[int]) -> Flags:
         """Which sets hold all of some items, (N,)."""
-        packed = np.bitwise_and.reduce(self._bits[list(codes)], axis=0)
+        packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
 
-    def copies(self) -> Ints:
+    def count_copies(self) -> Ints:
         """How many records stand for each set, (N,)."""
-        return copies(self.weights)
+        return round_copies(self.weights)
 
-    def top(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
+    def top_sets(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
 
         ``counted`` (N,): what of the weights was measured. Item sets of which that is not half are left out.
@@ -86,44 +95,46 @@ class Holdings:
         sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
         out is exact; negative weights, from noise, may put a set somewhat later.
         """
-        known = self.singles if counted is None else self._by_item(np.maximum(counted, 0), self.codes >= 0)
+        known = self.item_weights if counted is None else self._by_item(np.maximum(counted, 0), self.codes >= 0)
         queue: list[tuple[float, int, tuple[int, ...]]] = [
-            (-weight, 1, (code,)) for code, weight in enumerate(self.singles.tolist()) if weight > 0 and known[code] > 0
+            (-weight, 1, (code,))
+            for code, weight in enumerate(self.item_weights.tolist())
+            if weight > 0 and known[code] > 0
         ]
         heapq.heapify(queue)
-        found: list[tuple[tuple[int, ...], float]] = []
-        while queue and len(found) < number:
+        result: list[tuple[tuple[int, ...], float]] = []
+        while queue and len(result) < number:
             weight, size, chosen = heapq.heappop(queue)
-            held = self.holding(chosen)
+            held = self.sets_with_all(chosen)
             if counted is None or 2 * float(counted[held].sum()) >= -weight:
-                found.append((chosen, -weight))
-            for code, more in self._extensions(held, chosen[-1], counted):
+                result.append((chosen, -weight))
+            for code, more in self._extend_set(held, chosen[-1], counted):
                 heapq.heappush(queue, (-more, size + 1, (*chosen, code)))
-        return found
+        return result
 
-    def _extensions(self, held: Flags, last: int, counted: Reals | None) -> list[tuple[int, float]]:
+    def _extend_set(self, held: Flags, last: int, counted: Reals | None) -> list[tuple[int, float]]:
         """Items after the last one with their weights in some sets; those of which nothing was measured are left out,
         for nothing is of what they extend to.
         """
-        inside = held[self._owner] & (self.codes > last)
+        inside = held[self._set_of_code] & (self.codes > last)
         weights = self._by_item(self.weights, inside)
         known = weights if counted is None else self._by_item(np.maximum(counted, 0), inside)
         return [(code, float(weights[code])) for code in np.flatnonzero((weights > 0) & (known > 0)).tolist()]
 
     def _by_item(self, weights: Reals, inside: Flags) -> Reals:
         """Weights by item, over some of the pairs of set and item, (items,)."""
-        found = np.bincount(self.codes[inside], weights=weights[self._owner[inside]], minlength=self.items)
-        return found.astype(np.float64)
+        result = np.bincount(self.codes[inside], weights=weights[self._set_of_code[inside]], minlength=self.items)
+        return result.astype(np.float64)
 
 
-def utility(
-    true: Sequence[tuple[tuple[int, ...], float]], found: Sequence[tuple[tuple[int, ...], float]], number: int
+def top_utility(
+    true: Sequence[tuple[tuple[int, ...], float]], ranked: Sequence[tuple[tuple[int, ...], float]], number: int
 ) -> float:
     """1 - mean relative difference of the supports of the true top sets; one that was not found has support 0.
 
     Source: Chen et al. 2011, appendix E.
     """
-    known = dict(found[:number])
+    known = dict(ranked[:number])
     missed = [abs(known.get(chosen, 0.0) - support) / support for chosen, support in true[:number]]
     return 1 - sum(missed) / max(1, len(missed))
 
@@ -145,135 +156,148 @@ Asked = tuple[int, ...]
 class HasItems(Protocol):
     """A release of item sets, open, by whatever algorithm."""
 
-    labels: tuple[str, ...]
+    item_labels: tuple[str, ...]
     """Text of the items, in the order of the universe."""
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items, as ``list_has_all`` gets it."""
 
-    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets."""
 
 
 def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
     """Queries by class: lengths uniform in 1 .. share * longest, items uniform without repetition."""
-    found = []
+    result = []
     for share in SHARES:
         most = min(max(1, int(share * longest + 1e-9)), items)
         lengths = draw.integers(1, most + 1, queries).tolist()
-        asked = [tuple(sorted(draw.choice(items, length, replace=False).tolist())) for length in lengths]
-        found.append((share, asked))
-    return found
+        queries_of_length = [tuple(sorted(draw.choice(items, length, replace=False).tolist())) for length in lengths]
+        result.append((share, queries_of_length))
+    return result
 
 
-def draw_queries(true: Holdings, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
+def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
     """Queries by class, at most so many of each; a class of which there is none is left out."""
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
-    best = np.argsort(-true.singles, kind="stable")[: max(TOPS)]
+    best = np.argsort(-true.item_weights, kind="stable")[: max(TOPS)]
     pairs = [draw.choice(best, 2, replace=False) for _ in range(queries)] if len(best) > 1 else []
-    found = {"item": [(code,) for code in items.tolist()], "pair": [tuple(sorted(one.tolist())) for one in pairs]}
+    result = {"item": [(code,) for code in items.tolist()], "pair": [tuple(sorted(one.tolist())) for one in pairs]}
     lengths = np.diff(true.starts)
     for size in range(1, LARGEST + 1):
         chance = np.where(lengths >= size, true.weights, 0.0)
         chosen = draw.choice(len(chance), queries, p=chance / chance.sum()).tolist() if chance.any() else []
         held = [true.codes[true.starts[at] : true.starts[at + 1]] for at in chosen]
-        found[f"rec{size}"] = [tuple(sorted(draw.choice(one, size, replace=False).tolist())) for one in held]
-    return {name: asked for name, asked in found.items() if asked}
+        result[f"rec{size}"] = [tuple(sorted(draw.choice(one, size, replace=False).tolist())) for one in held]
+    return {name: class_queries for name, class_queries in result.items() if class_queries}
 
 
-def evaluate(given: Measuring) -> Evaluated:
+def evaluate_answers(context: EvaluationContext) -> Evaluated:
     """Questions by class and the most frequent items and item sets; or a file of queries."""
-    asked, sets = given.workload, given.answers
-    if asked.file is not None:
-        return by_questions(given)
-    if asked.kind != "equality":
-        raise UsageError(f"workload {asked.kind!r}: a release of item sets takes a file, or queries by class")
+    workload, sets = context.workload, context.answers
+    if workload.file is not None:
+        return by_questions(context)
+    if workload.kind != "equality":
+        raise UsageError(f"workload {workload.kind!r}: a release of item sets takes a file, or queries by class")
     if not isinstance(sets, HasItems):
         raise TypeError(type(sets).__name__)
-    if sets.labels != tuple(given.records.labels):
+    if sets.item_labels != tuple(context.records.labels):
         raise UsageError("the specification's universe is not that of the release")
-    return _evaluated(given, sets, holdings(given.records))
+    return _evaluate_classes(context, sets, read_sets(context.records))
 
 
-def _evaluated(given: Measuring, sets: HasItems, true: Holdings) -> Evaluated:
-    key = seed_key(given.workload.seed)
-    lengths = by_length(true.longest, given.workload.each, true.items, key.stream("workload", "items"))
-    asked: dict[str, list[Asked]] = draw_queries(true, given.workload.each, key.stream("workload", "records"))
-    asked |= {str(share): queries for share, queries in lengths}
-    truth = {one: float(true.weights[true.holding(one)].sum()) for part in asked.values() for one in part}
-    best = true.top(max(TOPS))
+def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: WeightedSets) -> Evaluated:
+    key = seed_key(context.workload.seed)
+    lengths = by_length(
+        true.longest_set, context.workload.per_class, true.items, key.random_generator("workload", "items")
+    )
+    questions: dict[str, list[Asked]] = draw_queries(
+        true, context.workload.per_class, key.random_generator("workload", "records")
+    )
+    questions |= {str(share): queries for share, queries in lengths}
+    truth = {one: float(true.weights[true.sets_with_all(one)].sum()) for part in questions.values() for one in part}
+    best = true.top_sets(max(TOPS))
     scores, extras = {}, {}
-    for name in given.estimators:
-        given.report.step(f"Asking for items, {name}")
-        found = _scores(given, sets, asked, truth, name)
+    for name in context.estimators:
+        context.report.start_step(f"Asking for items, {name}")
+        result = _score_classes(context, sets, questions, truth, name)
         scores[name] = Score()
-        for one in found.values():
+        for one in result.values():
             scores[name].extend(one)
         classes = [
-            {"length_share": share, **_named(found.pop(str(share)).figures(given.records.records))} for share in SHARES
+            {"length_share": share, **_rename_errors(result.pop(str(share)).summarize_band(context.records.records))}
+            for share in SHARES
         ]
         extras[name] = {
-            **by_class(found, given.records.records),
+            **by_class(result, context.records.records),
             "classes": classes,
-            "top": tops(best, sets, name),
-            "top_items": top_items(given, sets, true, name),
+            "top": score_top_sets(best, sets, name),
+            "top_items": top_items(context, sets, true, name),
         }
-    return Evaluated(scores, {}, given.confidence, extras)
+    return Evaluated(scores, {}, context.confidence, extras)
 
 
-def _scores(
-    given: Measuring, sets: HasItems, asked: dict[str, list[Asked]], truth: dict[Asked, float], estimator: str
+def _score_classes(
+    context: EvaluationContext,
+    sets: HasItems,
+    questions: dict[str, list[Asked]],
+    truth: dict[Asked, float],
+    estimator: str,
 ) -> dict[str, Score]:
     """By class; equal questions are asked once."""
-    said: dict[Asked, Estimate] = {}
-    scores = {name: Score() for name in asked}
-    for name, queries in asked.items():
+    answers: dict[Asked, Estimate] = {}
+    scores = {name: Score() for name in questions}
+    for name, queries in questions.items():
         for one in queries:
-            if not given.workload.wants(truth[one]):
+            if not context.workload.is_wanted(truth[one]):
                 continue
-            if one not in said:
-                said[one] = sets.containing(one, estimator, given.confidence)
-                given.report.update(100 * len(said) / len(truth))
-            figures = said[one].estimate, said[one].low, said[one].high
-            scores[name].add(truth[one], figures, Put(asking(given, sets, one), (), name))
+            if one not in answers:
+                answers[one] = sets.containing(one, estimator, context.confidence)
+                context.report.update(100 * len(answers) / len(truth))
+            figures = answers[one].estimate, answers[one].low, answers[one].high
+            scores[name].add(truth[one], figures, QuestionKey(containment_sql(context, sets, one), (), name))
     return scores
 
 
-def asking(given: Measuring, sets: HasItems, codes: Asked) -> str:
+def containment_sql(context: EvaluationContext, sets: HasItems, codes: Asked) -> str:
     """SQL that counts the records with all of some items."""
-    own = given.records.roles.sensitive[0]
+    field = context.records.roles.sensitive[0]
     items = exp.array(
-        *(equals(exp.null(), sets.labels[code], own.type.removesuffix("[]")).expression for code in codes)
+        *(make_equality(exp.null(), sets.item_labels[code], field.type.removesuffix("[]")).expression for code in codes)
     )
-    return count_query(given.name, exp.func("list_has_all", column(own.name), items), [])
+    return count_query(context.name, exp.func("list_has_all", column(field.name), items), [])
 
 
-def _named(figures: dict[str, Any]) -> dict[str, Any]:
+def _rename_errors(figures: dict[str, Any]) -> dict[str, Any]:
     """The error of a class by length under the name that it has there."""
     return {"mean_relative_error" if key == "mean_error" else key: value for key, value in figures.items()}
 
 
-def tops(best: Sequence[tuple[Asked, float]], sets: HasItems, estimator: str) -> dict[str, float]:
+def score_top_sets(best: Sequence[tuple[Asked, float]], sets: HasItems, estimator: str) -> dict[str, float]:
     """Utility of the release's frequent item sets beside the source's, by how many are asked for."""
-    code = {label: at for at, label in enumerate(sets.labels)}
-    listed = [(tuple(code[one] for one in items), size) for items, size in sets.frequent(max(TOPS), estimator)]
-    return {str(number): utility(best, listed, number) for number in TOPS}
+    code = {label: at for at, label in enumerate(sets.item_labels)}
+    listed = [(tuple(code[one] for one in items), size) for items, size in sets.list_frequent(max(TOPS), estimator)]
+    return {str(number): top_utility(best, listed, number) for number in TOPS}
 
 
-def top_items(given: Measuring, sets: HasItems, true: Holdings, estimator: str) -> dict[str, dict[str, float | None]]:
+def top_items(
+    context: EvaluationContext, sets: HasItems, true: WeightedSets, estimator: str
+) -> dict[str, dict[str, float | None]]:
     """Of the K most frequent items, where there are more: which part of these is among the K with the largest estimates
     (precision), and their mean error. Among equal estimates it is chance which come first.
     """
     smaller = [number for number in TOPS if number < true.items]
     if not smaller:
         return {}
-    given.report.step(f"Looking for the most frequent items, {estimator}")
-    codes = report_steps(given.report, range(true.items), true.items)
-    answers = [sets.containing((code,), estimator, given.confidence).estimate for code in codes]
+    context.report.start_step(f"Looking for the most frequent items, {estimator}")
+    codes = report_steps(context.report, range(true.items), true.items)
+    answers = [sets.containing((code,), estimator, context.confidence).estimate for code in codes]
     estimate = np.array([0.0 if one is None else one for one in answers])
-    chance = seed_key(given.workload.seed).stream("workload", "ties").permutation(true.items)
-    ours, theirs = np.lexsort((chance, -estimate)), np.argsort(-true.singles, kind="stable")
-    errors = np.abs(estimate - true.singles) / np.maximum(true.singles, SANITY * max(1, given.records.records))
+    chance = seed_key(context.workload.seed).random_generator("workload", "ties").permutation(true.items)
+    ours, theirs = np.lexsort((chance, -estimate)), np.argsort(-true.item_weights, kind="stable")
+    errors = np.abs(estimate - true.item_weights) / np.maximum(
+        true.item_weights, SANITY * max(1, context.records.records)
+    )
     return {
         str(number): {
             "precision": len(np.intersect1d(ours[:number], theirs[:number])) / number,
@@ -283,33 +307,33 @@ def top_items(given: Measuring, sets: HasItems, true: Holdings, estimator: str) 
     }
 
 
-def holdings(source: Records) -> Holdings:
+def read_sets(source: Records) -> WeightedSets:
     """The source's sets and how many records have each."""
-    contents = source.db.arrow(all_rows(temp("contents")))
-    weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp("baskets")}))["records"].to_numpy()
+    contents = source.db.arrow(all_rows(temp_table("contents")))
+    weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
     starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
     codes = contents["code"].to_numpy().astype(np.int64)
-    return Holdings(starts, codes, weights.astype(np.float64), len(source.labels))
+    return WeightedSets(starts, codes, weights.astype(np.float64), len(source.labels))
 
 
 # Checks against the source --------------------------------------------------------------------------------------------
 # A release of item sets against its source, whatever algorithm made it.
 
 
-def set_source_checks(db: Relations, stated: SetValued, source: Records, asked: SetValued) -> list[Check]:
+def set_source_checks(db: Relations, stated: SetValued, source: Records, params: SetValued) -> list[Check]:
     """The checks against the source: of its records a private release tells nothing that could be checked.
 
     ``stated``: the release's parameters; its universe lies in relation ``v_universe``.
     """
     return [
-        Check("parameters are those of the specification", partial(differ_from_spec, stated, asked)),
+        Check("parameters are those of the specification", partial(differ_from_spec, stated, params)),
         Check("the universe is the specification's", partial(_same_universe, db, source)),
     ]
 
 
 def _same_universe(db: Relations, source: Records) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
-    rows = db.rows(fill("core/labels", {"domain": temp("v_universe"), "labels": labels}))
+    rows = db.rows(fill("core/labels", {"domain": temp_table("v_universe"), "labels": labels}))
     stated = [row[0] for row in rows]
     return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
 
@@ -320,5 +344,5 @@ def _same_universe(db: Relations, source: Records) -> list[str]:
 
 def weight_of(manifest: Manifest) -> exp.Expr:
     """The column, under another name where the items are called so."""
-    own, called = column("weight", "sets"), manifest.roles.by_sa.called("weight")
-    return own if called == "weight" else named(own, called)
+    weight, called = column("weight", "sets"), manifest.roles.by_sa.column_name("weight")
+    return weight if called == "weight" else alias_as(weight, called)

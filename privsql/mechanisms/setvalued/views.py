@@ -13,17 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.dp_random import scale, variance_of
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, named, table
+from privsql.dp_random import noise_scale, variance_of
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import text
-from privsql.mechanisms.dp.noisy_tables import measured
+from privsql.exact import fraction_text
+from privsql.mechanisms.dp.noisy_tables import measure_table
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, COLUMNS, MARGINALS, read_noisy_tables
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
 from privsql.mechanisms.setvalued.questions import weight_of
-from privsql.mechanisms.setvalued.views_model import among, pattern, pattern_sizes, restricted, sum_subsets
-from privsql.model.records import copies
+from privsql.mechanisms.setvalued.views_model import (
+    pattern_of,
+    pattern_sizes,
+    patterns_among,
+    restrict_patterns,
+    sum_subsets,
+)
+from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,9 +37,9 @@ if TYPE_CHECKING:
     from privsql.dp_random import SelectionNoise
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Columns
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Measured, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.views_model import Squares
+    from privsql.mechanisms.setvalued.views_model import ParitySquares
     from privsql.model.manifest import Manifest
 
 # Choosing -------------------------------------------------------------------------------------------------------------
@@ -51,7 +57,7 @@ MISSED = 20  # one part in so many of the records is what the last choice may be
 
 
 @dataclass(frozen=True)
-class Budgets:
+class ViewBudgets:
     """Of a large universe: for the number of records, for all choices together, for the tables."""
 
     total: Fraction
@@ -59,10 +65,10 @@ class Budgets:
     tables: Fraction
 
     @staticmethod
-    def of(epsilon: Fraction, *, choosing: bool) -> Budgets:
+    def from_epsilon(epsilon: Fraction, *, choosing: bool) -> ViewBudgets:
         """Their sum is ``epsilon``; where all that is measured was declared, nothing is spent on choices."""
         choice = CHOICE * epsilon if choosing else Fraction(0)
-        return Budgets(TOTAL * epsilon, choice, epsilon - TOTAL * epsilon - choice)
+        return ViewBudgets(TOTAL * epsilon, choice, epsilon - TOTAL * epsilon - choice)
 
 
 def how_many(epsilon: Fraction, universe: int, records: int, declared: int) -> int:
@@ -84,13 +90,13 @@ def choose(
     left[chosen] = False
     while len(chosen) < number:
         candidates = np.flatnonzero(left)
-        code = int(candidates[noise.best(scores[candidates], epsilon)])
+        code = int(candidates[noise.choose_best(scores[candidates], epsilon)])
         chosen.append(code)
         left[code] = False
     return np.array(chosen, dtype=np.int64)
 
 
-def beyond(universe: int, epsilon: Fraction, chance: float) -> float:
+def most_excess(universe: int, epsilon: Fraction, chance: float) -> float:
     """By how much an item that was not chosen may exceed the last one that was, but for a ``chance``: ln(N/b)/e."""
     return log(universe / chance) / float(epsilon)
 
@@ -102,7 +108,7 @@ STARTS = 60  # orders of the places from which a covering is built; the smallest
 
 
 @cache
-def covering(items: int, size: int) -> tuple[tuple[int, ...], ...]:
+def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
     """Sets of ``size`` of the places 0..items-1 that together hold every pair: a small covering design.
 
     Greedy: a set grows by the place that makes most new pairs with those in it, ties by how many pairs of a place are
@@ -111,18 +117,20 @@ def covering(items: int, size: int) -> tuple[tuple[int, ...], ...]:
     """
     if items <= size:
         return (tuple(range(items)),)
-    tried = (_greedy(items, size, _order(items, start)) for start in range(STARTS))
+    tried = (_greedy_covering(items, size, _tie_order(items, start)) for start in range(STARTS))
     return min(tried, key=len)
 
 
-def _order(items: int, start: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _tie_order(items: int, start: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Numbers below 1, one for each place, by which ties are broken: multiples of a fixed fraction."""
     return np.array([((place + 1) * (start + 1) * 0.6180339887498949) % 1.0 for place in range(items)])
 
 
-def _greedy(items: int, size: int, order: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[tuple[int, ...], ...]:
+def _greedy_covering(
+    items: int, size: int, order: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> tuple[tuple[int, ...], ...]:
     left = ~np.eye(items, dtype=bool)
-    found = []
+    result = []
     while left.any():
         degree = left.sum(axis=1)
         chosen: list[int] = []
@@ -131,8 +139,8 @@ def _greedy(items: int, size: int, order: np.ndarray[tuple[int], np.dtype[np.flo
             score[chosen] = -1
             chosen.append(int(np.argmax(score)))
         left[np.ix_(chosen, chosen)] = False
-        found.append(tuple(sorted(chosen)))
-    return tuple(found)
+        result.append(tuple(sorted(chosen)))
+    return tuple(result)
 
 
 # Layout ---------------------------------------------------------------------------------------------------------------
@@ -169,24 +177,26 @@ def lay_out_all(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) 
     if items <= VIEW:
         return [(tuple(range(items)), epsilon)]
     if not declared:
-        return _split(items, epsilon, (), HALVES)
-    own = tables_of(declared)
+        return _split_budget(items, epsilon, (), HALVES)
+    declared_tables = tables_of(declared)
     splits = [
         HALVES,
-        *(Split(part, views) for part in (Fraction(0), *QUARTERS) if own or not part for views in QUARTERS),
+        *(Split(part, views) for part in (Fraction(0), *QUARTERS) if declared_tables or not part for views in QUARTERS),
     ]
     best, least = HALVES, np.inf
     for split in splits:
-        found = mean_error(items, _split(items, epsilon, own, split), declared)
-        if found < least * (1 - GAIN):
-            best, least = split, found
-    return _split(items, epsilon, own, best)
+        result = mean_error(items, _split_budget(items, epsilon, declared_tables, split), declared)
+        if result < least * (1 - GAIN):
+            best, least = split, result
+    return _split_budget(items, epsilon, declared_tables, best)
 
 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
     """The same over items chosen from a large universe: half for declared sets, if any, the rest for views."""
-    own = tables_of(declared)
-    return _split(items, epsilon, own, Split(Fraction(1, 2) if own else Fraction(0), Fraction(1)))
+    declared_tables = tables_of(declared)
+    return _split_budget(
+        items, epsilon, declared_tables, Split(Fraction(1, 2) if declared_tables else Fraction(0), Fraction(1))
+    )
 
 
 def tables_of(declared: Sequence[Clique]) -> list[Clique]:
@@ -199,18 +209,18 @@ def mean_error(items: int, layout: Layout, declared: Sequence[Clique]) -> float:
     """Mean standard error of the numbers of records that hold all items of each declared set."""
     precision: Reals = np.zeros(1 << items)
     for places, epsilon in layout:
-        precision[among(places, items)] += 1 / (variance_of(epsilon) * 2 ** len(places))
+        precision[patterns_among(places, items)] += 1 / (variance_of(epsilon) * 2 ** len(places))
     variance = sum_subsets(1 / precision) * 0.25 ** pattern_sizes(items)
-    return float(np.sqrt(variance[[pattern(one, items) for one in declared]]).mean())
+    return float(np.sqrt(variance[[pattern_of(one, items) for one in declared]]).mean())
 
 
-def _split(items: int, epsilon: Fraction, own: Sequence[Clique], split: Split) -> Layout:
-    found = [(one, epsilon * split.declared / len(own)) for one in own if split.declared]
+def _split_budget(items: int, epsilon: Fraction, declared: Sequence[Clique], split: Split) -> Layout:
+    result = [(one, epsilon * split.declared / len(declared)) for one in declared if split.declared]
     left = epsilon * (1 - split.declared)
-    views = covering(items, VIEW)
-    found += [(view, left * split.views / len(views)) for view in views]
+    views = covering_design(items, VIEW)
+    result += [(view, left * split.views / len(views)) for view in views]
     whole = left * (1 - split.views)
-    return [*found, (tuple(range(items)), whole)] if whole else found
+    return [*result, (tuple(range(items)), whole)] if whole else result
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -233,45 +243,45 @@ def view_tables(manifest: Manifest) -> Columns:
 
 def view_query(manifest: Manifest) -> exp.Query:
     """The view: sets of items, each with the number of synthetic records that have just these."""
-    own = named(column("items", "sets"), manifest.sensitive[0].name)
-    return fill("setvalued/weighted", {"sets": table(SETS), "items": [own], "weight": weight_of(manifest)})
+    items = alias_as(column("items", "sets"), manifest.sensitive[0].name)
+    return fill("setvalued/weighted", {"sets": table(SETS), "items": [items], "weight": weight_of(manifest)})
 
 
 @dataclass(frozen=True)
-class Choice:
+class ItemChoice:
     """The measured items: their codes in order (m,), and the budget of each one's choice; None where it was public."""
 
     codes: Ints
     budgets: tuple[Fraction | None, ...]
 
     @property
-    def spent(self) -> Fraction:
+    def total_budget(self) -> Fraction:
         """On all choices together."""
         return sum((one for one in self.budgets if one is not None), Fraction(0))
 
 
-def choice_table(choice: Choice) -> pa.Table:
+def choice_table(choice: ItemChoice) -> pa.Table:
     """``privsql_chosen``, by code."""
     return pa.table(
         {
             "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
             "code": pa.array(choice.codes, pa.int32()),
-            "budget": pa.array([None if one is None else text(one) for one in choice.budgets], pa.string()),
-            "scale": pa.array([None if one is None else scale(one) for one in choice.budgets], pa.float64()),
+            "budget": pa.array([None if one is None else fraction_text(one) for one in choice.budgets], pa.string()),
+            "scale": pa.array([None if one is None else noise_scale(one) for one in choice.budgets], pa.float64()),
         }
     )
 
 
-def sets_table(population: Reals, choice: Choice, items: pa.Array) -> pa.Table:
+def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
     """``privsql_sets``; ``items``: the universe's, by code."""
-    records = copies(population)
-    kept = np.flatnonzero(records)
+    records = round_copies(population)
+    occurring = np.flatnonzero(records)
     number = len(choice.codes)
     order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
-    which, place = np.nonzero(kept[:, None] >> (number - 1 - order)[None, :] & 1)
-    offsets = np.searchsorted(which, np.arange(len(kept) + 1)).astype(np.int32)
+    which, place = np.nonzero(occurring[:, None] >> (number - 1 - order)[None, :] & 1)
+    offsets = np.searchsorted(which, np.arange(len(occurring) + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(choice.codes[order][place])))
-    return pa.table({"items": lists, "weight": pa.array(records[kept], pa.int64())})
+    return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -279,7 +289,7 @@ def sets_table(population: Reals, choice: Choice, items: pa.Array) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Sets:
+class SourceSets:
     """The source: item ``codes`` of set ``owners`` (both (L,)), how many ``records`` have each set, ``counts`` of each
     item's records.
     """
@@ -289,31 +299,31 @@ class Sets:
     records: Ints
     counts: Sequence[int]
 
-    def patterns(self, chosen: Ints) -> Ints:
+    def item_patterns(self, chosen: Ints) -> Ints:
         """Which of some items each set has."""
         place = np.full(len(self.counts), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
-        own = place[self.codes]
-        inside = own >= 0
-        bits = np.left_shift(np.int64(1), len(chosen) - 1 - own[inside])
+        item_places = place[self.codes]
+        inside = item_places >= 0
+        bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
         return np.bincount(self.owners[inside], weights=bits, minlength=len(self.records)).astype(np.int64)
 
 
-def declared_sets(asked: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
+def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
     """Codes of the declared sets, each ascending; raises ``UsageError`` and ``InfeasibleError``."""
     codes = {label: code for code, label in enumerate(labels)}
-    for one in asked.workload:
+    for one in params.workload:
         strange = next((item for item in one if item not in codes), None)
         if strange is not None:
             raise UsageError(f"workload: {strange!r} is not in the universe")
-    found = [tuple(sorted(codes[item] for item in one)) for one in asked.workload]
+    result = [tuple(sorted(codes[item] for item in one)) for one in params.workload]
     if len(labels) > TINY_UNIVERSE:
-        items = len(frozenset[int]().union(*found))
+        items = len(frozenset[int]().union(*result))
         if items > TINY_UNIVERSE:
             raise InfeasibleError(f"workload: it names {items} items; of a large universe it can be {TINY_UNIVERSE}")
-        if any(len(one) > LARGEST_TABLE for one in found):
+        if any(len(one) > LARGEST_TABLE for one in result):
             raise InfeasibleError(f"workload: of a large universe a set can have {LARGEST_TABLE} items")
-    return found
+    return result
 
 
 def named_first(wanted: Sequence[Sequence[int]]) -> list[int]:
@@ -328,8 +338,8 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 
 
 def measure_views(
-    source: Sets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
-) -> tuple[Choice, list[Measured]]:
+    source: SourceSets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
+) -> tuple[ItemChoice, list[NoisyTable]]:
     """What is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
@@ -337,29 +347,29 @@ def measure_views(
     """
     universe, known = len(source.counts), []
     if universe <= TINY_UNIVERSE:
-        choice = Choice(np.arange(universe, dtype=np.int64), (None,) * universe)
+        choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
         tables = lay_out_all(universe, epsilon, on_places(wanted, choice.codes))
     else:
         first = named_first(wanted)
         count = np.array(source.records.sum(), dtype=np.int64)
-        known = [measured((), count, Budgets.of(epsilon, choosing=True).total, noise)]
+        known = [measure_table((), count, ViewBudgets.from_epsilon(epsilon, choosing=True).total, noise)]
         number = how_many(epsilon, universe, int(known[0].counts), len(first))
-        budgets = Budgets.of(epsilon, choosing=number > len(first))
+        budgets = ViewBudgets.from_epsilon(epsilon, choosing=number > len(first))
         each = budgets.choice / (number - len(first)) if number > len(first) else Fraction(0)
         codes = choose(source.counts, first, number, each, noise)
-        choice = Choice(codes, (*(None,) * len(first), *(each,) * (number - len(first))))
+        choice = ItemChoice(codes, (*(None,) * len(first), *(each,) * (number - len(first))))
         tables = lay_out_chosen(number, budgets.tables, on_places(wanted, codes))
-    return choice, [*known, *_tables(source, choice.codes, tables, noise)]
+    return choice, [*known, *_measure_tables(source, choice.codes, tables, noise)]
 
 
-def _tables(source: Sets, codes: Ints, tables: Layout, noise: SelectionNoise) -> list[Measured]:
-    patterns, number = source.patterns(codes), len(codes)
-    found = []
+def _measure_tables(source: SourceSets, codes: Ints, tables: Layout, noise: SelectionNoise) -> list[NoisyTable]:
+    patterns, number = source.item_patterns(codes), len(codes)
+    result = []
     for places, epsilon in tables:
-        own = restricted(patterns, places, number)
-        counts = np.bincount(own, weights=source.records, minlength=1 << len(places)).astype(np.int64)
-        found.append(measured(places, counts.reshape((2,) * len(places)), epsilon, noise))
-    return found
+        restricted_patterns = restrict_patterns(patterns, places, number)
+        counts = np.bincount(restricted_patterns, weights=source.records, minlength=1 << len(places)).astype(np.int64)
+        result.append(measure_table(places, counts.reshape((2,) * len(places)), epsilon, noise))
+    return result
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
@@ -369,7 +379,7 @@ ORDER = {"universe": "code", "chosen": "place", "cliques": "clique", "sets": "it
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedViews:
     """The tables of a release; ``ValueError``, ``KeyError`` where they can't be what was published."""
 
     rows: Mapping[str, pa.Table]
@@ -377,12 +387,12 @@ class Published:
     """Text of the items, in the order of the universe."""
 
     @property
-    def universe(self) -> int:
+    def universe_size(self) -> int:
         """Number of items that there can be."""
         return len(self.labels)
 
     @cached_property
-    def choice(self) -> Choice:
+    def choice(self) -> ItemChoice:
         """The measured items."""
         chosen = self.rows["chosen"]
         items = self.rows["universe"]["item"].combine_chunks()
@@ -390,23 +400,25 @@ class Published:
         if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
             raise ValueError("the measured items are not of the universe, or not numbered 0, 1, ..")
         budgets = tuple(None if one is None else Fraction(one) for one in chosen["budget"].to_pylist())
-        return Choice(codes.to_numpy().astype(np.int64), budgets)
+        return ItemChoice(codes.to_numpy().astype(np.int64), budgets)
 
     @cached_property
-    def measured(self) -> list[Measured]:
+    def noisy_tables(self) -> list[NoisyTable]:
         """The tables with noise."""
-        own = [self.labels[code] for code in self.choice.codes.tolist()]
+        measured_labels = [self.labels[code] for code in self.choice.codes.tolist()]
         if any(column.null_count for column in self.rows["marginals"].columns):
             raise ValueError("a cell has no number, or no count")
-        return read_noisy_tables(self.rows["cliques"], self.rows["marginals"], own, [2] * len(own))
+        return read_noisy_tables(
+            self.rows["cliques"], self.rows["marginals"], measured_labels, [2] * len(measured_labels)
+        )
 
     @cached_property
-    def squares(self) -> Squares:
+    def squares(self) -> ParitySquares:
         """All parities by least squares."""
-        return views_model.fit_squares(self.measured, len(self.choice.codes))
+        return views_model.fit_squares(self.noisy_tables, len(self.choice.codes))
 
     @cached_property
-    def patterns(self) -> tuple[Ints, Ints]:
+    def set_patterns(self) -> tuple[Ints, Ints]:
         """The pattern of each published set, and the number of its records."""
         sets, number = self.rows["sets"], len(self.choice.codes)
         lists = sets["items"].combine_chunks()
@@ -416,16 +428,16 @@ class Published:
             raise ValueError("a set holds an item that was not measured")
         owner = pc.list_parent_indices(lists).to_numpy()
         bits = np.left_shift(np.int64(1), number - 1 - place.to_numpy().astype(np.int64))
-        found = np.bincount(owner, weights=bits, minlength=len(lists)).astype(np.int64)
-        if not np.array_equal(pattern_sizes(number)[found % (1 << number)], pc.list_value_length(lists).to_numpy()):
+        result = np.bincount(owner, weights=bits, minlength=len(lists)).astype(np.int64)
+        if not np.array_equal(pattern_sizes(number)[result % (1 << number)], pc.list_value_length(lists).to_numpy()):
             raise ValueError("a set holds an item twice")
-        return found, sets["weight"].to_numpy().astype(np.int64)
+        return result, sets["weight"].to_numpy().astype(np.int64)
 
     @cached_property
     def population(self) -> Reals:
         """Synthetic records by pattern (2^m,)."""
-        found, weight = self.patterns
-        return np.bincount(found, weights=weight, minlength=1 << len(self.choice.codes)).astype(np.float64)
+        result, weight = self.set_patterns
+        return np.bincount(result, weights=weight, minlength=1 << len(self.choice.codes)).astype(np.float64)
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:
@@ -433,7 +445,7 @@ class Published:
         return views_model.fit_spectrum(self.squares, self.population)
 
 
-def read_views(db: Relations, database: str | None) -> Published:
+def read_views(db: Relations, database: str | None) -> PublishedViews:
     """The tables of a release that lies in ``database``."""
     rows = {}
     for name in NAMES:
@@ -442,5 +454,5 @@ def read_views(db: Relations, database: str | None) -> Published:
         by = ["clique", "cell"] if short == "marginals" else [ORDER[short]]
         rows[short] = db.arrow(all_rows(own).order_by(*map(column, by)))
     holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}
-    found = db.rows(fill("core/labels", holes))
-    return Published(rows, tuple(str(row[0]) for row in found))
+    result = db.rows(fill("core/labels", holes))
+    return PublishedViews(rows, tuple(str(row[0]) for row in result))

@@ -13,13 +13,13 @@ from sqlglot import exp
 
 from privsql.answers import parser
 from privsql.answers.parser import ITEMS
-from privsql.engine.sqlfiles import column, every, fill, named, table, temp
+from privsql.engine.sqlfiles import alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.private import whole
+from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.views import beyond, read_views
+from privsql.mechanisms.setvalued.views import most_excess, read_views
 from privsql.model.manifest import Estimate
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Ints, Reals
-    from privsql.mechanisms.setvalued.views import Published
+    from privsql.mechanisms.setvalued.views import PublishedViews
 
     Flags = NDArray[np.bool_]
 
@@ -51,7 +51,7 @@ LENGTH = "length"
 
 
 @dataclass(frozen=True)
-class Part:
+class ConditionPart:
     """A part of a condition: the codes of the items that it is about, whether it needs ``all`` of them, what it is
     where it is met (of the list of all items), and what it is elsewhere (of the empty list); None for NULL.
     """
@@ -61,33 +61,33 @@ class Part:
     met: bool | None
     unmet: bool | None
 
-    def holds(self, present: Mapping[int, Flags], patterns: int) -> Flags:
+    def is_met_in(self, present: Mapping[int, Flags], patterns: int) -> Flags:
         """In which patterns it is met; ``present``: by code, in which patterns an item is."""
-        found = np.full(patterns, self.all and bool(self.codes))
+        result = np.full(patterns, self.all and bool(self.codes))
         for code in sorted(self.codes):
-            found = found & present[code] if self.all else found | present[code]
-        return found
+            result = result & present[code] if self.all else result | present[code]
+        return result
 
-    def values(self, met: Flags) -> pa.Array:
+    def truth_values(self, met: Flags) -> pa.Array:
         """What it is, where it is met and elsewhere."""
-        found = [self.met if one else self.unmet for one in met.tolist()]
-        return pa.array(found, pa.bool_())
+        result = [self.met if one else self.unmet for one in met.tolist()]
+        return pa.array(result, pa.bool_())
 
 
 @dataclass(frozen=True)
-class Condition:
+class ItemCondition:
     """``tree``: over columns p_0, p_1, .. for the parts, and ``LENGTH`` for the number of items."""
 
     tree: exp.Expr
-    parts: tuple[Part, ...]
+    parts: tuple[ConditionPart, ...]
     counts: bool
 
     @property
-    def codes(self) -> tuple[int, ...]:
+    def item_codes(self) -> tuple[int, ...]:
         """The items that it is about, ascending."""
         return tuple(sorted(frozenset[int]().union(*(part.codes for part in self.parts))))
 
-    def over(self, db: Relations, codes: Sequence[int], length: Ints | None = None) -> Flags:
+    def patterns_met(self, db: Relations, codes: Sequence[int], length: Ints | None = None) -> Flags:
         """Where it is true, over all patterns of the items ``codes`` in row-major order (2^k,).
 
         ``length``: how many items the records of each pattern have, where it ``counts`` them.
@@ -97,57 +97,57 @@ class Condition:
         present = {code: rows >> (len(codes) - 1 - i) & 1 == 1 for i, code in enumerate(codes)}
         key = np.zeros(number, dtype=np.int64) if length is None else length.astype(np.int64)
         for part in self.parts:
-            key = key << 1 | part.holds(present, number)
+            key = key << 1 | part.is_met_in(present, number)
         different, which = np.unique(key, return_inverse=True)
-        given: dict[str, pa.Array] = {"row": pa.array(np.arange(len(different)))}
+        columns: dict[str, pa.Array] = {"row": pa.array(np.arange(len(different)))}
         for i, part in enumerate(reversed(self.parts)):
-            given[f"p_{len(self.parts) - 1 - i}"] = part.values(different >> i & 1 == 1)
-        given[LENGTH] = pa.array(different >> len(self.parts), pa.int64())
-        db.put("rows", pa.table(given))
-        held = db.rows(fill("setvalued/held", {"rows": temp("rows"), "condition": self.tree}))
+            columns[f"p_{len(self.parts) - 1 - i}"] = part.truth_values(different >> i & 1 == 1)
+        columns[LENGTH] = pa.array(different >> len(self.parts), pa.int64())
+        db.register_arrow("rows", pa.table(columns))
+        held = db.rows(fill("setvalued/held", {"rows": temp_table("rows"), "condition": self.tree}))
         db.drop("rows")
         true = np.zeros(len(different), dtype=bool)
         true[[row[0] for row in held]] = True
         return np.asarray(true[which.reshape(-1)])
 
 
-def read_condition(db: Relations, condition: exp.Expr, universe: exp.Table) -> Condition:
+def read_condition(db: Relations, condition: exp.Expr, universe: exp.Table) -> ItemCondition:
     """A condition that ``parse_sets`` let through; ``UsageError`` if it has too many parts."""
     tree = exp.paren(condition.copy())
-    asked: list[exp.Expr] = []
+    atoms: list[exp.Expr] = []
     for node in list(tree.find_all(*PARTS)):
-        same = next((i for i, one in enumerate(asked) if one == node), len(asked))
-        asked += [node.copy()] if same == len(asked) else []
+        same = next((i for i, one in enumerate(atoms) if one == node), len(atoms))
+        atoms += [node.copy()] if same == len(atoms) else []
         node.replace(column(f"p_{same}"))
     lengths = list(tree.find_all(*LENGTHS))
     for node in lengths:
         node.replace(column(LENGTH))
-    if len(asked) > MOST_PARTS:
+    if len(atoms) > MOST_PARTS:
         raise UsageError(f"a condition of more than {MOST_PARTS} different parts is not supported")
-    return Condition(tree, tuple(_parts(db, asked, universe)), bool(lengths))
+    return ItemCondition(tree, tuple(_read_parts(db, atoms, universe)), bool(lengths))
 
 
-def _parts(db: Relations, asked: Sequence[exp.Expr], universe: exp.Table) -> list[Part]:
-    if not asked:
+def _read_parts(db: Relations, atoms: Sequence[exp.Expr], universe: exp.Table) -> list[ConditionPart]:
+    if not atoms:
         return []
-    single = [named(_any(one), f"p_{i}") for i, one in enumerate(asked)]
+    single = [alias_as(_overlap_condition(one), f"p_{i}") for i, one in enumerate(atoms)]
     units = db.arrow(fill("duckdb/units", {"universe": universe, "conditions": single}))
-    plain = [named(one, f"p_{i}") for i, one in enumerate(asked)]
+    plain = [alias_as(one, f"p_{i}") for i, one in enumerate(atoms)]
     unmet, met = (row[1:] for row in db.rows(fill("duckdb/extremes", {"universe": universe, "conditions": plain})))
-    found = []
-    for i, one in enumerate(asked):
+    result = []
+    for i, one in enumerate(atoms):
         about = frozenset(units.filter(pc.field(f"p_{i}"))["code"].to_pylist())
-        found.append(Part(about, _needs_all(one), met[i], unmet[i]))
+        result.append(ConditionPart(about, _needs_all(one), met[i], unmet[i]))
         if len(about) > TINY_UNIVERSE:
             raise UsageError(f"a condition on more than {TINY_UNIVERSE} items is not supported")
-    return found
+    return result
 
 
 def _needs_all(part: exp.Expr) -> bool:
     return isinstance(part, exp.ArrayContainsAll | exp.Anonymous)
 
 
-def _any(part: exp.Expr) -> exp.Expr:
+def _overlap_condition(part: exp.Expr) -> exp.Expr:
     """Whether any of the items that a part is about is in the list."""
     if not _needs_all(part):
         return part
@@ -170,56 +170,56 @@ MOST_ITEMS = 22  # of a question: each of their patterns is looked at
 TOLD = 0.95  # confidence at which an item set that is listed occurs at all
 
 
-class ViewAnswers(private.Answers):
+class ViewAnswers(private.PrivateAnswers):
     """An open release that answers count queries over items; it is read and fitted once."""
 
     records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
-    def read(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """A count query over items."""
         return parser.parse_set_query(sql, self._roles, self._manifest.name)
 
     @cached_property
-    def published(self) -> Published:
+    def published_views(self) -> PublishedViews:
         """The release's tables as arrays."""
-        found = read_views(self._db, self._database)
-        with whole():
-            _ = found.choice, found.measured, found.patterns
-        return found
+        result = read_views(self._db, self._database)
+        with refuse_damaged():
+            _ = result.choice, result.noisy_tables, result.set_patterns
+        return result
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def item_labels(self) -> tuple[str, ...]:
         """Text of the items, in the order of the universe."""
-        return self.published.labels
+        return self.published_views.labels
 
     @cached_property
-    def _places(self) -> dict[int, int]:
-        return {code: place for place, code in enumerate(self.published.choice.codes.tolist())}
+    def _measured_places(self) -> dict[int, int]:
+        return {code: place for place, code in enumerate(self.published_views.choice.codes.tolist())}
 
-    def statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.known(estimator)
+        self.require_estimator(estimator)
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer: one row; ``UsageError`` for what was not measured."""
-        self.known(estimator)
-        whole = every([*query.filters["qi"], *query.filters["sa"]])
+        self.require_estimator(estimator)
+        whole = all_of([*query.filters["qi"], *query.filters["sa"]])
         condition = read_condition(self._db, whole, table("privsql_universe"))
         if not condition.counts:
-            codes = self._ordered(condition.codes)
-            return [self._estimate(codes, condition.over(self._db, codes), estimator, confidence)]
-        return [self._estimate(self._all(), self._by_length(condition), estimator, confidence)]
+            codes = self._order_codes(condition.item_codes)
+            return [self._estimate_patterns(codes, condition.patterns_met(self._db, codes), estimator, confidence)]
+        return [self._estimate_patterns(self._all_items(), self._by_length(condition), estimator, confidence)]
 
-    def _by_length(self, condition: Condition) -> Flags:
-        codes = self._all()
-        return condition.over(self._db, codes, views_model.pattern_sizes(len(codes)))
+    def _by_length(self, condition: ItemCondition) -> Flags:
+        codes = self._all_items()
+        return condition.patterns_met(self._db, codes, views_model.pattern_sizes(len(codes)))
 
-    def _all(self) -> list[int]:
+    def _all_items(self) -> list[int]:
         """All items, where all were measured."""
-        codes: list[int] = self.published.choice.codes.tolist()
-        universe = self.published.universe
+        codes: list[int] = self.published_views.choice.codes.tolist()
+        universe = self.published_views.universe_size
         if len(codes) < universe:
             raise UsageError(
                 f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
@@ -227,102 +227,106 @@ class ViewAnswers(private.Answers):
             )
         return codes
 
-    def _ordered(self, codes: Sequence[int]) -> list[int]:
+    def _order_codes(self, codes: Sequence[int]) -> list[int]:
         """The measured ones by their places, then the others."""
-        return sorted(codes, key=lambda code: (self._places.get(code, len(self._places)), code))
+        return sorted(codes, key=lambda code: (self._measured_places.get(code, len(self._measured_places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items.
 
         Of those that were not measured one is enough: no more records have all of them than have that one.
         """
-        ordered = self._ordered(codes)
-        asked = ordered[: sum(code in self._places for code in ordered) + 1]
-        if len(asked) > MOST_ITEMS:
+        ordered = self._order_codes(codes)
+        needed = ordered[: sum(code in self._measured_places for code in ordered) + 1]
+        if len(needed) > MOST_ITEMS:
             raise UsageError(f"a question of more than {MOST_ITEMS - 1} items that were measured is not supported")
-        meets = np.zeros(1 << len(asked), dtype=bool)
+        meets = np.zeros(1 << len(needed), dtype=bool)
         meets[-1] = True
-        return self._estimate(asked, meets, estimator, confidence)
+        return self._estimate_patterns(needed, meets, estimator, confidence)
 
-    def _estimate(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
+    def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
         """Of the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,)."""
-        held, squares = self.published, self.published.squares
-        chosen = [self._places[code] for code in codes if code in self._places]
+        held, squares = self.published_views, self.published_views.squares
+        chosen = [self._measured_places[code] for code in codes if code in self._measured_places]
         others, doubt = len(codes) - len(chosen), 1 - confidence
         whole = meets.reshape(1 << len(chosen), 1 << others).astype(np.float64)
         spectrum, part = (squares.value, None) if estimator == "baseline" else held.spectrum
-        found = views_model.answer_from_spectrum(spectrum, squares.items, chosen, whole[:, 0])
+        result = views_model.answer_from_spectrum(spectrum, squares.items, chosen, whole[:, 0])
         exact = views_model.direct_interval(squares, chosen, whole[:, 0], doubt / 2) if not others else None
         if exact is not None:
             error, low, high = exact
             if part is not None:
                 own = views_model.answer_from_spectrum(squares.value, squares.items, chosen, whole[:, 0])
-                far, error = views_model.lean_estimate(squares, part, chosen, whole[:, 0], found - own)
-                found = own + far
+                far, error = views_model.lean_estimate(squares, part, chosen, whole[:, 0], result - own)
+                result = own + far
         else:
-            error, (low, high) = None, self._bounds(chosen, whole, doubt)
-            found = min(max(found, low), high)
-        found = found if estimator == "baseline" else max(found, 0.0)
-        return Estimate((), found, error, min(low, found), max(high, found, 0.0))
+            error, (low, high) = None, self._bound_answer(chosen, whole, doubt)
+            result = min(max(result, low), high)
+        result = result if estimator == "baseline" else max(result, 0.0)
+        return Estimate((), result, error, min(low, result), max(high, result, 0.0))
 
-    def _bounds(self, chosen: Sequence[int], whole: Reals, doubt: float) -> tuple[float, float]:
+    def _bound_answer(self, chosen: Sequence[int], whole: Reals, doubt: float) -> tuple[float, float]:
         """Bounds of what the tables do not tell, or what is asked of items that were not measured.
 
         A record without any of these meets the condition as ``whole[:, 0]`` has it, and at most ``outside`` records
         have one of them.
         """
-        squares, others = self.published.squares, int(whole.shape[1]).bit_length() - 1
+        squares, others = self.published_views.squares, int(whole.shape[1]).bit_length() - 1
         if not others:
             return views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], doubt)
         third = doubt / 3
         low, high = views_model.bound_between(squares, chosen, whole.min(axis=1), whole.max(axis=1), third)
         least, most = views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], third)
-        outside = others * self._unmeasured(third)
+        outside = others * self._most_unmeasured(third)
         low, high = max(low, least - outside), min(high, most + outside)
         return low, max(low, high)
 
-    def _unmeasured(self, doubt: float) -> float:
+    def _most_unmeasured(self, doubt: float) -> float:
         """At most so many records have any one item that was not measured, but for a chance of ``doubt``."""
-        choice, squares = self.published.choice, self.published.squares
+        choice, squares = self.published_views.choice, self.published_views.squares
         last = choice.budgets[-1]
         if last is None:
             return np.inf
-        own = views_model.direct_interval(squares, [len(choice.codes) - 1], np.array([0.0, 1.0]), doubt / 2)
-        return np.inf if own is None else own[2] + beyond(self.published.universe, last, doubt / 2)
+        interval = views_model.direct_interval(squares, [len(choice.codes) - 1], np.array([0.0, 1.0]), doubt / 2)
+        return (
+            np.inf
+            if interval is None
+            else interval[2] + most_excess(self.published_views.universe_size, last, doubt / 2)
+        )
 
     # Frequent item sets ---
 
-    def top(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
         """The item sets with most records: their codes, ascending, and estimates.
 
         Only sets of which a table tells the number of records, and of which it is above 0 at 95 % confidence.
         """
-        self.known(estimator)
-        squares, codes = self.published.squares, self.published.choice.codes
-        counted, variance = squares.containing()
-        shown, spectrum = counted, self.published.spectrum[0]
+        self.require_estimator(estimator)
+        squares, codes = self.published_views.squares, self.published_views.choice.codes
+        counted, variance = squares.superset_counts()
+        estimated, spectrum = counted, self.published_views.spectrum[0]
         if estimator != "baseline":
             leaning = views_model.sum_supersets(views_model.walsh_transform(spectrum) / len(spectrum))
-            shown = counted + views_model.limit_distance(leaning - counted, np.sqrt(variance))
+            estimated = counted + views_model.limit_distance(leaning - counted, np.sqrt(variance))
         occurs = counted > np.sqrt(variance) * views_model.normal_quantile(TOLD)
         occurs[0] = False
-        listed = np.flatnonzero(occurs & (shown > 0))
-        order = np.lexsort((listed, views_model.pattern_sizes(squares.items)[listed], -shown[listed]))[:number]
+        listed = np.flatnonzero(occurs & (estimated > 0))
+        order = np.lexsort((listed, views_model.pattern_sizes(squares.items)[listed], -estimated[listed]))[:number]
         return [
             (
                 tuple(sorted(int(codes[place]) for place in views_model.pattern_places(one, squares.items))),
-                float(shown[one]),
+                float(estimated[one]),
             )
             for one in listed[order].tolist()
         ]
 
-    def frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets, each with its estimated number of records."""
-        return [([self.labels[code] for code in codes], number) for codes, number in self.top(top, estimator)]
+        return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
 
-    def synthetic(self) -> pa.Table:
+    def make_synthetic(self) -> pa.Table:
         """Synthetic records that fit the release, (record, item) in order; the empty have none."""
-        rows = self.published.rows["sets"]
+        rows = self.published_views.rows["sets"]
         lists, weight = rows["items"].combine_chunks(), rows["weight"].to_numpy()
         repeated = lists.take(pa.array(np.repeat(np.arange(len(lists)), weight)))
         return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

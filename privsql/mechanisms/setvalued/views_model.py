@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privsql.mechanisms.dp.noisy_tables import moments, nearest
+from privsql.mechanisms.dp.noisy_tables import fit_moments, nearest_nonnegative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.dp.noisy_tables import Ints, Measured, Reals
+    from privsql.mechanisms.dp.noisy_tables import Ints, NoisyTable, Reals
 
 # Patterns -------------------------------------------------------------------------------------------------------------
 # Patterns: which of m measured items a record has, as a number, and sums over all 2^m of them.
@@ -27,53 +27,53 @@ Codes = NDArray[np.int16]
 LARGEST_CODE = 15
 
 
-def pattern(places: Sequence[int], items: int) -> int:
+def pattern_of(places: Sequence[int], items: int) -> int:
     """The pattern in which just the items at ``places`` are present.
 
-    >>> [pattern([0], 3), pattern([1, 2], 3)]
+    >>> [pattern_of([0], 3), pattern_of([1, 2], 3)]
     [4, 3]
     """
     return sum(1 << (items - 1 - place) for place in places)
 
 
-def pattern_places(found: int, items: int) -> tuple[int, ...]:
+def pattern_places(pattern: int, items: int) -> tuple[int, ...]:
     """The places of the items that a pattern has, ascending."""
-    return tuple(place for place in range(items) if found >> (items - 1 - place) & 1)
+    return tuple(place for place in range(items) if pattern >> (items - 1 - place) & 1)
 
 
-def among(chosen: Sequence[int], items: int) -> Ints:
+def patterns_among(chosen: Sequence[int], items: int) -> Ints:
     """For every pattern of the items at ``chosen`` (2^k,) the pattern of all in which no other item is present."""
-    found = np.zeros(1, dtype=np.int64)
+    result = np.zeros(1, dtype=np.int64)
     for place in chosen:
-        found = np.stack((found, found | 1 << (items - 1 - place)), axis=1).reshape(-1)
-    return found
+        result = np.stack((result, result | 1 << (items - 1 - place)), axis=1).reshape(-1)
+    return result
 
 
-def restricted(patterns: Ints, chosen: Sequence[int], items: int) -> Ints:
+def restrict_patterns(patterns: Ints, chosen: Sequence[int], items: int) -> Ints:
     """What patterns of all items are as patterns of those at ``chosen`` alone."""
-    found = np.zeros_like(patterns)
+    result = np.zeros_like(patterns)
     for place in chosen:
-        found = found << 1 | patterns >> (items - 1 - place) & 1
-    return found
+        result = result << 1 | patterns >> (items - 1 - place) & 1
+    return result
 
 
-def cells(chosen: Sequence[int], items: int) -> Codes:
-    """``restricted`` of all patterns, in order (2^m,), in few bytes; ``ValueError`` for more than 15 items."""
+def view_cells(chosen: Sequence[int], items: int) -> Codes:
+    """``restrict_patterns`` of all patterns, in order (2^m,), in few bytes; ``ValueError`` for more than 15 items."""
     if len(chosen) > LARGEST_CODE:
         raise ValueError(f"a table of {len(chosen)} items is too large to be fitted to")
-    found = np.zeros(1, dtype=np.int16)
+    result = np.zeros(1, dtype=np.int16)
     for place in range(items):
-        own = 2 * found if place in chosen else found
-        found = np.stack((own, own + 1 if place in chosen else own), axis=1).reshape(-1)
-    return found
+        own = 2 * result if place in chosen else result
+        result = np.stack((own, own + 1 if place in chosen else own), axis=1).reshape(-1)
+    return result
 
 
 def pattern_sizes(items: int) -> Ints:
     """Number of items in every pattern (2^m,)."""
-    found = np.zeros(1, dtype=np.int64)
+    result = np.zeros(1, dtype=np.int64)
     for _ in range(items):
-        found = np.concatenate((found, found + 1))
-    return found
+        result = np.concatenate((result, result + 1))
+    return result
 
 
 def walsh_transform(table: Reals) -> Reals:
@@ -95,22 +95,22 @@ def walsh_transform(table: Reals) -> Reals:
 
 def sum_supersets(table: Reals) -> Reals:
     """Of every set of places the sum over the patterns that have all of them."""
-    return _added(table, to=0)
+    return _add_halves(table, to=0)
 
 
 def sum_subsets(table: Reals) -> Reals:
     """Of every set of places the sum over its subsets."""
-    return _added(table, to=1)
+    return _add_halves(table, to=1)
 
 
-def _added(table: Reals, *, to: int) -> Reals:
+def _add_halves(table: Reals, *, to: int) -> Reals:
     """Place by place, what patterns without it (0) and with it (1) hold: to one of these the other is added."""
-    found, width = table.astype(np.float64), 1
+    result, width = table.astype(np.float64), 1
     while width < len(table):
-        halves = found.reshape(-1, 2, width)
+        halves = result.reshape(-1, 2, width)
         halves[:, to] += halves[:, 1 - to]
         width *= 2
-    return found
+    return result
 
 
 # Squares --------------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ ZERO = 1e-9  # of a coefficient of a question, relative to the largest: doubles
 
 
 @dataclass(frozen=True)
-class Error:
+class NoiseError:
     """What the noise does to an answer: its standard deviation, and the largest weight of one count.
 
     Both are infinite where a parity that is needed was not told.
@@ -139,36 +139,36 @@ class Error:
     step: float
 
 
-UNTOLD = Error(np.inf, np.inf)
+UNTOLD = NoiseError(np.inf, np.inf)
 
 
 @dataclass(frozen=True)
-class Squares:
+class ParitySquares:
     """``value``, ``precision`` (2^m,): z_q and 1/v_q of every parity; 0 where no table told it."""
 
     items: int
     value: Reals
     precision: Reals
-    tables: tuple[Measured, ...]
+    tables: tuple[NoisyTable, ...]
 
     @property
     def variance(self) -> Reals:
         """v_q (2^m,): infinite where no table told it."""
-        found: Reals = np.full(len(self.precision), np.inf)
-        return np.divide(1.0, self.precision, out=found, where=self.precision > 0)
+        result: Reals = np.full(len(self.precision), np.inf)
+        return np.divide(1.0, self.precision, out=result, where=self.precision > 0)
 
     @property
     def total(self) -> float:
         """The estimated number of records."""
         return float(self.value[0])
 
-    def tells(self, chosen: Sequence[int]) -> bool:
+    def has_all_parities(self, chosen: Sequence[int]) -> bool:
         """Whether all parities of the items at some places were told."""
-        return bool(self.precision[among(chosen, self.items)].all())
+        return bool(self.precision[patterns_among(chosen, self.items)].all())
 
-    def error(self, chosen: Sequence[int], question: Reals) -> Error:
+    def answer_error(self, chosen: Sequence[int], question: Reals) -> NoiseError:
         """Of the answer to a question over the patterns of the items at ``chosen``."""
-        wanted, at = walsh_transform(question) / len(question), among(chosen, self.items)
+        wanted, at = walsh_transform(question) / len(question), patterns_among(chosen, self.items)
         wanted[np.abs(wanted) <= ZERO * max(np.abs(wanted).max(), 1e-300)] = 0
         precision = self.precision[at]
         if (wanted != 0)[precision == 0].any():
@@ -176,30 +176,30 @@ class Squares:
         weight = np.divide(wanted, precision, out=np.zeros_like(wanted), where=precision > 0)
         step = 0.0
         for one in self.tables:
-            inner = among([at for at, place in enumerate(chosen) if place in one.columns], len(chosen))
+            inner = patterns_among([at for at, place in enumerate(chosen) if place in one.columns], len(chosen))
             step = max(step, float(np.abs(walsh_transform(weight[inner])).max()) * precision_of(one))
-        return Error(float(np.sqrt((weight * wanted).sum())), step)
+        return NoiseError(float(np.sqrt((weight * wanted).sum())), step)
 
-    def containing(self) -> tuple[Reals, Reals]:
+    def superset_counts(self) -> tuple[Reals, Reals]:
         """Of every set of places the number of records that have all of them, and its variance (2^m,) each."""
-        found = sum_supersets(walsh_transform(self.value) / len(self.value))
-        return found, sum_subsets(self.variance) * 0.25 ** pattern_sizes(self.items)
+        result = sum_supersets(walsh_transform(self.value) / len(self.value))
+        return result, sum_subsets(self.variance) * 0.25 ** pattern_sizes(self.items)
 
 
-def precision_of(one: Measured) -> float:
+def precision_of(one: NoisyTable) -> float:
     """1/variance of every parity of a table."""
     return 1 / (one.variance * one.counts.size)
 
 
-def fit_squares(tables: Sequence[Measured], items: int) -> Squares:
+def fit_squares(tables: Sequence[NoisyTable], items: int) -> ParitySquares:
     """The least-squares estimate of all parities that some table holds."""
     sums, known = np.zeros(1 << items), np.zeros(1 << items)
     for one in tables:
-        at, precision = among(one.columns, items), precision_of(one)
+        at, precision = patterns_among(one.columns, items), precision_of(one)
         sums[at] += precision * walsh_transform(one.counts.reshape(-1).astype(np.float64))
         known[at] += precision
     value = np.divide(sums, known, out=np.zeros_like(sums), where=known > 0)
-    return Squares(items, value, known, tuple(tables))
+    return ParitySquares(items, value, known, tuple(tables))
 
 
 # Bounds ---------------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def normal_quantile(confidence: float) -> float:
     return -float(ndtri((1 - confidence) / 2))
 
 
-def half_width(error: Error, doubt: float) -> float:
+def half_width(error: NoiseError, doubt: float) -> float:
     """How far an answer may lie from the truth on one side, but for a chance of ``doubt``.
 
     A sum of Laplace noise lies between one count, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and very
@@ -236,22 +236,22 @@ def half_width(error: Error, doubt: float) -> float:
 
 
 def direct_interval(
-    squares: Squares, chosen: Sequence[int], question: Reals, doubt: float
+    squares: ParitySquares, chosen: Sequence[int], question: Reals, doubt: float
 ) -> tuple[float, float, float] | None:
     """Standard error, low and high of a question that the tables tell; None for any other.
 
     ``doubt``: the chance that the truth lies beyond low, and that it lies beyond high.
     """
-    error = squares.error(chosen, question)
+    error = squares.answer_error(chosen, question)
     if not np.isfinite(error.deviation):
         return None
-    found, far = answer_from_spectrum(squares.value, squares.items, chosen, question), half_width(error, doubt)
-    return error.deviation, max(found - far, 0.0), max(found + far, 0.0)
+    result, far = answer_from_spectrum(squares.value, squares.items, chosen, question), half_width(error, doubt)
+    return error.deviation, max(result - far, 0.0), max(result + far, 0.0)
 
 
 def answer_from_spectrum(spectrum: Reals, items: int, chosen: Sequence[int], question: Reals) -> float:
     """The answer to a question over the patterns of the items at ``chosen`` from a spectrum of parities (2^m,)."""
-    return float(spectrum[among(chosen, items)] @ walsh_transform(question)) / len(question)
+    return float(spectrum[patterns_among(chosen, items)] @ walsh_transform(question)) / len(question)
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
@@ -264,7 +264,7 @@ def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
 
 
 def lean_estimate(
-    squares: Squares, part: Reals, chosen: Sequence[int], question: Reals, far: float
+    squares: ParitySquares, part: Reals, chosen: Sequence[int], question: Reals, far: float
 ) -> tuple[float, float]:
     """How far an estimate that would lie ``far`` from that of least squares does lie from it, and its standard error.
 
@@ -272,34 +272,34 @@ def lean_estimate(
     far^2 is expected to be s^2 - c and the estimate's variance c; what is beyond that is added. Where it has to be
     ``limit_distance`` nothing but s and the limit is known of its error.
     """
-    wanted, at = walsh_transform(question) / len(question), among(chosen, squares.items)
+    wanted, at = walsh_transform(question) / len(question), patterns_among(chosen, squares.items)
     variance = np.divide(wanted**2, squares.precision[at], out=np.zeros_like(wanted), where=squares.precision[at] > 0)
-    whole, kept = float(variance.sum()), float((variance * part[at]).sum())
+    whole, kept_variance = float(variance.sum()), float((variance * part[at]).sum())
     most = float(limit_distance(far, np.sqrt(whole)))
     if most != far:
         return most, float(np.hypot(np.sqrt(whole), most))
-    return far, float(np.sqrt(kept + max(far**2 - (whole - kept), 0.0)))
+    return far, float(np.sqrt(kept_variance + max(far**2 - (whole - kept_variance), 0.0)))
 
 
 def bound_between(
-    squares: Squares, chosen: Sequence[int], least: Reals, most: Reals, doubt: float
+    squares: ParitySquares, chosen: Sequence[int], least: Reals, most: Reals, doubt: float
 ) -> tuple[float, float]:
     """Bounds of a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
     parts = dict.fromkeys(tuple(place for place in chosen if place in one.columns) for one in squares.tables)
-    own = [one for one in parts if not any(set(one) < set(other) for other in parts)]
+    maximal = [one for one in parts if not any(set(one) < set(other) for other in parts)]
     low, high = 0.0, np.inf
-    for part in own:
+    for part in maximal:
         axes = tuple(axis for axis, place in enumerate(chosen) if place not in part)
         shape = (2,) * len(chosen)
         for question, lower in (
             (least.reshape(shape).min(axis=axes), True),
             (most.reshape(shape).max(axis=axes), False),
         ):
-            found = direct_interval(squares, part, question.reshape(-1), doubt / (2 * len(own)))
-            if found is not None and lower:
-                low = max(low, found[1])
-            elif found is not None:
-                high = min(high, found[2])
+            result = direct_interval(squares, part, question.reshape(-1), doubt / (2 * len(maximal)))
+            if result is not None and lower:
+                low = max(low, result[1])
+            elif result is not None:
+                high = min(high, result[2])
     return low, max(low, high)
 
 
@@ -327,21 +327,21 @@ TINY = 1e-300
 Margins = list[tuple["Codes", "Reals"]]
 
 
-def fit_population(squares: Squares) -> Reals:
+def fit_population(squares: ParitySquares) -> Reals:
     """The population's table (2^m,), non-negative."""
     items, total = squares.items, max(squares.total, 0.0)
     whole = [one for one in squares.tables if len(one.columns) == items]
     views = [one.columns for one in squares.tables if 0 < len(one.columns) < items]
     if not views:
-        return nearest(walsh_transform(squares.value) / (1 << items), total)
-    margins = _margins(squares, _largest(views))
-    found = _fit(np.full(1 << items, total / (1 << items)), margins, ROUNDS)
+        return nearest_nonnegative(walsh_transform(squares.value) / (1 << items), total)
+    margins = _view_margins(squares, _maximal_views(views))
+    result = _rake_population(np.full(1 << items, total / (1 << items)), margins, ROUNDS)
     if whole:
-        found = _fit(np.maximum(_moved(found, whole[0]), LEAST * found), margins, ROUNDS)
-    return _fit_items(found, squares)
+        result = _rake_population(np.maximum(_shrink_to_counts(result, whole[0]), LEAST * result), margins, ROUNDS)
+    return _fit_items(result, squares)
 
 
-def fit_spectrum(squares: Squares, population: Reals) -> tuple[Reals, Reals]:
+def fit_spectrum(squares: ParitySquares, population: Reals) -> tuple[Reals, Reals]:
     """Parities (2^m,) between those of least squares and those of the population's table (step 3), and what they keep.
 
     What they keep of the variance v_q of least squares: 1 - (z - found)^2/v_q on average over the parities of k items.
@@ -349,59 +349,61 @@ def fit_spectrum(squares: Squares, population: Reals) -> tuple[Reals, Reals]:
     of them add up to their noise.
     """
     model, order = walsh_transform(population), pattern_sizes(squares.items)
-    told = squares.precision > 0
-    weights, number = squares.precision[told] ** 2, squares.items + 1
+    is_measured = squares.precision > 0
+    weights, number = squares.precision[is_measured] ** 2, squares.items + 1
 
-    def mean(parts: Reals) -> Reals:
-        sums, of_all = (np.bincount(order[told], weights=one, minlength=number) for one in (parts * weights, weights))
+    def weighted_mean(parts: Reals) -> Reals:
+        sums, of_all = (
+            np.bincount(order[is_measured], weights=one, minlength=number) for one in (parts * weights, weights)
+        )
         return np.divide(sums, of_all, out=np.zeros(number), where=of_all > 0)
 
-    variance, far = 1 / squares.precision[told], (squares.value - model)[told] ** 2
-    ratio = np.maximum(mean(far - variance), 0.0)[order] * squares.precision
+    variance, far = 1 / squares.precision[is_measured], (squares.value - model)[is_measured] ** 2
+    ratio = np.maximum(weighted_mean(far - variance), 0.0)[order] * squares.precision
     part = ratio / (ratio + 1)
-    left = mean((1 - part[told]) ** 2 * far) / np.maximum(mean(variance), TINY)
+    left = weighted_mean((1 - part[is_measured]) ** 2 * far) / np.maximum(weighted_mean(variance), TINY)
     return model + part * (squares.value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
 
-def _largest(views: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _maximal_views(views: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The views that are not inside another one."""
     return [one for one in dict.fromkeys(views) if not any(set(one) < set(other) for other in views)]
 
 
-def _margins(squares: Squares, views: Sequence[tuple[int, ...]]) -> Margins:
+def _view_margins(squares: ParitySquares, views: Sequence[tuple[int, ...]]) -> Margins:
     """The cells of each view that all patterns lie in, and the nearest table without negative cells to its own."""
-    return [(cells(view, squares.items), _margin(squares, view)) for view in views]
+    return [(view_cells(view, squares.items), _view_margin(squares, view)) for view in views]
 
 
-def _margin(squares: Squares, view: tuple[int, ...]) -> Reals:
-    own = squares.value[among(view, squares.items)]
-    return nearest(walsh_transform(own) / len(own), max(squares.total, 0.0))
+def _view_margin(squares: ParitySquares, view: tuple[int, ...]) -> Reals:
+    parities = squares.value[patterns_among(view, squares.items)]
+    return nearest_nonnegative(walsh_transform(parities) / len(parities), max(squares.total, 0.0))
 
 
-def _fit(start: Reals, margins: Margins, rounds: int) -> Reals:
-    found = start.copy()
+def _rake_population(start: Reals, margins: Margins, rounds: int) -> Reals:
+    result = start.copy()
     for _ in range(rounds):
-        for own, wanted in margins:
-            now = np.bincount(own, weights=found, minlength=len(wanted))
-            found *= np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)[own]
-    return found
+        for cell_codes, wanted in margins:
+            now = np.bincount(cell_codes, weights=result, minlength=len(wanted))
+            result *= np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)[cell_codes]
+    return result
 
 
-def _fit_items(start: Reals, squares: Squares) -> Reals:
+def _fit_items(start: Reals, squares: ParitySquares) -> Reals:
     """The same to the number of records with each item."""
-    found = start.copy()
+    result = start.copy()
     for _ in range(LAST_ROUNDS):
         for place in range(squares.items):
-            halves = found.reshape(1 << place, 2, -1)  # without the item, and with it
-            now, wanted = halves.sum(axis=(0, 2)), _margin(squares, (place,))
+            halves = result.reshape(1 << place, 2, -1)  # without the item, and with it
+            now, wanted = halves.sum(axis=(0, 2)), _view_margin(squares, (place,))
             halves *= np.divide(wanted, now, out=np.zeros(2), where=now > 0)[None, :, None]
-    return found
+    return result
 
 
-def _moved(mean: Reals, counted: Measured) -> Reals:
+def _shrink_to_counts(mean: Reals, counted: NoisyTable) -> Reals:
     """The cells, each between its ``mean`` and its count."""
     counts, noise = counted.counts.reshape(-1).astype(np.float64), counted.variance
     weight = 1 / (noise + mean + OVER * mean**2)
-    a, b = moments(weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
-    own = a * mean + b * mean**2
-    return mean + own / (own + noise) * (counts - mean) if noise else counts
+    a, b = fit_moments(weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
+    model_variance = a * mean + b * mean**2
+    return mean + model_variance / (model_variance + noise) * (counts - mean) if noise else counts

@@ -18,18 +18,18 @@ from sqlglot import exp
 
 from privsql import system
 from privsql._version import __version__
-from privsql.engine.files import fold, private
-from privsql.engine.open import log_of, scratch
-from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp
+from privsql.engine.files import fold_name, private
+from privsql.engine.open import log_of, open_scratch
+from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
-from privsql.releases.ledger.evidence import Histogram, Rows
-from privsql.source.records import same_source
+from privsql.releases.ledger.evidence import Histogram, RecordSummary
+from privsql.source.records import is_same_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.engine.database import Container, Workshop
+    from privsql.engine.database import Container, EngineSession
     from privsql.keyed_random import Key
     from privsql.source.spec import Spec
 
@@ -45,38 +45,41 @@ Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what no output shows
 
 
-def published(columns: Mapping[str, Any]) -> tuple[str, ...]:
+def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     """The published columns of a specification in its order; those that are made coarser there with how they are.
 
-    >>> published({"quasi_identifiers": ["age", "zip"], "sensitive": ["ill"], "bins": {"age": {"width": "5"}}})
+    >>> list_published({"quasi_identifiers": ["age", "zip"], "sensitive": ["ill"], "bins": {"age": {"width": "5"}}})
     ('age {"bins": {"width": "5"}}', 'zip', 'ill')
     """
     coarser: dict[str, dict[str, Any]] = {}
     for key in ("bins", "levels", "others"):
         for name, how in columns.get(key, {}).items():
-            coarser.setdefault(fold(name), {})[key] = how
-    names = bare(columns)
-    more = [json.dumps(coarser[fold(name)], sort_keys=True) if fold(name) in coarser else "" for name in names]
+            coarser.setdefault(fold_name(name), {})[key] = how
+    names = list_column_names(columns)
+    more = [
+        json.dumps(coarser[fold_name(name)], sort_keys=True) if fold_name(name) in coarser else "" for name in names
+    ]
     return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
 
 
-def bare(columns: Mapping[str, Any]) -> tuple[str, ...]:
+def list_column_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the published columns."""
     return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
 
 
-def promised(source: Mapping[str, Any]) -> str | None:
+def find_promised_person(source: Mapping[str, Any]) -> str | None:
     """The column that names persons where each has one record, so that what is promised is of persons; else None.
 
-    >>> promised({"person": "Patient", "persons": "one"}), promised({"person": "patient", "persons": "count"})
-    ('patient', None)
+    >>> find_promised_person({"person": "Patient", "persons": "one"})
+    'patient'
+    >>> find_promised_person({"person": "patient", "persons": "count"})
     """
     person = source.get("person")
-    return None if person is None or source.get("persons") == "count" else fold(person)
+    return None if person is None or source.get("persons") == "count" else fold_name(person)
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
 
     number: int
@@ -94,7 +97,7 @@ class Entry:
     held_back: int | None
     composes: str
     allowed: bool
-    rows: Rows
+    rows: RecordSummary
     source: tuple[str, ...] = ()  # what the source is called
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
     withdrawn: bool = False
@@ -114,24 +117,24 @@ class Entry:
         return "release", asdict(self)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """For messages."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The published columns in the order of the specification."""
-        return published(self.spec["columns"])
+        return list_published(self.spec["columns"])
 
     @property
-    def bare(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """The names of these columns in the source."""
-        return bare(self.spec["columns"])
+        return list_column_names(self.spec["columns"])
 
     @property
-    def persons(self) -> str:
+    def person_column(self) -> str:
         """The column that names persons, "" for none."""
-        return fold(self.spec["source"].get("person") or "")
+        return fold_name(self.spec["source"].get("person") or "")
 
     @property
     def id_space(self) -> str | None:
@@ -140,13 +143,13 @@ class Entry:
         return space
 
     @property
-    def person(self) -> str | None:
+    def promised_person(self) -> str | None:
         """The column that names the persons of whom the release promises something; None where it is of records."""
-        return promised(self.spec["source"])
+        return find_promised_person(self.spec["source"])
 
     def is_of(self, source: Iterable[str]) -> bool:
         """Whether it is a release of a source."""
-        return same_source(self.source, tuple(source))
+        return is_same_source(self.source, tuple(source))
 
 
 @dataclass(frozen=True)
@@ -154,69 +157,69 @@ class Book:
     """A ledger as it was read: how many ``events``, the releases, oldest first, and the caps by source."""
 
     events: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     caps: dict[tuple[str, ...], Fraction] = field(default_factory=dict)
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)  # by source, the last to move first
 
     @property
-    def next(self) -> int:
+    def next_number(self) -> int:
         """The number of the next release."""
         return max((entry.number for entry in self.entries), default=0) + 1
 
     @property
-    def live(self) -> list[Entry]:
+    def live_entries(self) -> list[LedgerEntry]:
         """The releases that are out."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
-    def after(self, events: Iterable[Event]) -> Book:
+    def with_events(self, events: Iterable[Event]) -> Book:
         """The same once releases have come into place or are withdrawn."""
         known = {entry.number: entry for entry in self.entries}
-        for kind, told in events:
-            known[told["number"]] = _after(known[told["number"]], kind)
+        for kind, fields in events:
+            known[fields["number"]] = _mark_entry(known[fields["number"]], kind)
         return replace(self, entries=tuple(known.values()))
 
-    def of_source(self, source: Iterable[str]) -> list[Entry]:
+    def list_of_source(self, source: Iterable[str]) -> list[LedgerEntry]:
         """The releases of a source, those that were withdrawn among them."""
         names = tuple(source)
         return [entry for entry in self.entries if entry.is_of(names)]
 
-    def place(self, source: Iterable[str]) -> Path | None:
+    def find_other_ledger(self, source: Iterable[str]) -> Path | None:
         """The other ledger in which the releases of a source stand."""
         names = tuple(source)
-        return next((path for of, path in self.elsewhere.items() if same_source(of, names)), None)
+        return next((path for of, path in self.elsewhere.items() if is_same_source(of, names)), None)
 
-    def cap(self, source: Iterable[str]) -> Fraction | None:
+    def find_cap(self, source: Iterable[str]) -> Fraction | None:
         """The most that a source may spend, None for no limit: the smallest of those of the sources that it shares."""
         names = tuple(source)
-        return min((cap for of, cap in self.caps.items() if same_source(of, names)), default=None)
+        return min((cap for of, cap in self.caps.items() if is_same_source(of, names)), default=None)
 
 
-def spent(entries: Iterable[Entry]) -> Fraction:
+def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
     """The sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
     return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
 
 
-def read(events: Sequence[Event]) -> Book:
+def replay_events(events: Sequence[Event]) -> Book:
     """What events amount to; ``EngineError`` if they are damaged, or of a version that is not known here."""
-    entries: dict[int, Entry] = {}
+    entries: dict[int, LedgerEntry] = {}
     caps: dict[tuple[str, ...], Fraction] = {}
     elsewhere: dict[tuple[str, ...], Path] = {}
     try:
-        for kind, told in events:
+        for kind, fields in events:
             match kind:
-                case "ledger" if told["format"] == FORMAT:
+                case "ledger" if fields["format"] == FORMAT:
                     pass
                 case "release":
-                    entries[told["number"]] = _entry(told)
+                    entries[fields["number"]] = _parse_entry(fields)
                 case "made":
-                    entries[told["number"]] = replace(entries[told["number"]], digest=told["digest"])
+                    entries[fields["number"]] = replace(entries[fields["number"]], digest=fields["digest"])
                 case "out" | "withdrawn":
-                    entries[told["number"]] = _after(entries[told["number"]], kind)
+                    entries[fields["number"]] = _mark_entry(entries[fields["number"]], kind)
                 case "cap":
-                    caps[tuple(told["source"])] = Fraction(told["epsilon"])
+                    caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
                 case "elsewhere":
-                    elsewhere.pop(tuple(told["source"]), None)
-                    elsewhere = {tuple(told["source"]): Path(told["database"]), **elsewhere}
+                    elsewhere.pop(tuple(fields["source"]), None)
+                    elsewhere = {tuple(fields["source"]): Path(fields["database"]), **elsewhere}
                 case _:
                     raise ValueError(kind)
     except (KeyError, TypeError, ValueError) as error:
@@ -224,15 +227,15 @@ def read(events: Sequence[Event]) -> Book:
     return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, elsewhere)
 
 
-def _after(entry: Entry, kind: str) -> Entry:
+def _mark_entry(entry: LedgerEntry, kind: str) -> LedgerEntry:
     return replace(entry, withdrawn=True) if kind == "withdrawn" else replace(entry, out=True)
 
 
-def _entry(told: dict[str, Any]) -> Entry:
-    known = {key: value for key, value in told.items() if key != "at"}
-    known |= {key: tuple(told[key]) for key in ("source", "numbering")}
-    histograms = tuple(Histogram(**one) for one in told["histograms"])
-    return Entry(**{**known, "rows": Rows(**told["rows"]), "histograms": histograms})
+def _parse_entry(fields: dict[str, Any]) -> LedgerEntry:
+    known = {key: value for key, value in fields.items() if key != "at"}
+    known |= {key: tuple(fields[key]) for key in ("source", "numbering")}
+    histograms = tuple(Histogram(**one) for one in fields["histograms"])
+    return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"]), "histograms": histograms})
 
 
 # The place ------------------------------------------------------------------------------------------------------------
@@ -250,17 +253,17 @@ PAUSE = 0.02  # seconds between two tries
 
 def path_of(spec: Spec) -> Path | None:
     """The ledger that a publication is written down in; None where it is switched off."""
-    asked = spec.ledger
-    if asked is not None and asked.off:
+    ledger = spec.ledger
+    if ledger is not None and ledger.off:
         return None
-    return asked.database.resolve() if asked is not None and asked.database is not None else default()
+    return ledger.database.resolve() if ledger is not None and ledger.database is not None else default_path()
 
 
-def default() -> Path:
+def default_path() -> Path:
     """The user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the system."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        path = Path(given).expanduser().resolve()
+    setting = os.environ.get(VARIABLE)
+    if setting:
+        path = Path(setting).expanduser().resolve()
         return path / NAME if path.is_dir() else path
     state = Path(os.environ.get("XDG_STATE_HOME", ""))  # a relative one is to be ignored
     try:
@@ -275,58 +278,58 @@ def key_of(path: Path) -> Path:
     return path.with_suffix(".key")
 
 
-def secret(path: Path) -> Key:
+def get_secret(path: Path) -> Key:
     """The secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
     key = key_of(path)
     if key.exists():
         return key_file(key)
-    with held(path, alone=True):
+    with lock_ledger(path, alone=True):
         return key_file(key)
 
 
-def half_made(path: Path) -> list[Path]:
+def list_unfinished_keys(path: Path) -> list[Path]:
     """What processes have made so far of the secret of a ledger; it is left over, unless one of them has the ledger."""
     beginning = f".{key_of(path).name}."
     return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
 
 
 @contextmanager
-def held(path: Path, *, alone: bool) -> Iterator[None]:
+def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
     """The ledger for this process: ``alone`` to write, or beside others that read. Waits for those who have it.
 
     Raises ``EngineError`` after ``PATIENCE``, or where the ledger's folder can't be written.
     """
-    descriptor = _lock(path)
+    descriptor = _open_lock(path)
     try:
-        _wait(descriptor, path, alone=alone)
-        _tighten(path)
+        _wait_for_lock(descriptor, path, alone=alone)
+        _tighten_modes(path)
         yield
     finally:
         os.close(descriptor)  # and with it the lock
 
 
-def reachable() -> bool:
+def is_default_writable() -> bool:
     """Whether there is a place for the user's own ledger, and it can be written to."""
     try:
-        os.close(_lock(default()))
+        os.close(_open_lock(default_path()))
     except EngineError:
         return False
     return True
 
 
-def _lock(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     """The open file beside a ledger that processes lock."""
     lock = path.with_name(f"{path.name}.lock")
     try:
-        _folder(path.parent)
-        return system.opened(lock, os.O_RDWR | os.O_CREAT)
+        _make_folder(path.parent)
+        return system.open_descriptor(lock, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise EngineError(
             f"ledger {path}: {error.strerror}; set {VARIABLE}, or ledger.database, to a place that can be written"
         ) from error
 
 
-def _folder(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make the ledger's folder, for its owner alone; one that is there already stays as it is."""
     if folder.is_dir():
         return
@@ -334,7 +337,7 @@ def _folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _wait(descriptor: int, path: Path, *, alone: bool) -> None:
+def _wait_for_lock(descriptor: int, path: Path, *, alone: bool) -> None:
     end = time.monotonic() + PATIENCE
     while not system.locked(descriptor, alone=alone):
         if time.monotonic() > end:
@@ -342,7 +345,7 @@ def _wait(descriptor: int, path: Path, *, alone: bool) -> None:
         time.sleep(PAUSE)
 
 
-def _tighten(path: Path) -> None:
+def _tighten_modes(path: Path) -> None:
     """Take away the rights of others that an earlier version, or a copy, has left."""
     for file in (path, log_of(path)):
         try:
@@ -389,7 +392,7 @@ def open_for_reading(db: Container, path: Path) -> Iterator[Book]:
     if not path.exists():  # nor its folder, perhaps, which nobody need be able to make
         yield Book()
         return
-    with held(path, alone=False):
+    with lock_ledger(path, alone=False):
         db.attach(path, LEDGER, read_only=True)
         try:
             yield Book() if _is_empty(db) else read_book(db, path)
@@ -398,14 +401,14 @@ def open_for_reading(db: Container, path: Path) -> Iterator[Book]:
 
 
 @contextmanager
-def open_for_writing(db: Workshop, path: Path) -> Iterator[Book]:
+def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
     """A ledger, made if it is not there, attached for writing; ``db.together`` makes one step of what is written."""
-    with held(path, alone=True), private:
+    with lock_ledger(path, alone=True), private:
         is_new = not path.exists()
         db.attach(path, LEDGER, read_only=False)
         try:
             if is_new or _is_empty(db):
-                with db.together():
+                with db.in_transaction():
                     make_tables(db)
             yield read_book(db, path)
         finally:
@@ -415,29 +418,29 @@ def open_for_writing(db: Workshop, path: Path) -> Iterator[Book]:
 def replay_wal(path: Path) -> None:
     """Sweep what killed processes have left of a ledger; it takes in what they had written ahead."""
     with suppress(EngineError):  # where it can't be written, it is read as it is
-        if half_made(path):
-            with held(path, alone=True):
-                for half in half_made(path):
+        if list_unfinished_keys(path):
+            with lock_ledger(path, alone=True):
+                for half in list_unfinished_keys(path):
                     half.unlink(missing_ok=True)
         if log_of(path).exists():
-            with scratch() as db, open_for_writing(db, path):
+            with open_scratch() as db, open_for_writing(db, path):
                 pass
 
 
 def _is_empty(db: Container) -> bool:
     """Whether there is nothing in the attached file: it is new, or a process was killed that had just made it."""
     try:
-        db.fields(EVENTS)
+        db.list_fields(EVENTS)
     except UsageError:
-        return not db.objects(LEDGER)
+        return not db.list_objects(LEDGER)
     return False
 
 
-def make_tables(db: Workshop) -> None:
+def make_tables(db: EngineSession) -> None:
     """Make the tables of the attached ledger."""
     for name, schema in ((EVENTS, EVENT), (SUBJECTS, SUBJECT), (MARKS, MARK)):
-        db.put("nothing", schema.empty_table())
-        db.make(name.name, all_rows(temp("nothing")), into=LEDGER)
+        db.register_arrow("nothing", schema.empty_table())
+        db.create_table(name.name, all_rows(temp_table("nothing")), into=LEDGER)
         db.drop("nothing")
     write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__}))
 
@@ -449,34 +452,34 @@ def read_book(db: Container, path: Path) -> Book:
     except UsageError as error:  # there is no such table
         raise EngineError(f"{path}: is no ledger of this version of privsql") from error
     try:
-        return read([(kind, json.loads(told)) for kind, told in events])
+        return replay_events([(kind, json.loads(text)) for kind, text in events])
     except (TypeError, ValueError, RecursionError) as error:
         raise EngineError(f"{path}: the ledger is damaged or of another version of privsql") from error
 
 
-def write_events(db: Workshop, known: Book, *events: Event) -> None:
+def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     """Add events to the attached ledger, after those that ``known`` holds."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
-    told = [json.dumps({"at": now, **what}) for _, what in events]
-    rows = pa.table([pa.array(part) for part in (numbers, [kind for kind, _ in events], told)], schema=EVENT)
-    db.put("events", rows)
-    db.append(EVENTS.name, all_rows(temp("events")), into=LEDGER)
+    texts = [json.dumps({"at": now, **what}) for _, what in events]
+    rows = pa.table([pa.array(part) for part in (numbers, [kind for kind, _ in events], texts)], schema=EVENT)
+    db.register_arrow("events", rows)
+    db.append_rows(EVENTS.name, all_rows(temp_table("events")), into=LEDGER)
     db.drop("events")
 
 
-def write_subjects(db: Workshop, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
+def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
     """Add the records of a release: ``assigned`` are their traces, and ``bid`` the group of each, as an expression."""
     holes = {"assigned": assigned, "number": exp.Literal.number(number), "bid": bid}
-    db.append(SUBJECTS.name, fill("ledger/written", holes), into=LEDGER)
+    db.append_rows(SUBJECTS.name, fill("ledger/written", holes), into=LEDGER)
 
 
-def subjects_query(entry: Entry) -> exp.Query:
+def subjects_query(entry: LedgerEntry) -> exp.Query:
     """The records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
     return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
 
 
-def marks_of(entry: Entry, kind: str) -> exp.Query:
+def marks_of(entry: LedgerEntry, kind: str) -> exp.Query:
     """The marks of a release in the attached ledger beside its ids or persons: (name, field, mark)."""
     holes: Holes = {
         "marks": MARKS,
@@ -486,17 +489,17 @@ def marks_of(entry: Entry, kind: str) -> exp.Query:
     return fill("ledger/marked", holes)
 
 
-def known_values(entries: Sequence[Entry], kind: str) -> exp.Query:
+def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
     """(id, value) of all records that some releases hold, values of type ``kind``."""
     value = exp.cast(column("value"), exp.DataType.build(kind, dialect=DIALECT))
-    return fill("ledger/values", {"subjects": SUBJECTS, "among": among(entries), "value": value})
+    return fill("ledger/values", {"subjects": SUBJECTS, "among": select_releases(entries), "value": value})
 
 
-def among(entries: Sequence[Entry]) -> exp.Expr:
+def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
     """The predicate of ``sql/ledger`` that chooses releases."""
     return column("number", "s").isin(*(exp.Literal.number(entry.number) for entry in entries))
 
 
-def as_plain_json(told: Any) -> Any:
+def as_plain_json(value: Any) -> Any:
     """A value as JSON keeps it, so that what was asked can be compared with what was written down."""
-    return json.loads(json.dumps(told))
+    return json.loads(json.dumps(value))

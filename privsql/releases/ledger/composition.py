@@ -10,27 +10,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.remote import positions
-from privsql.engine.sqlfiles import Holes, column, fill, temp
+from privsql.engine.remote import stream_positions
+from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
-from privsql.exact import text
+from privsql.exact import fraction_text
 from privsql.keyed_random import system_key
-from privsql.mechanisms.contract import Budget, Groups
-from privsql.mechanisms.registry import of
+from privsql.mechanisms.contract import BudgetComposition, GroupComposition
+from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.book import (
     as_plain_json,
+    get_secret,
     key_of,
     open_for_reading,
     open_for_writing,
-    secret,
-    spent,
     subjects_query,
+    sum_epsilons,
     write_events,
     write_subjects,
 )
-from privsql.releases.ledger.publication import Publication, contents, numbered, request, settled
+from privsql.releases.ledger.publication import (
+    Publication,
+    extract_request,
+    find_unwritten_events,
+    fingerprint_tables,
+    select_entries,
+)
 from privsql.releases.ledger.subjects import TRACES, Subjects
-from privsql.source.records import listed
+from privsql.source.records import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
-    from privsql.releases.ledger.book import Book, Entry, Event
+    from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.source.spec import Spec
 
@@ -73,103 +79,122 @@ class BudgetLedger(Publication):
     @property
     def epsilon(self) -> Fraction:
         """What this release spends."""
-        asked = self.wish.spec.mechanism
-        composition = of(asked.kind).composition
-        if not isinstance(composition, Budget):
-            raise TypeError(asked.kind)
-        return composition.epsilon(asked)
+        params = self.request.spec.mechanism
+        composition = get_mechanism(params.kind).composition
+        if not isinstance(composition, BudgetComposition):
+            raise TypeError(params.kind)
+        return composition.epsilon(params)
 
     @property
     def key(self) -> Key:
         """For what is not noise; the noise of a release is never repeated."""
-        return self.wish.key or self.fresh
+        return self.request.key or self.fresh
 
-    def look(self) -> None:
+    def compare_earlier(self) -> None:
         """What was spent, and what may be."""
-        self.subjects = Subjects(self.db, self.source, self.wish, values=False)
-        with open_for_reading(self.db, self.wish.ledger) as book:
-            self._compared(book)
+        self.subjects = Subjects(self.db, self.source, self.request, values=False)
+        with open_for_reading(self.db, self.request.ledger_path) as book:
+            self._take_budget(book)
 
-    def check(self) -> None:
+    def require_covered(self) -> None:
         """Spend the release's epsilon; what can be refused for other reasons is refused before.
 
         ``InfeasibleError`` if it would spend more than is left, which nothing can allow; ``GuaranteeError`` if these
         records were published under another name.
         """
-        of(self.wish.spec.mechanism.kind).plan(self.db, self.source, self.wish.spec.mechanism)
-        self.subjects = Subjects(self.db, self.source, self.wish, values=False)
-        with open_for_writing(self.db, self.wish.ledger) as book:
-            others = self._compared(book)
-            self._must_fit(len(book.of_source(self.wish.source)) + len(others))
-            if others and not self.wish.allow:
+        get_mechanism(self.request.spec.mechanism.kind).plan(self.db, self.source, self.request.spec.mechanism)
+        self.subjects = Subjects(self.db, self.source, self.request, values=False)
+        with open_for_writing(self.db, self.request.ledger_path) as book:
+            others = self._take_budget(book)
+            self._require_fitting(len(book.list_of_source(self.request.source_names)) + len(others))
+            if others and not self.request.allow:
                 last, why = others[-1], self.verdicts[others[-1].number].why
                 raise GuaranteeError(
-                    f"these records are in {last.shown} already, under another name ({why}), and share its budget; "
-                    f"it is source.name = {listed(last.source)!r}"
+                    f"these records are in {last.label} already, under another name ({why}), and share its budget; "
+                    f"it is source.name = {join_names(last.source)!r}"
                 )
             self.subjects.names.prepare_marks()
-            self._spend(book, others)
+            self._spend_epsilon(book, others)
         self.db.drop("traces")
 
-    def _compared(self, book: Book) -> list[Entry]:
+    def _take_budget(self, book: Book) -> list[LedgerEntry]:
         """Take what was spent and the cap from a book, attached; releases of these records under another name."""
-        self.replaced = self.wish.replaced(book)
-        own, private = book.of_source(self.wish.source), [one for one in book.entries if one.epsilon is not None]
-        self.verdicts = self.subjects.judged([entry for entry in private if entry not in own])
-        others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].same]
-        self.before = spent([*own, *others])
-        given = self.wish.spec.ledger.epsilon if self.wish.spec.ledger is not None else None
-        caps = [book.cap(self.wish.source), *(book.cap(entry.source) for entry in others), given]
+        self.replaced = self.request.find_replaced(book)
+        same_name, private = (
+            book.list_of_source(self.request.source_names),
+            [one for one in book.entries if one.epsilon is not None],
+        )
+        self.verdicts = self.subjects.judge_entries([entry for entry in private if entry not in same_name])
+        others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].is_same]
+        self.before = sum_epsilons([*same_name, *others])
+        stated_cap = self.request.spec.ledger.epsilon if self.request.spec.ledger is not None else None
+        caps = [
+            book.find_cap(self.request.source_names),
+            *(book.find_cap(entry.source) for entry in others),
+            stated_cap,
+        ]
         self.cap = min((cap for cap in caps if cap is not None), default=None)
         if self.cap is not None:
-            require_names(self.wish.spec)
+            require_names(self.request.spec)
         return others
 
-    def _must_fit(self, releases: int) -> None:
+    def _require_fitting(self, releases: int) -> None:
         if self.cap is None or self.before + self.epsilon <= self.cap:
             return
         left = max(self.cap - self.before, Fraction(0))
         raise InfeasibleError(
-            f"epsilon {text(self.epsilon)} is asked for, but {text(left)} is left of the budget {text(self.cap)}: "
-            f"{releases} releases have spent {text(self.before)}; 'privsql ledger cap' raises it",
-            {"left": text(left), "spent": text(self.before), "budget": text(self.cap)},
+            f"epsilon {fraction_text(self.epsilon)} is asked for, but {fraction_text(left)} is left of the budget "
+            f"{fraction_text(self.cap)}: "
+            f"{releases} releases have spent {fraction_text(self.before)}; 'privsql ledger cap' raises it",
+            {"left": fraction_text(left), "spent": fraction_text(self.before), "budget": fraction_text(self.cap)},
         )
 
-    def _spend(self, book: Book, others: list[Entry]) -> None:
+    def _spend_epsilon(self, book: Book, others: list[LedgerEntry]) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
-        allowed = [f"{entry.shown} of {listed(entry.source)}" for entry in others]
-        composes = f"epsilon {text(self.epsilon)}; all together {text(self.before + self.epsilon)}"
-        limit = "no cap is set" if self.cap is None else f"of at most {text(self.cap)}"
-        said = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
-        self.said = [f"{composes}, {limit}", *said]
-        told = {"epsilon": text(self.epsilon), "composes": composes, "allowed": bool(others)}
-        told["replaces"] = self.replaced and self.replaced.number
-        self.entry = self.wish.entry(book.next, key=self.key.reference, **self.subjects.summed, **told)
+        allowed = [f"{entry.label} of {join_names(entry.source)}" for entry in others]
+        composes = f"epsilon {fraction_text(self.epsilon)}; all together {fraction_text(self.before + self.epsilon)}"
+        limit = "no cap is set" if self.cap is None else f"of at most {fraction_text(self.cap)}"
+        notes = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
+        self.statements = [f"{composes}, {limit}", *notes]
+        fields = {"epsilon": fraction_text(self.epsilon), "composes": composes, "allowed": bool(others)}
+        fields["replaces"] = self.replaced and self.replaced.number
+        self.entry = self.request.make_entry(
+            book.next_number, key=self.key.reference, **self.subjects.summary_fields, **fields
+        )
         events: list[Event] = [self.entry.as_event()]
-        if self.cap is not None and self.cap != book.cap(self.wish.source):
-            events.append(("cap", {"source": list(self.wish.source), "epsilon": text(self.cap), "by": "specification"}))
-        with self.db.together():
+        if self.cap is not None and self.cap != book.find_cap(self.request.source_names):
+            events.append(
+                (
+                    "cap",
+                    {
+                        "source": list(self.request.source_names),
+                        "epsilon": fraction_text(self.cap),
+                        "by": "specification",
+                    },
+                )
+            )
+        with self.db.in_transaction():
             nothing = exp.cast(exp.null(), "INTEGER")
             write_subjects(self.db, self.entry.number, TRACES, nothing)
             self.subjects.names.write_marks(self.entry.number)
             write_events(self.db, book, *events)
 
-    def read(self, tables: Columns) -> None:
+    def read_tables(self, tables: Columns) -> None:
         """Nothing: no release is made twice."""
 
-    def record(self, made: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
+    def record_release(self, path: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
         """Write down which file it has become."""
         if self.entry is None:
             raise TypeError("nothing was spent")
-        self.entry = replace(self.entry, digest=self.wish.digest(made))
-        with open_for_writing(self.db, self.wish.ledger) as book, self.db.together():
+        self.entry = replace(self.entry, digest=self.request.digest_target(path))
+        with open_for_writing(self.db, self.request.ledger_path) as book, self.db.in_transaction():
             write_events(self.db, book, ("made", {"number": self.entry.number, "digest": self.entry.digest}))
 
-    def told(self) -> dict[str, Any]:
+    def as_facts(self) -> dict[str, Any]:
         """With what is spent, this release among it once it is written down."""
         total = self.before + (self.epsilon if self.entry is not None else 0)
-        cap = None if self.cap is None else text(self.cap)
-        return {**super().told(), "epsilon": text(self.epsilon), "spent": text(total), "cap": cap}
+        cap = None if self.cap is None else fraction_text(self.cap)
+        return {**super().as_facts(), "epsilon": fraction_text(self.epsilon), "spent": fraction_text(total), "cap": cap}
 
 
 # Groups of releases ---------------------------------------------------------------------------------------------------
@@ -179,11 +204,11 @@ class BudgetLedger(Publication):
 # again tells nothing new. Anything else is refused, unless composition is allowed, which the release then says of
 # itself.
 
-SHOWN = 5  # records that a message names
+MOST_NAMED_RECORDS = 5  # records that a message names
 
 
 @dataclass(frozen=True)
-class Found:
+class LedgerFindings:
     """What a ledger says of a publication.
 
     ``same``: numbers of the earlier releases of these people; ``chain``: a guarantee covers them and this one;
@@ -203,178 +228,184 @@ class GroupLedger(Publication):
     """A publication whose guarantee is for one release, or for a chain of them."""
 
     book: Book = field(init=False)
-    found: Found = field(init=False)
+    findings: LedgerFindings = field(init=False)
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     content: dict[str, str] = field(default_factory=dict, init=False)
 
-    def look(self) -> None:
+    def compare_earlier(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
-        chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
-        self.subjects = Subjects(self.db, self.source, self.wish, values=chains)
-        with open_for_reading(self.db, self.wish.ledger) as book:
-            self.book = book.after(settled(book))
-            self.replaced = self.wish.replaced(self.book)
-            self.found = self._compared(self.book)
-        if self.found.chain:
-            chain = numbered(self.book.entries, self.found.same)
+        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
+        self.subjects = Subjects(self.db, self.source, self.request, values=chains)
+        with open_for_reading(self.db, self.request.ledger_path) as book:
+            self.book = book.with_events(find_unwritten_events(book))
+            self.replaced = self.request.find_replaced(self.book)
+            self.findings = self._assess_book(self.book)
+        if self.findings.chain:
+            chain = select_entries(self.book.entries, self.findings.same)
             self.source.history.releases = len(chain)
-            self.source.history.fetch = lambda last: self._earlier(chain[-last:])
-        if self.found.reason is not None:
-            self.said = [f"composition allowed by the publisher: {self.found.reason}"]
+            self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
+        if self.findings.reason is not None:
+            self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
 
-    def check(self) -> None:
+    def require_covered(self) -> None:
         """The same; ``GuaranteeError`` where no guarantee covers both and composition is not allowed."""
-        self.look()
+        self.compare_earlier()
         self.subjects.names.prepare_marks()
-        if self.found.reason is not None and not self.wish.allow:
-            last = max(self.found.same)
+        if self.findings.reason is not None and not self.request.allow:
+            last = max(self.findings.same)
             raise GuaranteeError(
-                f"{self.found.reason}; --allow-composition publishes all the same, and says so in the release; "
+                f"{self.findings.reason}; --allow-composition publishes all the same, and says so in the release; "
                 f"'privsql ledger withdraw {last}' takes back one that never left the house"
             )
 
     @property
     def key(self) -> Key:
         """The publisher's, or one for these records and this request: made again, it is the same release."""
-        return self.wish.key or self._derived()
+        return self.request.key or self._derive_key()
 
-    def _derived(self) -> Key:
+    def _derive_key(self) -> Key:
         rows = self.subjects.rows
-        asked = json.dumps(request(self.wish.plain), sort_keys=True)
-        return secret(self.wish.ledger).derived(rows.records, rows.fingerprint, asked)
+        request_text = json.dumps(extract_request(self.request.plain_spec), sort_keys=True)
+        return get_secret(self.request.ledger_path).derive_key(rows.records, rows.fingerprint, request_text)
 
     # What the ledger says ---
 
-    def _compared(self, book: Book) -> Found:
+    def _assess_book(self, book: Book) -> LedgerFindings:
         """What a book, attached, says of this publication."""
-        live = [entry for entry in book.live if entry.epsilon is None and entry != self.replaced]
-        self.verdicts = self.subjects.judged(live)
-        found = [entry for entry in live if self.verdicts[entry.number].same]
-        same = [entry for entry in found if entry.is_of(self.wish.source)]
-        others = [entry for entry in found if entry not in same]
-        fresh = self.subjects.fresh([entry for entry in same if entry.subject])
+        live = [entry for entry in book.live_entries if entry.epsilon is None and entry != self.replaced]
+        self.verdicts = self.subjects.judge_entries(live)
+        alike = [entry for entry in live if self.verdicts[entry.number].is_same]
+        same = [entry for entry in alike if entry.is_of(self.request.source_names)]
+        others = [entry for entry in alike if entry not in same]
+        fresh = self.subjects.count_fresh([entry for entry in same if entry.subject])
         if not same and not others:
-            return Found(fresh)
+            return LedgerFindings(fresh)
         numbers = tuple(entry.number for entry in (*same, *others))
-        chain = self._chain(same) if not others else None
-        changed = self.subjects.changed(same[-1]) if chain else []
+        chain = self._cover_chain(same) if not others else None
+        changed = self.subjects.list_changed(same[-1]) if chain else []
         if chain and not changed:
-            return Found(fresh, numbers, chain=True, composes=chain)
-        again = next((entry for entry in same if self._repeats(entry)), None)
-        if again is not None and not self.wish.allow:
-            return Found(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
-        reason = self._reason(same, others, changed)
-        return Found(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
+            return LedgerFindings(fresh, numbers, chain=True, composes=chain)
+        again = next((entry for entry in same if self._is_repeat(entry)), None)
+        if again is not None and not self.request.allow:
+            return LedgerFindings(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
+        reason = self._explain_refusal(same, others, changed)
+        return LedgerFindings(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
 
-    def _chain(self, same: Sequence[Entry]) -> str | None:
+    def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
         """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
-        asked = self.wish.spec.mechanism
-        composition = of(asked.kind).composition
-        if not isinstance(composition, Groups) or not self.subjects.named:
+        params = self.request.spec.mechanism
+        composition = get_mechanism(params.kind).composition
+        if not isinstance(composition, GroupComposition) or not self.subjects.named:
             return None
         if self._is_of_records_after(same):
             return None
-        own = _terms(self.wish.plain)
-        if any(entry.allowed or not entry.subject or _terms(entry.spec) != own for entry in same):
+        terms = _extract_terms(self.request.plain_spec)
+        if any(entry.allowed or not entry.subject or _extract_terms(entry.spec) != terms for entry in same):
             return None
-        return composition.covered([*(entry.algorithm for entry in same), asked.algorithm])
+        return composition.covered([*(entry.algorithm for entry in same), params.algorithm])
 
-    def _is_of_records_after(self, same: Sequence[Entry]) -> bool:
+    def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
         """Whether this one may hold several records of a person where an earlier one has promised of persons."""
-        return self.wish.person is None and any(entry.person is not None for entry in same)
+        return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
 
-    def _repeats(self, entry: Entry) -> bool:
+    def _is_repeat(self, entry: LedgerEntry) -> bool:
         """Whether it was made of the same records by the same key, as the same was asked for."""
-        if entry.rows != self.subjects.rows or request(entry.spec) != request(self.wish.plain):
+        if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
             return False
-        if self.wish.key is None and not key_of(self.wish.ledger).exists():
+        if self.request.key is None and not key_of(self.request.ledger_path).exists():
             return False
         return entry.key == self.key.reference
 
-    def _reason(self, same: Sequence[Entry], others: Sequence[Entry], changed: Sequence[tuple[str, str]]) -> str:
+    def _explain_refusal(
+        self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry], changed: Sequence[tuple[str, str]]
+    ) -> str:
         if changed:
-            names = ", ".join(f"{name} ({fate})" for name, fate in changed[:SHOWN])
-            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-            one = self.wish.spec.source.persons == "one"
+            names = ", ".join(f"{name} ({fate})" for name, fate in changed[:MOST_NAMED_RECORDS])
+            more = f" and {len(changed) - MOST_NAMED_RECORDS} more" if len(changed) > MOST_NAMED_RECORDS else ""
+            one = self.request.spec.source.persons == "one"
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
-            return f"records of earlier releases may not change: {self.wish.spec.source.id} {names}{more}{why}"
+            return f"records of earlier releases may not change: {self.request.spec.source.id} {names}{more}{why}"
         last = (same or others)[-1]
         verdict = self.verdicts[last.number]
         if not same:
             return (
-                f"these records are in {last.shown} already, under another name ({verdict.why}); it is "
-                f"source.name = {listed(last.source)!r}, and no guarantee covers both"
+                f"these records are in {last.label} already, under another name ({verdict.why}); it is "
+                f"source.name = {join_names(last.source)!r}, and no guarantee covers both"
             )
-        chains = isinstance(of(self.wish.spec.mechanism.kind).composition, Groups)
+        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
         if chains and self.subjects.named and self._is_of_records_after(same):
-            return f"{last.shown} has one record of each person, and without source.person this one may have more"
+            return f"{last.label} has one record of each person, and without source.person this one may have more"
         if verdict.assumed:
-            hint = "" if self.wish.spec.source.frame is None else "; a table of others has a source.name of its own"
-            return f"{last.shown} is of this source, and {verdict.why}; no guarantee covers both{hint}"
-        return f"these subjects are in {last.shown} already ({verdict.why}), and no guarantee covers both"
+            hint = "" if self.request.spec.source.frame is None else "; a table of others has a source.name of its own"
+            return f"{last.label} is of this source, and {verdict.why}; no guarantee covers both{hint}"
+        return f"these subjects are in {last.label} already ({verdict.why}), and no guarantee covers both"
 
-    def _earlier(self, entries: Sequence[Entry]) -> NDArray[np.int64]:
+    def _fetch_earlier_groups(self, entries: Sequence[LedgerEntry]) -> NDArray[np.int64]:
         """Group of every record in earlier releases (m, n), -1 where it was not in one."""
-        holes: Holes = {"records": TRACES, "position": self.db.position("r")}
-        with open_for_reading(self.db, self.wish.ledger):
-            found = [
+        holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
+        with open_for_reading(self.db, self.request.ledger_path):
+            tables = [
                 self.db.arrow(fill("ledger/earlier", holes | {"members": subjects_query(entry).subquery()}))
                 for entry in entries
             ]
-        return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in found])
+        return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in tables])
 
     # Writing ---
 
-    def read(self, tables: Columns) -> None:
+    def read_tables(self, tables: Columns) -> None:
         """A fingerprint of every table: the same release again has the same."""
-        self.content = contents(self.db, tables, "release")
+        self.content = fingerprint_tables(self.db, tables, "release")
 
-    def record(self, made: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
         held, groups = int(facts.get("held_back", 0)), self.source.history.groups
-        told = {
-            "digest": self.wish.digest(made),
+        fields = {
+            "digest": self.request.digest_target(path),
             "key": self.key.reference,
             "content": self.content,
-            **self.subjects.summed,
+            **self.subjects.summary_fields,
         }
-        told |= {"records": self.source.records - held, "fresh": self.found.fresh - held, "held_back": held}
-        told |= {"composes": self.found.composes, "allowed": self.found.reason is not None}
+        fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
+        fields |= {"composes": self.findings.composes, "allowed": self.findings.reason is not None}
         assigned: exp.Table | exp.Subquery = TRACES
         bid: exp.Expr = exp.cast(exp.null(), "INTEGER")
         if self.subjects.named and groups is not None:
-            self.db.put("positions", positions(groups))
-            assigned, bid = self.db.matched(TRACES, temp("positions")).subquery(), column("bid", "a")
-        told |= {"replaces": self.replaced and self.replaced.number, "draft": str(made.parent.resolve()), "out": False}
-        with open_for_writing(self.db, self.wish.ledger) as book:
-            late = settled(book)
-            self._still_holds(book.after(late))
-            self.entry = self.wish.entry(book.next, **told)
-            with self.db.together():
+            self.db.register_arrow("positions", stream_positions(groups))
+            assigned, bid = self.db.with_bid(TRACES, temp_table("positions")).subquery(), column("bid", "a")
+        fields |= {
+            "replaces": self.replaced and self.replaced.number,
+            "draft": str(path.parent.resolve()),
+            "out": False,
+        }
+        with open_for_writing(self.db, self.request.ledger_path) as book:
+            late = find_unwritten_events(book)
+            self._require_unchanged(book.with_events(late))
+            self.entry = self.request.make_entry(book.next_number, **fields)
+            with self.db.in_transaction():
                 write_subjects(self.db, self.entry.number, assigned, bid)
                 self.subjects.names.write_marks(self.entry.number)
                 write_events(self.db, book, *late, self.entry.as_event())
         self.db.drop("positions", "traces")
 
-    def _still_holds(self, book: Book) -> None:
+    def _require_unchanged(self, book: Book) -> None:
         """``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
-        if book.events != self.book.events and self._compared(book) != self.found:
+        if book.events != self.book.events and self._assess_book(book) != self.findings:
             raise GuaranteeError("another process has published these subjects meanwhile; publish again")
-        again = numbered(book.entries, (self.found.again or 0,))
+        again = select_entries(book.entries, (self.findings.again or 0,))
         if again and again[0].content != self.content:
             raise GuaranteeError(
-                f"{again[0].shown} is of the same records, and has come out otherwise than it did (another version, or "
+                f"{again[0].label} is of the same records, and has come out otherwise than it did (another version, or "
                 "a search that ran out of time); no guarantee covers both"
             )
 
 
-def _terms(spec: dict[str, Any]) -> Any:
+def _extract_terms(spec: dict[str, Any]) -> Any:
     """What must agree for a guarantee over several releases; None if the mechanism has none."""
-    mechanism = of(spec["mechanism"]["kind"])
-    if not isinstance(mechanism.composition, Groups):
+    mechanism = get_mechanism(spec["mechanism"]["kind"])
+    if not isinstance(mechanism.composition, GroupComposition):
         return None
-    asked = mechanism.parameters.model_validate(spec["mechanism"])
+    params = mechanism.parameters.model_validate(spec["mechanism"])
     columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
     coarser = [spec["columns"][key] for key in ("bins", "levels", "others") if key in spec["columns"]]
-    return as_plain_json([mechanism.kind, mechanism.composition.terms(asked), columns, *coarser])
+    return as_plain_json([mechanism.kind, mechanism.composition.terms(params), columns, *coarser])

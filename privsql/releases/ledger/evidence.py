@@ -8,8 +8,8 @@ from itertools import islice, product
 from math import inf, lgamma, log
 from typing import TYPE_CHECKING, Any, Literal
 
-from privsql.engine.roles import comparable
-from privsql.engine.sqlfiles import Holes, column, fill, temp
+from privsql.engine.roles import comparable_text
+from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ SPACE = "ids of something else have a source.id_space of their own"
 
 
 @dataclass(frozen=True)
-class Rows:
+class RecordSummary:
     """Records of a source: how many, how many stand once and twice among them, and a fingerprint of all."""
 
     records: int
@@ -40,10 +40,10 @@ class Rows:
     fingerprint: str
 
     @staticmethod
-    def of(summary: tuple[Any, ...]) -> Rows:
+    def from_row(summary: tuple[Any, ...]) -> RecordSummary:
         """From a row of ``sql/ledger/summary.sql``."""
         records, once, twice, fingerprint = map(int, summary)
-        return Rows(records, once, twice, str(fingerprint))
+        return RecordSummary(records, once, twice, str(fingerprint))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class CommonNames:
     columns: tuple[Agreement, ...] = ()
 
     @property
-    def are_apart(self) -> bool:
+    def differ_in_space(self) -> bool:
         """Whether they are stated to belong to different things."""
         ours, theirs = self.spaces
         return ours is not None and theirs is not None and ours != theirs
@@ -109,7 +109,7 @@ class CommonNames:
 
 
 @dataclass(frozen=True)
-class Met:
+class EqualCounts:
     """Equal records of a release and a source, as ``sql/ledger/met.sql`` counts them."""
 
     theirs: int
@@ -121,9 +121,9 @@ class Met:
 class CommonRecords:
     """Two tables, compared by the same columns or by such as hold the same values."""
 
-    ours: Rows
-    theirs: Rows
-    met: Met
+    ours: RecordSummary
+    theirs: RecordSummary
+    met: EqualCounts
 
 
 @dataclass(frozen=True)
@@ -163,22 +163,22 @@ class Verdict:
     assumed: bool = False
 
     @property
-    def same(self) -> bool:
+    def is_same(self) -> bool:
         """Whether both hold the same people: whatever makes them so has a reason."""
         return bool(self.why)
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge_evidence(evidence: Evidence) -> Verdict:
     """Decide whether a release and a source hold the same people."""
-    told = [names for names in evidence.names if not names.are_apart]
-    for names in told:
-        why = _by_names(names, same_source=evidence.same_source)
+    relevant = [names for names in evidence.names if not names.differ_in_space]
+    for names in relevant:
+        why = _explain_by_names(names, same_source=evidence.same_source)
         if why:
             return Verdict(why)
-    if evidence.same_source and not any(names.tells for names in told):
+    if evidence.same_source and not any(names.tells for names in relevant):
         names_records = "source.id names records, not persons: " if evidence.named else "without source.id "
         return Verdict(f"{names_records}whoever is in it may be here again", assumed=True)
-    if any(coincide(one.ours, one.theirs, one.met) for one in evidence.records):
+    if any(exceeds_chance(one.ours, one.theirs, one.met) for one in evidence.records):
         return Verdict("more records are equal than by chance")
     least = min(evidence.columns, key=lambda one: one.log_chance, default=None)
     if evidence.missing and least is not None and least.log_chance + log(evidence.compared) < CHANCE:
@@ -186,7 +186,7 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict()
 
 
-def _by_names(names: CommonNames, *, same_source: bool) -> str:
+def _explain_by_names(names: CommonNames, *, same_source: bool) -> str:
     """Why common names are the same people; empty where they need not be."""
     if not names.common:
         return ""
@@ -198,7 +198,7 @@ def _by_names(names: CommonNames, *, same_source: bool) -> str:
     return ""
 
 
-def coincide(ours: Rows, theirs: Rows, met: Met) -> bool:
+def exceeds_chance(ours: RecordSummary, theirs: RecordSummary, met: EqualCounts) -> bool:
     """Whether two tables have more equal records than two samples of one population would have.
 
     By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
@@ -247,14 +247,14 @@ TRIED = 6  # ways to tell which column is which, where several have one histogra
 
 def take_histograms(source: Records, columns: Sequence[str]) -> tuple[Histogram, ...]:
     """Count how often the values of published columns stand in the source."""
-    found = []
+    histograms = []
     for name, (value, kind) in source.values_of(columns[:MOST]).items():
-        digest = source.db.digest([comparable(column("value"), kind)])
-        holes: Holes = {"source": temp("source"), "value": value, "digest": digest, "keep": source.keep}
+        digest = source.db.digest([comparable_text(column("value"), kind)])
+        holes: Holes = {"source": temp_table("source"), "value": value, "digest": digest, "keep": source.keep_predicate}
         rows = source.db.rows(fill("ledger/histogram", holes))
         likely = log_chance({int(times): int(kinds) for times, kinds, _ in rows})
-        found.append(Histogram(name, str(sum(int(part) for _, _, part in rows)), likely))
-    return tuple(found)
+        histograms.append(Histogram(name, str(sum(int(part) for _, _, part in rows)), likely))
+    return tuple(histograms)
 
 
 def pair_columns(ours: Sequence[Histogram], theirs: Sequence[Histogram]) -> tuple[EqualColumns, ...]:

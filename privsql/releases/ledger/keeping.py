@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from privsql.engine.files import fold
-from privsql.engine.open import scratch
+from privsql.engine.files import fold_name
+from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import fill
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file, system_key
-from privsql.mechanisms.contract import Budget
-from privsql.mechanisms.registry import of
-from privsql.releases.draft import digest
+from privsql.mechanisms.contract import BudgetComposition
+from privsql.mechanisms.registry import get_mechanism
+from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
-    among,
-    default,
+    default_path,
+    get_secret,
+    is_default_writable,
     key_of,
     open_for_reading,
     open_for_writing,
     path_of,
-    reachable,
     replay_wal,
-    secret,
+    select_releases,
     write_events,
 )
 from privsql.releases.ledger.composition import BudgetLedger, GroupLedger
 from privsql.releases.ledger.publication import Publication
-from privsql.source.records import known_as, listed
-from privsql.source.table import Choice
+from privsql.source.records import join_names, known_as
+from privsql.source.table import PersonChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.engine.database import Workshop
+    from privsql.engine.database import EngineSession
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
-    from privsql.releases.ledger.book import Book, Entry
-    from privsql.releases.ledger.publication import Wish
+    from privsql.releases.ledger.book import Book, LedgerEntry
+    from privsql.releases.ledger.publication import PublicationRequest
     from privsql.source.spec import Spec
 
 # Keeping --------------------------------------------------------------------------------------------------------------
 # The way in for whoever publishes, lists or verifies: the right ledger.
 
-UNKEPT = (
+NO_LEDGER = (
     "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
 )
 
 
 @dataclass
-class Unkept(Publication):
+class NoLedger(Publication):
     """A publication that no ledger knows of."""
 
     fresh: Key = field(default_factory=system_key, init=False)
@@ -63,36 +63,36 @@ class Unkept(Publication):
     @property
     def key(self) -> Key:
         """The publisher's, or a fresh one."""
-        return self.wish.key or self.fresh
+        return self.request.key or self.fresh
 
-    def look(self) -> None:
+    def compare_earlier(self) -> None:
         """Nothing to compare with."""
-        self.said = [UNKEPT]
+        self.statements = [NO_LEDGER]
 
-    def check(self) -> None:
+    def require_covered(self) -> None:
         """The same."""
-        self.look()
+        self.compare_earlier()
 
-    def read(self, tables: Columns) -> None:
+    def read_tables(self, tables: Columns) -> None:
         """Nothing."""
 
-    def record(self, made: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
         """Nothing."""
 
-    def told(self) -> dict[str, Any]:
+    def as_facts(self) -> dict[str, Any]:
         """That there is none."""
         return {"off": True}
 
 
-def publication(db: Workshop, source: Records, wish: Wish) -> Publication:
+def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
     """A publication and what its ledger asks of it."""
-    if wish.path is None:
-        return Unkept(db, source, wish)
-    private = isinstance(of(wish.spec.mechanism.kind).composition, Budget)
-    return (BudgetLedger if private else GroupLedger)(db, source, wish)
+    if request.path is None:
+        return NoLedger(db, source, request)
+    private = isinstance(get_mechanism(request.spec.mechanism.kind).composition, BudgetComposition)
+    return (BudgetLedger if private else GroupLedger)(db, source, request)
 
 
-def ready(db: Workshop, spec: Spec, *, publishing: bool = False) -> Path | None:
+def prepare_ledger(db: EngineSession, spec: Spec, *, publishing: bool = False) -> Path | None:
     """The ledger of a specification; None without a ledger.
 
     Raises ``UsageError`` if the releases of the source are written down elsewhere. ``publishing``: from now on it is
@@ -103,32 +103,32 @@ def ready(db: Workshop, spec: Spec, *, publishing: bool = False) -> Path | None:
         return None
     replay_wal(path)
     named = spec.ledger is not None and spec.ledger.database is not None
-    if not named or reachable():  # who has no state folder names a place
-        _one_place(db, path, spec, publishing=publishing)
+    if not named or is_default_writable():  # who has no state folder names a place
+        _require_one_place(db, path, spec, publishing=publishing)
     return path
 
 
-def _one_place(db: Workshop, path: Path, spec: Spec, *, publishing: bool) -> None:
+def _require_one_place(db: EngineSession, path: Path, spec: Spec, *, publishing: bool) -> None:
     """Releases of one source stand in one ledger; the user's own knows in which, if that is another."""
-    user, names = default(), known_as(spec.source)
+    user, names = default_path(), known_as(spec.source)
     with open_for_reading(db, user) as book:
         pass
-    other = book.place(names)
-    here = [entry for entry in book.of_source(names) if not entry.withdrawn or entry.epsilon is not None]
-    kept = other if other is not None and other.exists() else user if here else None
-    if kept is not None and kept != path:
-        raise UsageError(f"releases of {listed(names)} are written down in {kept}; set ledger.database to it")
+    other = book.find_other_ledger(names)
+    here = [entry for entry in book.list_of_source(names) if not entry.withdrawn or entry.epsilon is not None]
+    ledger = other if other is not None and other.exists() else user if here else None
+    if ledger is not None and ledger != path:
+        raise UsageError(f"releases of {join_names(names)} are written down in {ledger}; set ledger.database to it")
     if publishing and path not in (user, other):
-        with open_for_writing(db, user) as book, db.together():
+        with open_for_writing(db, user) as book, db.in_transaction():
             write_events(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
 
 
-def needed(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
+def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
     """The ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
-    path: Path | None = database or default()
+    path: Path | None = database or default_path()
     if spec is not None and database is None:
-        with scratch() as db:
-            path = ready(db, spec)
+        with open_scratch() as db:
+            path = prepare_ledger(db, spec)
     elif path is not None:
         replay_wal(path)
     if path is None:
@@ -145,21 +145,23 @@ def needed(spec: Spec | None, database: Path | None = None, *, exists: bool = Tr
 # record of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
 
 
-def chosen_for(db: Workshop, wish: Wish, *, publishing: bool) -> Choice | None:
+def make_choice(db: EngineSession, request: PublicationRequest, *, publishing: bool) -> PersonChoice | None:
     """Return how a publication chooses; None unless it publishes one record of each person.
 
     The ledger's secret is made only in ``publishing``; a plan before the first release chooses by a fresh key.
     """
-    spec, path = wish.spec, wish.path
+    spec, path = request.spec, request.path
     if spec.source.persons != "one":
         return None
-    key = wish.key
+    key = request.key
     if key is None and path is not None and (publishing or key_of(path).exists()):
-        key = secret(path)
-    return Choice.by(key or system_key(), spec.name, _earlier(db, spec, path, None))
+        key = get_secret(path)
+    return PersonChoice.from_key(key or system_key(), spec.name, _fetch_earlier_records(db, spec, path, None))
 
 
-def chosen_again(db: Workshop, spec: Spec, release: Path | None, manifest: Manifest, own: Path | None) -> Choice | None:
+def repeat_choice(
+    db: EngineSession, spec: Spec, release: Path | None, manifest: Manifest, key_path: Path | None
+) -> PersonChoice | None:
     """Return how a release has chosen, if a key at hand is the one: that of a key file, or else of the ledger.
 
     Else a choice by another key, whose reference is not what the manifest states. None where none was made.
@@ -167,23 +169,23 @@ def chosen_again(db: Workshop, spec: Spec, release: Path | None, manifest: Manif
     if spec.source.persons != "one":
         return None
     path = path_of(spec)
-    keys = [existing(own)] if own is not None else []
-    keys += [secret(path)] if path is not None and key_of(path).exists() else []
+    keys = [read_key(key_path)] if key_path is not None else []
+    keys += [get_secret(path)] if path is not None and key_of(path).exists() else []
     stated = manifest.persons.choice if manifest.persons is not None else None
-    key = next((one for one in keys if Choice.by(one, manifest.name).reference == stated), None)
+    key = next((one for one in keys if PersonChoice.from_key(one, manifest.name).reference == stated), None)
     if key is None:
-        return Choice.by(system_key(), manifest.name)
-    return Choice.by(key, manifest.name, _earlier(db, spec, path, release))
+        return PersonChoice.from_key(system_key(), manifest.name)
+    return PersonChoice.from_key(key, manifest.name, _fetch_earlier_records(db, spec, path, release))
 
 
-def existing(path: Path) -> Key:
+def read_key(path: Path) -> Key:
     """Return the key in a file; ``EngineError`` if there is none: who reads a release makes no key."""
     if not path.exists():
         raise EngineError(f"key file {path}: No such file or directory")
     return key_file(path)
 
 
-def _earlier(db: Workshop, spec: Spec, path: Path | None, release: Path | None) -> pa.Table | None:
+def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Path | None) -> pa.Table | None:
     """Return (id, trace) of the records that releases of the source hold, those before ``release`` if that is given.
 
     Withdrawn releases count, so that what was chosen can be found again from the same ledger later.
@@ -191,18 +193,22 @@ def _earlier(db: Workshop, spec: Spec, path: Path | None, release: Path | None) 
     if path is None or spec.source.id is None:
         return None
     with open_for_reading(db, path) as book:
-        entries = _before(book, spec, release)
+        entries = _list_earlier_releases(book, spec, release)
         if not entries:
             return None
-        return db.arrow(fill("ledger/chosen", {"subjects": SUBJECTS, "among": among(entries)}))
+        return db.arrow(fill("ledger/chosen", {"subjects": SUBJECTS, "among": select_releases(entries)}))
 
 
-def _before(book: Book, spec: Spec, release: Path | None) -> Sequence[Entry]:
+def _list_earlier_releases(book: Book, spec: Spec, release: Path | None) -> Sequence[LedgerEntry]:
     """Return the releases of a source with the same ids and persons, up to one that is among them."""
-    named, person = fold(spec.source.id or ""), fold(spec.source.person or "")
-    own = [one for one in book.of_source(known_as(spec.source)) if one.subject == named and one.person == person]
+    named, person = fold_name(spec.source.id or ""), fold_name(spec.source.person or "")
+    releases = [
+        one
+        for one in book.list_of_source(known_as(spec.source))
+        if one.subject == named and one.promised_person == person
+    ]
     if release is None:
-        return own
-    found = digest(release)
-    numbers = [one.number for one in own if one.digest == found]
-    return [one for one in own if numbers and one.number < numbers[-1]]
+        return releases
+    release_digest = digest_release(release)
+    numbers = [one.number for one in releases if one.digest == release_digest]
+    return [one for one in releases if numbers and one.number < numbers[-1]]

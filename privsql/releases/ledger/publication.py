@@ -14,20 +14,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.files import fold
+from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
-from privsql.mechanisms.contract import Budget
-from privsql.mechanisms.registry import of
-from privsql.releases.draft import MAIN, digest, exists, sweep
-from privsql.releases.ledger.book import Entry, bare, open_for_writing, promised, published, write_events
-from privsql.source.places import address, resolved
+from privsql.mechanisms.contract import BudgetComposition
+from privsql.mechanisms.registry import get_mechanism
+from privsql.releases.draft import MAIN, digest_release, is_occupied, sweep_drafts
+from privsql.releases.ledger.book import (
+    LedgerEntry,
+    find_promised_person,
+    list_column_names,
+    list_published,
+    open_for_writing,
+    write_events,
+)
+from privsql.source.places import join_address, resolve_address
 from privsql.source.records import known_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.engine.database import Relations, Workshop
+    from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.records import Records
@@ -41,28 +48,28 @@ BATCH = 2**18  # rows that are read at a time; another number gives other finger
 LENGTH = 16  # bytes of a digest
 
 
-def contents(db: Relations, tables: Columns, database: str) -> dict[str, str]:
+def fingerprint_tables(db: Relations, tables: Columns, database: str) -> dict[str, str]:
     """By the name of every table its rows and a digest of them, in the order in which they are stored."""
-    found = {}
+    fingerprints = {}
     for name, columns in tables.items():
         stored = exp.select(*(column(key) for key, _ in columns)).from_(table(name, database))
-        with db.streamed(stored, BATCH) as rows:
-            found[name] = fingerprint(rows)
-    return found
+        with db.stream_batches(stored, BATCH) as rows:
+            fingerprints[name] = fingerprint_rows(rows)
+    return fingerprints
 
 
-def fingerprint(rows: pa.RecordBatchReader) -> str:
+def fingerprint_rows(rows: pa.RecordBatchReader) -> str:
     """The number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
-    told, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
+    hasher, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
     for batch in rows:
         number += batch.num_rows
         for values in batch.columns:
-            told.update(_bytes(values.is_null()))
-            told.update(_bytes(values.drop_null() if values.null_count else values))
-    return f"{number}:{told.hexdigest()}"
+            hasher.update(_serialize_values(values.is_null()))
+            hasher.update(_serialize_values(values.drop_null() if values.null_count else values))
+    return f"{number}:{hasher.hexdigest()}"
 
 
-def _bytes(values: pa.Array) -> memoryview:
+def _serialize_values(values: pa.Array) -> memoryview:
     """Values as Arrow sends them, which is the same however they lie in memory."""
     return memoryview(pa.record_batch([values], names=["v"]).serialize())
 
@@ -75,37 +82,37 @@ def _bytes(values: pa.Array) -> memoryview:
 # not tell is taken to be out.
 
 
-def settled(book: Book) -> list[Event]:
+def find_unwritten_events(book: Book) -> list[Event]:
     """The events that killed processes have not written."""
-    return [event for entry in book.live if not entry.out for event in _settled(book, entry)]
+    return [event for entry in book.live_entries if not entry.out for event in _settle_entry(book, entry)]
 
 
-def _settled(book: Book, entry: Entry) -> list[Event]:
+def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
     target = Path(entry.target)
-    sweep(target)
+    sweep_drafts(target)
     if Path(entry.draft).exists():
         return []  # its process lives
     try:
-        there = digest(target) if exists(target) else ""
+        there = digest_release(target) if is_occupied(target) else ""
     except (OSError, PrivsqlError):
         return []
     if there == entry.digest:
-        return came(entry)
+        return make_arrival_events(entry)
     before = next((one for one in book.entries if one.number == entry.replaces), None)
     if before is not None and there == before.digest:
-        return [withdrawn(entry.number, "never came into place")]
+        return [make_withdrawal(entry.number, "never came into place")]
     return []
 
 
-def came(entry: Entry) -> list[Event]:
+def make_arrival_events(entry: LedgerEntry) -> list[Event]:
     """That a release has come into place, where what it replaces is withdrawn."""
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
     if entry.replaces is not None:
-        events.append(withdrawn(entry.replaces, f"replaced by release {entry.number}"))
+        events.append(make_withdrawal(entry.replaces, f"replaced by release {entry.number}"))
     return events
 
 
-def withdrawn(number: int, why: str) -> Event:
+def make_withdrawal(number: int, why: str) -> Event:
     """That a release is withdrawn."""
     return "withdrawn", {"number": number, "why": why}
 
@@ -115,7 +122,7 @@ def withdrawn(number: int, why: str) -> Event:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PublicationRequest:
     """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
 
     ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
@@ -129,34 +136,34 @@ class Wish:
     replaces: str | None = None
 
     @property
-    def ledger(self) -> Path:
+    def ledger_path(self) -> Path:
         """Where the ledger lies, for who has one."""
         if self.path is None:
             raise ValueError("this publication keeps no ledger")
         return self.path
 
     @property
-    def source(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         """What the source is called."""
         return known_as(self.spec.source)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The published columns."""
-        return published(self.spec.columns.model_dump(mode="json"))
+        return list_published(self.spec.columns.model_dump(mode="json"))
 
     @property
-    def bare(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """Their names in the source."""
-        return bare(self.spec.columns.model_dump(mode="json"))
+        return list_column_names(self.spec.columns.model_dump(mode="json"))
 
     @property
-    def person(self) -> str | None:
+    def promised_person(self) -> str | None:
         """The column that names the persons of whom the release promises something; None where it is of records."""
-        return promised(vars(self.spec.source))
+        return find_promised_person(vars(self.spec.source))
 
     @property
-    def plain(self) -> dict[str, Any]:
+    def plain_spec(self) -> dict[str, Any]:
         """The specification without where it lies and goes, as plain data."""
         place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_"}}
         parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
@@ -170,37 +177,45 @@ class Wish:
     @property
     def target(self) -> str:
         """Where the release goes."""
-        return str(resolved(self.spec.target))
+        return str(resolve_address(self.spec.target))
 
-    def digest(self, made: Path) -> str:
+    def digest_target(self, path: Path) -> str:
         """That of the release at its target, from the file or folder that becomes it."""
-        return digest(address(made, MAIN) if self.spec.release.schema_ is not None else made)
+        return digest_release(join_address(path, MAIN) if self.spec.release.schema_ is not None else path)
 
-    def replaced(self, book: Book) -> Entry | None:
+    def find_replaced(self, book: Book) -> LedgerEntry | None:
         """The release at the target, if it is in the ledger; of several that are alike, the one that went there."""
-        alike = [entry for entry in book.live if self.replaces is not None and entry.digest == self.replaces]
+        alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
         there = [entry for entry in alike if entry.target == self.target]
         return next(reversed(there or alike[:1] if len(alike) == 1 else there), None)
 
-    def entry(self, number: int, **told: Any) -> Entry:
-        """The entry in the ledger; ``told``: what the specification does not tell."""
+    def make_entry(self, number: int, **fields: Any) -> LedgerEntry:
+        """The entry in the ledger; ``fields``: what the specification does not tell."""
         spec = self.spec
-        told = {"digest": "", "records": None, "fresh": None, "held_back": None, "allowed": False, "key": "", **told}
-        return Entry(
+        fields = {
+            "digest": "",
+            "records": None,
+            "fresh": None,
+            "held_back": None,
+            "allowed": False,
+            "key": "",
+            **fields,
+        }
+        return LedgerEntry(
             number=number,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             name=spec.name,
             target=self.target,
             mechanism=spec.mechanism.kind,
             algorithm=spec.mechanism.algorithm,
-            subject=fold(spec.source.id or ""),
-            spec=self.plain,
-            source=self.source,
-            **told,
+            subject=fold_name(spec.source.id or ""),
+            spec=self.plain_spec,
+            source=self.source_names,
+            **fields,
         )
 
 
-def request(spec: dict[str, Any]) -> Any:
+def extract_request(spec: dict[str, Any]) -> Any:
     """What of a specification makes a release what it is, besides the records and the key."""
     order = spec.get("release", {}).get("order") or "stream"
     return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]
@@ -214,90 +229,90 @@ def request(spec: dict[str, Any]) -> Any:
 class Publication(ABC):
     """A release on its way, with an engine in which its source lies. ``said``: what it has to say of itself."""
 
-    db: Workshop
+    db: EngineSession
     source: Records
-    wish: Wish
-    said: list[str] = field(default_factory=list, init=False)
-    entry: Entry | None = field(default=None, init=False)  # as it was written down
-    replaced: Entry | None = field(default=None, init=False)  # what it takes the place of
+    request: PublicationRequest
+    statements: list[str] = field(default_factory=list, init=False)
+    entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
+    replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
 
     @property
     @abstractmethod
     def key(self) -> Key:
-        """What makes its random choices, after ``check``."""
+        """What makes its random choices, after ``require_covered``."""
 
     @property
-    def binds(self) -> bool:
+    def must_bind_key(self) -> bool:
         """Whether the key is one that must be bound to the records first, or these have to be hashed by it.
 
         One that is fresh, or follows from a ledger's key, serves these records alone; what is differentially private
         is drawn afresh.
         """
-        mechanism = of(self.wish.spec.mechanism.kind)
-        kept = self.wish.key is not None or self.source.order != "stream"
-        return kept and not isinstance(mechanism.composition, Budget)
+        mechanism = get_mechanism(self.request.spec.mechanism.kind)
+        is_repeatable = self.request.key is not None or self.source.order != "stream"
+        return is_repeatable and not isinstance(mechanism.composition, BudgetComposition)
 
     @abstractmethod
-    def look(self) -> None:
+    def compare_earlier(self) -> None:
         """Compare with what was released, and write nothing."""
 
     @abstractmethod
-    def check(self) -> None:
+    def require_covered(self) -> None:
         """The same; refuses what no guarantee covers, and spends what the release will have spent."""
 
     @abstractmethod
-    def read(self, tables: Columns) -> None:
+    def read_tables(self, tables: Columns) -> None:
         """Look at the tables of the release, which lie in database ``release``."""
 
     @abstractmethod
-    def record(self, made: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
         """Write the release down, before it comes into place."""
 
-    def refused(self) -> None:
+    def record_refusal(self) -> None:
         """Write down that what was spent has come to nothing."""
         if self.entry is not None:
-            self._write([withdrawn(self.entry.number, "refused; what was drawn is spent")])
+            self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
-    def told(self) -> dict[str, Any]:
+    def as_facts(self) -> dict[str, Any]:
         """What ``publish`` and ``plan`` say of it."""
-        shown: dict[str, Any] = {"database": str(self.wish.ledger), "source": list(self.wish.source)}
+        facts: dict[str, Any] = {"database": str(self.request.ledger_path), "source": list(self.request.source_names)}
         if self.entry is not None:
-            shown |= {"release": self.entry.number, "composes": self.entry.composes}
+            facts |= {"release": self.entry.number, "composes": self.entry.composes}
         if self.replaced is not None:
-            shown["withdrawn"] = self.replaced.number
-        return shown
+            facts["withdrawn"] = self.replaced.number
+        return facts
 
     @contextmanager
-    def recorded(self, made: Path, facts: dict[str, Any]) -> Iterator[None]:
+    def record_commit(self, path: Path, facts: dict[str, Any]) -> Iterator[None]:
         """Write the release down; inside it comes into place, in which case the one that it replaces is withdrawn.
 
         What fails to come into place is withdrawn itself.
         """
-        self.record(made, facts)
+        self.record_release(path, facts)
         out = False
         try:
             yield
             out = True
         finally:
             if self.entry is not None and out:
-                self._write(came(self.entry))
+                self._append_events(make_arrival_events(self.entry))
             elif self.entry is not None and not _is_there(self.entry):
-                self._write([withdrawn(self.entry.number, "never came into place")])
+                self._append_events([make_withdrawal(self.entry.number, "never came into place")])
 
-    def _write(self, events: list[Event]) -> None:
+    def _append_events(self, events: list[Event]) -> None:
         if events:
-            with open_for_writing(self.db, self.wish.ledger) as book, self.db.together():
+            with open_for_writing(self.db, self.request.ledger_path) as book, self.db.in_transaction():
                 write_events(self.db, book, *events)
 
 
-def _is_there(entry: Entry) -> bool:
+def _is_there(entry: LedgerEntry) -> bool:
     target = Path(entry.target)
     try:
-        return exists(target) and digest(target) == entry.digest
+        return is_occupied(target) and digest_release(target) == entry.digest
     except PrivsqlError:
         return True  # what can't be told is out
 
 
-def numbered(entries: Sequence[Entry], numbers: Sequence[int]) -> list[Entry]:
+def select_entries(entries: Sequence[LedgerEntry], numbers: Sequence[int]) -> list[LedgerEntry]:
     """The entries with some numbers."""
     return [entry for entry in entries if entry.number in numbers]

@@ -9,7 +9,7 @@ import pytest
 
 from privsql.answers.channel import Channel, relative_error
 from privsql.mechanisms.bucketize.search import ALGORITHMS
-from privsql.mechanisms.contract import Alternative, Alternatives, Measure
+from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Alternatives
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, warehouse, write
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def test_other_mechanisms_say_why_not(tmp_path: Path, mechanism: str, columns: s
 
 
 def test_the_best_figure() -> None:
-    low, high = Measure("a", "a"), Measure("b", "b", lowest=False)
+    low, high = AlternativeMeasure("a", "a"), AlternativeMeasure("b", "b", lowest=False)
     rows = [Alternative("x", {"a": 1.0, "b": 1.0}), Alternative("y", {"a": 2.0, "b": 2.0}), Alternative("z", {}, "no")]
     found = Alternatives([low, high], rows, "")
-    assert (found.best(low), found.best(high)) == (1.0, 2.0)
-    assert Alternatives([low], rows[:1], "").best(low) is None
+    assert (found.choose_best(low), found.choose_best(high)) == (1.0, 2.0)
+    assert Alternatives([low], rows[:1], "").choose_best(low) is None
 
 
 # What is expected of an error ---
@@ -116,7 +116,7 @@ def test_the_expected_error_is_that_of_simulated_answers(lost: float, share: flo
     """
     channel, rng, strength = random_channel(12, lost), np.random.default_rng(3), 0.6
     total = share * channel.records.sum()
-    prior = np.diag((strength * total) ** 2 * channel.spread + total * channel.shares)
+    prior = np.diag((strength * total) ** 2 * channel.prior_shape + total * channel.shares)
     mean = channel.mean
     noise = (1 - share) * share * (channel.moment - mean.T @ (channel.records[:, None] * mean))
     truth = rng.multivariate_normal(total * channel.shares, prior, 20_000)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.feasibility import Dealt, implied
-from privsql.mechanisms.bucketize.informative import placed
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
+from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.search import find_plan
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.tampering import failed, with_facts
@@ -185,7 +185,7 @@ def test_what_is_stated_has_to_be_of_its_form(tmp_path: Path) -> None:
 
 
 @st.composite
-def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
+def planned_problems(draw: st.DrawFn) -> tuple[BucketProblem, dict[str, list[str]]]:
     m = draw(st.integers(2, 8))
     counts = np.array(draw(st.lists(st.integers(1, 30), min_size=m, max_size=m)), dtype=np.int64)
     plus = draw(st.sampled_from([Fraction(1, 50), Fraction(1, 4), HALF, Fraction(1)]))
@@ -195,7 +195,7 @@ def planned_problems(draw: st.DrawFn) -> tuple[Problem, dict[str, list[str]]]:
         "second": [str(draw(st.integers(0, m))) for _ in range(m)],
         "own": [str(i) for i in range(m)],
     }
-    return Problem(counts, thresholds, draw(st.integers(1, 3)), 12), columns
+    return BucketProblem(counts, thresholds, draw(st.integers(1, 3)), 12), columns
 
 
 @pytest.mark.slow
@@ -217,22 +217,22 @@ def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str
 
     @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
     @given(planned_problems(), st.integers(0, 2**32))
-    def compare(made: tuple[Problem, dict[str, list[str]]], seed: int) -> None:
+    def compare(made: tuple[BucketProblem, dict[str, list[str]]], seed: int) -> None:
         nonlocal seen
         problem, columns = made
         assume(len(problem.sizes))
         try:
-            plan = find(problem, algorithm, seconds=0.1)
+            plan = find_plan(problem, algorithm, seconds=0.1)
         except InfeasibleError:
             return
-        bids = placed(plan, layout, seed_key(seed).stream("layout"))
+        bids = draw_bids(plan, layout, seed_key(seed).random_generator("layout"))
         codes = np.repeat(np.arange(len(problem.counts)), problem.counts)
         buckets: dict[int, Counter[tuple[str, ...]]] = defaultdict(Counter)
         for bid, code in zip(bids.tolist(), codes.tolist(), strict=True):
             buckets[bid][tuple(texts[code] for texts in columns.values())] += 1
         found = by_definition(list(buckets.values()), list(columns))
         even = layout not in ("largest-first", "lumps")
-        said = exact(implied(Dealt(plan, problem, even=even, fakes=False), columns).as_facts())
+        said = exact(imply_beliefs(PlannedAssignment(plan, problem, even=even, fakes=False), columns).as_facts())
         assert covers(said, found)
         if even:
             own = [
@@ -246,11 +246,11 @@ def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str
 
 
 def test_a_plan_with_fakes_counts_each_value_once() -> None:
-    setting = Setting.of({3: 4})
+    setting = Setting.from_counts({3: 4})
     allocation = np.array([[4], [4], [2], [2]])
-    problem = Problem(allocation[:, 0], (Fraction(1, 3),) * 4)
-    dealt = Dealt(Plan("one-size", setting, allocation), problem, even=True, fakes=True)
-    said = exact(implied(dealt, {"own": ["a", "b", "c", "d"], "pair": ["a", "a", "c", "d"]}).as_facts())
+    problem = BucketProblem(allocation[:, 0], (Fraction(1, 3),) * 4)
+    dealt = PlannedAssignment(Plan("one-size", setting, allocation), problem, even=True, fakes=True)
+    said = exact(imply_beliefs(dealt, {"own": ["a", "b", "c", "d"], "pair": ["a", "a", "c", "d"]}).as_facts())
     assert said["highest_belief"]["overall"] == Fraction(1, 3)
     assert said["highest_belief"]["components"]["pair"] == {
         "a": Fraction(2, 3),

@@ -479,7 +479,7 @@ def test_flags_ask_for_the_same(tmp_path: Path) -> None:
 
 def test_nothing_is_published_that_breaks_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout that forgets the groups is found in the database, before there is a release."""
-    whole = publish.arrange
-    monkeypatch.setattr(publish, "arrange", lambda plan, layout, noise, _: whole(plan, layout, noise))
+    whole = publish.make_layout
+    monkeypatch.setattr(publish, "make_layout", lambda plan, layout, noise, _: whole(plan, layout, noise))
     refused(run("publish", asking(tmp_path, CANCER), "--seed", 1), 1, BOUNDS_HOLD)
     assert not (tmp_path / "ill.duckdb").exists()

@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import group_flows, layout
-from privsql.mechanisms.bucketize.beliefs import Bound
-from privsql.mechanisms.bucketize.group_flows import Cut, Network, Pair, across, allocate_values, violation
-from privsql.mechanisms.bucketize.informative import placed
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting, families
+from privsql.mechanisms.bucketize.beliefs import GroupBound
+from privsql.mechanisms.bucketize.group_flows import (
+    FlowNetwork,
+    HallCut,
+    TreePair,
+    allocate_values,
+    assign_across,
+    find_violation,
+)
+from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting, make_families
 from privsql.mechanisms.bucketize.optimal import Relaxation
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
 from support.effort import share
 from support.enumeration import Enumerator
 from support.loops import rest_slow
@@ -43,18 +50,22 @@ def often(examples: int) -> settings:
     return settings(max_examples=share(examples), deadline=None, derandomize=True, suppress_health_check=quiet)
 
 
-def bound(name: str, members: Sequence[int], threshold: Fraction) -> Bound:
-    return Bound(name, tuple(sorted(members)), threshold)
+def bound(name: str, members: Sequence[int], threshold: Fraction) -> GroupBound:
+    return GroupBound(name, tuple(sorted(members)), threshold)
 
 
 def make(
-    counts: Sequence[int], thresholds: Sequence[Fraction], bounds: Sequence[Bound], smallest: int = 1, largest: int = 6
-) -> Problem:
+    counts: Sequence[int],
+    thresholds: Sequence[Fraction],
+    bounds: Sequence[GroupBound],
+    smallest: int = 1,
+    largest: int = 6,
+) -> BucketProblem:
     """A problem from plain numbers."""
-    return Problem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest, (), tuple(bounds))
+    return BucketProblem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest, (), tuple(bounds))
 
 
-def by_columns(first: int, second: int, limits: tuple[Fraction, Fraction]) -> list[Bound]:
+def by_columns(first: int, second: int, limits: tuple[Fraction, Fraction]) -> list[GroupBound]:
     """Two columns: value (a, b) is number a * ``second`` + b."""
     rows = [bound(f"a = {a}", range(a * second, (a + 1) * second), limits[0]) for a in range(first)]
     columns = [bound(f"b = {b}", range(b, first * second, second), limits[1]) for b in range(second)]
@@ -73,7 +84,7 @@ def fillings(
             yield counts
 
 
-def holds(problem: Problem, buckets: Sequence[int]) -> bool:
+def holds(problem: BucketProblem, buckets: Sequence[int]) -> bool:
     """Whether all records find a place in buckets of these sizes, by the definition."""
     if sum(buckets) != problem.records:
         return False
@@ -97,11 +108,11 @@ def holds(problem: Problem, buckets: Sequence[int]) -> bool:
     return fits(tuple(problem.counts.tolist()), 0)
 
 
-def valid(problem: Problem, setting: dict[int, int]) -> bool:
+def valid(problem: BucketProblem, setting: dict[int, int]) -> bool:
     return holds(problem, [size for size, b in setting.items() for _ in range(b)])
 
 
-def least(problem: Problem, kinds: int) -> int | None:
+def least(problem: BucketProblem, kinds: int) -> int | None:
     """Least loss over all valid settings of at most ``kinds`` sizes; None if there is none."""
     span = range(problem.smallest, problem.largest + 1)
     found = [s for s in every_setting(problem.records, span) if len(s) <= kinds]
@@ -118,7 +129,7 @@ def above(counts: Sequence[int], members: Sequence[int], lift: Fraction) -> Frac
 
 
 @st.composite
-def nested_problems(draw: st.DrawFn, most_records: int = 10) -> Problem:
+def nested_problems(draw: st.DrawFn, most_records: int = 10) -> BucketProblem:
     """A few records, and sets of neighbouring values that are nested or disjoint."""
     m = draw(st.integers(3, 4))
     counts = draw(st.lists(st.integers(1, 4), min_size=m, max_size=m).filter(lambda c: 4 <= sum(c) <= most_records))
@@ -135,7 +146,7 @@ def nested_problems(draw: st.DrawFn, most_records: int = 10) -> Problem:
 
 
 @st.composite
-def crossing_problems(draw: st.DrawFn, most_records: int = 10) -> Problem:
+def crossing_problems(draw: st.DrawFn, most_records: int = 10) -> BucketProblem:
     """A few records with two columns, both bounded, perhaps with larger groups in one of them."""
     first, second = draw(st.sampled_from([(2, 2), (2, 3), (3, 2)]))
     counts = draw(st.lists(st.integers(0, 4), min_size=first * second, max_size=first * second))
@@ -147,9 +158,9 @@ def crossing_problems(draw: st.DrawFn, most_records: int = 10) -> Problem:
     return make(counts, thresholds, bounds, smallest, draw(st.integers(max(3, smallest), 6)))
 
 
-def assert_exact(problem: Problem, plan: Plan) -> None:
+def assert_exact(problem: BucketProblem, plan: Plan) -> None:
     """Every promise of a plan, in fractions."""
-    assert violation(problem, plan) is None
+    assert find_violation(problem, plan) is None
     y = plan.allocation
     assert y.sum(axis=1).tolist() == problem.counts.tolist()
     assert y.sum(axis=0).tolist() == [size * b for size, b in plan.setting.items]
@@ -162,9 +173,9 @@ def assert_exact(problem: Problem, plan: Plan) -> None:
     assert plan.lower_bound <= plan.loss
 
 
-def loss_or_none(problem: Problem, algorithm: str) -> int | None:
+def loss_or_none(problem: BucketProblem, algorithm: str) -> int | None:
     try:
-        plan = find(problem, algorithm, seconds=5.0)
+        plan = find_plan(problem, algorithm, seconds=5.0)
     except InfeasibleError:
         return None
     assert_exact(problem, plan)
@@ -182,10 +193,10 @@ def test_flows_are_maximal_whatever_the_bits(nodes: int, data: st.DataObject) ->
     arcs = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=1))
     capacity = np.array(data.draw(st.lists(st.integers(0, 2**45), min_size=len(arcs), max_size=len(arcs))), np.int64)
     tails, heads = (np.array(part, dtype=np.int64) for part in zip(*arcs, strict=True))
-    network = Network(tails, heads, nodes, 0, nodes - 1)
+    network = FlowNetwork(tails, heads, nodes, 0, nodes - 1)
     totals = set()
     for bits in (30, 7):
-        flow, reached = network.maximum(capacity, bits)
+        flow, reached = network.find_maximum_flow(capacity, bits)
         assert (flow >= 0).all()
         assert (flow <= capacity).all()
         for node in range(1, nodes - 1):
@@ -200,8 +211,8 @@ def test_flows_are_maximal_whatever_the_bits(nodes: int, data: st.DataObject) ->
 
 
 def test_flows_of_long_numbers_are_not_cut_off() -> None:
-    network = Network(np.array([0, 1]), np.array([1, 2]), 3, 0, 2)
-    flow, _ = network.maximum(np.array([2**40 + 1, 2**41]))
+    network = FlowNetwork(np.array([0, 1]), np.array([1, 2]), 3, 0, 2)
+    flow, _ = network.find_maximum_flow(np.array([2**40 + 1, 2**41]))
     assert flow.tolist() == [2**40 + 1] * 2
 
 
@@ -209,20 +220,20 @@ def test_flows_of_long_numbers_are_not_cut_off() -> None:
 
 
 def test_one_family_two_families_and_three() -> None:
-    tree = families([bound("all", range(4), HALF), bound("two", [0, 1], QUARTER), bound("one", [0], QUARTER)], 5)
+    tree = make_families([bound("all", range(4), HALF), bound("two", [0, 1], QUARTER), bound("one", [0], QUARTER)], 5)
     assert [one.name for one in tree[0].bounds] == ["all", "two", "one"]
     assert len(tree) == 1
     assert tree[0].parent.tolist() == [-1, 0, 1]
     assert tree[0].owner.tolist() == [2, 1, 0, 0, -1]
-    rows, columns = families(by_columns(2, 3, (HALF, HALF)), 6)
+    rows, columns = make_families(by_columns(2, 3, (HALF, HALF)), 6)
     assert [one.name for one in rows.bounds] == ["a = 0", "a = 1"]
     assert [one.name for one in columns.bounds] == ["b = 0", "b = 1", "b = 2"]
-    assert families([bound("all", range(4), ONE)], 4) == ()
+    assert make_families([bound("all", range(4), ONE)], 4) == ()
     third = bound("odd", [0, 4], HALF)
     with pytest.raises(UsageError, match="cross each other") as refusal:
-        families([*by_columns(2, 3, (HALF, HALF)), third], 6)
+        make_families([*by_columns(2, 3, (HALF, HALF)), third], 6)
     assert "'odd'" in str(refusal.value)
-    assert len(families([*by_columns(2, 3, (HALF, HALF)), replace(third, threshold=ONE)], 6)) == 2
+    assert len(make_families([*by_columns(2, 3, (HALF, HALF)), replace(third, threshold=ONE)], 6)) == 2
 
 
 @often(100)
@@ -243,9 +254,9 @@ def test_families_are_refused_only_if_no_two_hold_all_sets(m: int, data: st.Data
     )
     if not possible:
         with pytest.raises(UsageError, match="cross each other"):
-            families(bounds, m)
+            make_families(bounds, m)
         return
-    trees = families(bounds, m)
+    trees = make_families(bounds, m)
     assert len(trees) == (1 if laminar(whole) else 2)
     assert sorted(one.name for tree in trees for one in tree.bounds) == sorted(one.name for one in bounds)
     for tree in trees:
@@ -260,9 +271,9 @@ def test_families_are_refused_only_if_no_two_hold_all_sets(m: int, data: st.Data
 
 @often(100)
 @given(nested_problems(), st.integers(0, 2**32))
-def test_every_set_stands_together_on_the_line(problem: Problem, seed: int) -> None:
+def test_every_set_stands_together_on_the_line(problem: BucketProblem, seed: int) -> None:
     for tree in problem.trees:
-        line = tree.line(seed_key(seed).stream("line")).tolist()
+        line = tree.draw_line(seed_key(seed).random_generator("line")).tolist()
         assert sorted(line) == list(range(len(problem.counts)))
         for one in tree.bounds:
             at = sorted(line.index(value) for value in one.members)
@@ -271,20 +282,20 @@ def test_every_set_stands_together_on_the_line(problem: Problem, seed: int) -> N
 
 def test_every_order_of_the_tree_can_be_drawn() -> None:
     """Two sets of two values and one alone: 3! * 2 * 2 orders, all equally likely."""
-    (tree,) = families([bound("x", [0, 1], HALF), bound("y", [2, 3], HALF)], 5)
+    (tree,) = make_families([bound("x", [0, 1], HALF), bound("y", [2, 3], HALF)], 5)
     noise = Enumerator()
-    orders = Counter(order for order, _ in noise.runs(lambda: tuple(tree.line(noise).tolist())))
+    orders = Counter(order for order, _ in noise.runs(lambda: tuple(tree.draw_line(noise).tolist())))
     assert len(orders) == 24
     assert len(set(orders.values())) == 1
 
 
 @often(150)
 @given(nested_problems(), st.data())
-def test_room_is_the_most_that_a_bucket_may_hold_of_some_values(problem: Problem, data: st.DataObject) -> None:
+def test_room_is_the_most_that_a_bucket_may_hold_of_some_values(problem: BucketProblem, data: st.DataObject) -> None:
     """The rank of a tree, against all fillings of one bucket."""
     assume(len(problem.sizes))
     some = data.draw(st.lists(st.integers(0, len(problem.counts) - 1), min_size=1, unique=True))
-    for size, room in zip(problem.sizes.tolist(), problem.room(np.array(some)).tolist(), strict=True):
+    for size, room in zip(problem.sizes.tolist(), problem.room_for(np.array(some)).tolist(), strict=True):
         most = tuple(int(f * size) if i in some else 0 for i, f in enumerate(problem.thresholds))
         sets = tuple((one.members, int(one.threshold * size)) for one in problem.bounds)
         left = tuple([size] * len(most))
@@ -298,16 +309,16 @@ def test_room_is_the_most_that_a_bucket_may_hold_of_some_values(problem: Problem
 @pytest.mark.slow
 @often(120)
 @given(nested_problems())
-def test_settings_under_nested_bounds(problem: Problem) -> None:
+def test_settings_under_nested_bounds(problem: BucketProblem) -> None:
     """Validity of every setting, and the best of one size, of two and of any, are those of the definition."""
     span = range(problem.smallest, problem.largest + 1)
     for setting in every_setting(problem.records, span):
-        flow = allocate_values(problem, Setting.of(setting))
+        flow = allocate_values(problem, Setting.from_counts(setting))
         assert (flow.unplaced == 0) == valid(problem, setting)
         if not flow.unplaced:
-            assert_exact(problem, Plan("optimal", Setting.of(setting), flow.allocation))
+            assert_exact(problem, Plan("optimal", Setting.from_counts(setting), flow.allocation))
         elif set(setting) <= set(problem.sizes.tolist()):  # and a set of values shows why
-            room = dict(zip(problem.sizes.tolist(), problem.room(flow.blocked).tolist(), strict=True))
+            room = dict(zip(problem.sizes.tolist(), problem.room_for(flow.blocked).tolist(), strict=True))
             assert problem.counts[flow.blocked].sum() > sum(room[size] * b for size, b in setting.items())
     assert loss_or_none(problem, "one-size") == least(problem, 1)
     two = least(problem, 2)
@@ -321,15 +332,15 @@ def test_settings_under_nested_bounds(problem: Problem) -> None:
 @pytest.mark.slow
 @often(120)
 @given(crossing_problems())
-def test_settings_under_crossing_bounds(problem: Problem) -> None:
+def test_settings_under_crossing_bounds(problem: BucketProblem) -> None:
     """Of at most two sizes; and the lower bound is one for settings of any sizes."""
     for setting in every_setting(problem.records, range(problem.smallest, problem.largest + 1)):
         if len(setting) > 2 or len(problem.trees) < 2:
             continue
-        flow = allocate_values(problem, Setting.of(setting))
+        flow = allocate_values(problem, Setting.from_counts(setting))
         assert (flow.unplaced == 0) == valid(problem, setting)
         if not flow.unplaced:
-            assert_exact(problem, Plan("two-size", Setting.of(setting), flow.allocation))
+            assert_exact(problem, Plan("two-size", Setting.from_counts(setting), flow.allocation))
     assert loss_or_none(problem, "one-size") == least(problem, 1)
     assert loss_or_none(problem, "two-size") == least(problem, 2)
     if len(problem.sizes) and (best := least(problem, 6)) is not None:
@@ -340,7 +351,7 @@ def test_settings_under_crossing_bounds(problem: Problem) -> None:
 
 @often(200)
 @given(crossing_problems(), st.data())
-def test_what_refutes_a_setting_refutes_no_valid_one(problem: Problem, data: st.DataObject) -> None:
+def test_what_refutes_a_setting_refutes_no_valid_one(problem: BucketProblem, data: st.DataObject) -> None:
     """A cut is broken by the setting that it was made for, and by no valid setting of any two sizes."""
     assume(len(problem.trees) == 2)
     assume(len(problem.sizes) >= 2)
@@ -348,8 +359,8 @@ def test_what_refutes_a_setting_refutes_no_valid_one(problem: Problem, data: st.
     sizes = problem.sizes.tolist()
     every = [s for s in every_setting(problem.records, sizes) if len(s) == 2]
     for setting in every:
-        found = group_flows.allocate_crossing(problem, Setting.of(setting))
-        if not isinstance(found, Cut):
+        found = group_flows.allocate_crossing(problem, Setting.from_counts(setting))
+        if not isinstance(found, HallCut):
             continue
         (first, b1), (second, b2) = sorted(setting.items())
         at, to = sizes.index(first), sizes.index(second)
@@ -369,9 +380,9 @@ def test_algorithms_that_do_not_keep_bounds_refuse_them(algorithm: str, trees: i
     problem = make([4, 4, 4, 4], [HALF] * 4, bounds, 2)
     assert len(problem.trees) == trees
     with pytest.raises(UsageError, match=f"'{algorithm}' does not keep"):
-        find(problem, algorithm)
+        find_plan(problem, algorithm)
     for other in ALGORITHMS[1:3]:
-        assert find(problem, other).loss == 8
+        assert find_plan(problem, other).loss == 8
 
 
 # Known answers
@@ -380,9 +391,9 @@ def test_algorithms_that_do_not_keep_bounds_refuse_them(algorithm: str, trees: i
 def test_two_columns_by_hand() -> None:
     """(a, b) four times each, both columns at 1/2: pairs of opposite corners, eight buckets of two."""
     problem = make([4, 4, 4, 4], [HALF] * 4, by_columns(2, 2, (HALF, HALF)), 2, 10)
-    plan = find(problem, "two-size")
-    assert plan.setting == Setting.of({2: 8})
-    bids = placed(plan, "blocks", seed_key(1).stream("layout"), problem.trees)
+    plan = find_plan(problem, "two-size")
+    assert plan.setting == Setting.from_counts({2: 8})
+    bids = draw_bids(plan, "blocks", seed_key(1).random_generator("layout"), problem.trees)
     buckets = defaultdict(set)
     for bid, code in zip(bids.tolist(), np.repeat(np.arange(4), 4).tolist(), strict=True):
         buckets[bid].add(code)
@@ -393,10 +404,10 @@ def test_two_columns_by_hand() -> None:
 def test_a_group_forces_larger_buckets_by_hand() -> None:
     """Five values of 6, each at most half: pairs. Of x1 to x3 (18 of 30) at most 3/5: no bucket below five."""
     counts, half = [6] * 5, [HALF] * 5
-    assert find(make(counts, half, [], 2, 20), "optimal").setting == Setting.of({2: 15})
+    assert find_plan(make(counts, half, [], 2, 20), "optimal").setting == Setting.from_counts({2: 15})
     group = bound("x1 to x3", range(3), Fraction(3, 5))
-    plan = find(make(counts, half, [group], 2, 20), "optimal")
-    assert plan.setting == Setting.of({5: 6})
+    plan = find_plan(make(counts, half, [group], 2, 20), "optimal")
+    assert plan.setting == Setting.from_counts({5: 6})
     assert plan.proof == "certificate"
     assert plan.allocation[:3, 0].sum() == 18
 
@@ -404,20 +415,20 @@ def test_a_group_forces_larger_buckets_by_hand() -> None:
 def test_a_group_inside_a_group_by_hand() -> None:
     """8 records each; {x1..x3} at most 3/4, {x1, x2} in it 1/2: x3 and x4 fill half of every bucket of four."""
     bounds = [bound("three", range(3), Fraction(3, 4)), bound("two", range(2), HALF)]
-    plan = find(make([8] * 4, [HALF] * 4, bounds, 2, 20), "optimal")
-    assert plan.setting == Setting.of({4: 8})
+    plan = find_plan(make([8] * 4, [HALF] * 4, bounds, 2, 20), "optimal")
+    assert plan.setting == Setting.from_counts({4: 8})
 
 
 @pytest.mark.parametrize("algorithm", ["one-size", "two-size", "multi-size", "optimal"])
 def test_a_group_that_is_too_frequent_is_named_with_what_works(algorithm: str) -> None:
     group = bound("cancer", range(3), QUARTER)
     with pytest.raises(InfeasibleError) as refusal:
-        find(make([10] * 6, [HALF] * 6, [group], 2, 50), algorithm)
+        find_plan(make([10] * 6, [HALF] * 6, [group], 2, 50), algorithm)
     message = str(refusal.value)
     assert "'cancer' has frequency 0.5 above its bound 0.25" in message
     assert "what works: 0.5 for 'cancer'" in message
     assert refusal.value.details["nearest_group"] == {"cancer": "0.5"}
-    assert find(make([10] * 6, [HALF] * 6, [replace(group, threshold=HALF)], 2, 50), algorithm).loss
+    assert find_plan(make([10] * 6, [HALF] * 6, [replace(group, threshold=HALF)], 2, 50), algorithm).loss
 
 
 def test_the_nearest_bound_of_a_group_works_and_nothing_smaller_does() -> None:
@@ -425,18 +436,18 @@ def test_the_nearest_bound_of_a_group_works_and_nothing_smaller_does() -> None:
     group = bound("x1 to x3", range(3), Fraction(3, 5))
     problem = make([6] * 5, [HALF] * 5, [group], 2, 4)
     with pytest.raises(InfeasibleError) as refusal:
-        find(problem, "optimal")
+        find_plan(problem, "optimal")
     nearest = Fraction(refusal.value.details["nearest_group"]["x1 to x3"])  # type: ignore[index]
-    assert find(replace(problem, bounds=(replace(group, threshold=nearest),)), "optimal").loss
+    assert find_plan(replace(problem, bounds=(replace(group, threshold=nearest),)), "optimal").loss
     smaller = replace(group, threshold=nearest - Fraction(1, 10**4))
     with pytest.raises(InfeasibleError):
-        find(replace(problem, bounds=(smaller,)), "optimal")
+        find_plan(replace(problem, bounds=(smaller,)), "optimal")
 
 
 def test_where_two_groups_stand_in_the_way_all_bounds_are_shifted() -> None:
     bounds = [bound("one", [0, 1], QUARTER), bound("two", [2, 3], QUARTER)]
     with pytest.raises(InfeasibleError, match=r"what works: bounds of groups higher by 0\.25") as refusal:
-        find(make([10] * 4, [HALF] * 4, bounds, 2, 50), "optimal")
+        find_plan(make([10] * 4, [HALF] * 4, bounds, 2, 50), "optimal")
     assert refusal.value.details["nearest_group_shift"] == "0.25"
     assert refusal.value.details["group"] in ("one", "two")
 
@@ -444,9 +455,9 @@ def test_where_two_groups_stand_in_the_way_all_bounds_are_shifted() -> None:
 def test_where_a_value_and_a_group_stand_in_the_way_all_thresholds_are_shifted() -> None:
     problem = make([10] * 4, [Fraction(1, 5), HALF, HALF, HALF], [bound("one", [0, 1], Fraction(2, 5))], 2, 50)
     with pytest.raises(InfeasibleError, match=r"value x1 has frequency 0\.25 above its threshold 0\.2;") as refusal:
-        find(problem, "optimal")
+        find_plan(problem, "optimal")
     assert refusal.value.details["nearest_shift"] == "0.1"
-    assert find(replace(problem, thresholds=(Fraction(3, 10),) + (HALF,) * 3, bounds=()), "optimal").loss
+    assert find_plan(replace(problem, thresholds=(Fraction(3, 10),) + (HALF,) * 3, bounds=()), "optimal").loss
 
 
 # Layouts
@@ -467,13 +478,13 @@ def assert_even(table: Ints, begin: int, end: int, members: Sequence[int]) -> No
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[Setting, Ints, list[Bound]]:
+def layouts(draw: st.DrawFn) -> tuple[Setting, Ints, list[GroupBound]]:
     """Any allocation, and any one family or two columns."""
     first, second = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     items = draw(
         st.lists(st.tuples(st.integers(1, 7), st.integers(1, 21)), min_size=1, max_size=3, unique_by=lambda i: i[0])
     )
-    setting = Setting.of(dict(items))
+    setting = Setting.from_counts(dict(items))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shares = rng.dirichlet(np.full(first * second, 0.7))
     allocation = np.array([rng.multinomial(size * b, shares) for size, b in setting.items], dtype=np.int64).T
@@ -487,13 +498,13 @@ def layouts(draw: st.DrawFn) -> tuple[Setting, Ints, list[Bound]]:
 @often(250)
 @given(layouts(), st.integers(0, 2**32), st.sampled_from(["blocks", "round-robin"]))
 def test_layouts_give_every_set_the_floor_or_ceiling_of_its_mean(
-    made: tuple[Setting, Ints, list[Bound]], seed: int, layout: str
+    made: tuple[Setting, Ints, list[GroupBound]], seed: int, layout: str
 ) -> None:
     setting, allocation, bounds = made
     counts = allocation.sum(axis=1)
-    problem = Problem(counts, (ONE,) * len(counts), bounds=tuple(bounds))
+    problem = BucketProblem(counts, (ONE,) * len(counts), bounds=tuple(bounds))
     plan = Plan("two-size", setting, allocation)
-    bids = placed(plan, layout, seed_key(seed).stream("layout"), problem.trees)
+    bids = draw_bids(plan, layout, seed_key(seed).random_generator("layout"), problem.trees)
     sizes = [size for size, b in setting.items for _ in range(b)]
     table = tallied(bids, counts, len(sizes))
     assert bids.dtype == np.int32
@@ -514,11 +525,16 @@ def test_blocks_of_any_number(buckets: int, size: int, number: int, seed: int) -
     rng = np.random.default_rng(seed)
     records = rng.multinomial(buckets * size, rng.dirichlet(np.ones(7))).astype(np.int64)
     sets = [bound("x", range(5), HALF), bound("y", range(2), HALF), bound("z", [5, 6], HALF)]
-    (tree,) = families(sets, 7)
-    plan, noise = Plan("two-size", Setting.of({size: buckets}), records[:, None]), seed_key(seed).stream("lines")
+    (tree,) = make_families(sets, 7)
+    plan, noise = (
+        Plan("two-size", Setting.from_counts({size: buckets}), records[:, None]),
+        seed_key(seed).random_generator("lines"),
+    )
     widths = [buckets // min(number, buckets)] * min(number, buckets)
     widths[-1] += buckets - sum(widths)
-    table = tallied(layout.even(plan, [widths], noise, lambda: tree.line(noise)).ranked(), records, buckets)
+    table = tallied(
+        layout.lay_out_evenly(plan, [widths], noise, lambda: tree.draw_line(noise)).rank_places(), records, buckets
+    )
     assert table.sum(axis=0).tolist() == [size] * buckets
     assert table.sum(axis=1).tolist() == records.tolist()
     for members in ([0], [1], [2], [3], [4], [5], [6], *(one.members for one in sets)):
@@ -527,23 +543,25 @@ def test_blocks_of_any_number(buckets: int, size: int, number: int, seed: int) -
 
 @often(100)
 @given(crossing_problems(60), st.integers(1, 30), st.integers(0, 2**32))
-def test_shares_of_two_families_are_floors_or_ceilings(problem: Problem, whole: int, seed: int) -> None:
+def test_shares_of_two_families_are_floors_or_ceilings(problem: BucketProblem, whole: int, seed: int) -> None:
     assume(len(problem.trees) == 2)
-    pair, part = Pair(*problem.trees), seed % (whole + 1)
-    taken = pair.share(problem.counts, part, whole)
-    exact = pair.sums(problem.counts) * part
-    assert (pair.sums(taken) >= exact // whole).all()
-    assert (pair.sums(taken) <= -(-exact // whole)).all()
+    pair, part = TreePair(*problem.trees), seed % (whole + 1)
+    taken = pair.share_records(problem.counts, part, whole)
+    exact = pair.sum_sets(problem.counts) * part
+    assert (pair.sum_sets(taken) >= exact // whole).all()
+    assert (pair.sum_sets(taken) <= -(-exact // whole)).all()
 
 
 def test_more_pairs_of_values_meet_than_on_one_line() -> None:
     """Twelve values in four groups of three, a bound on each group: blocks let all pairs of other groups meet."""
     bounds = [bound(str(k), range(3 * k, 3 * k + 3), QUARTER) for k in range(4)]
     problem = make([60] * 12, [QUARTER] * 12, bounds, 4, 4)
-    plan = find(problem, "one-size")
+    plan = find_plan(problem, "one-size")
     met = {}
     for each_layout in ("blocks", "round-robin"):
-        table = tallied(placed(plan, each_layout, seed_key(3).stream("x"), problem.trees), problem.counts, 180)
+        table = tallied(
+            draw_bids(plan, each_layout, seed_key(3).random_generator("x"), problem.trees), problem.counts, 180
+        )
         met[each_layout] = int(((table @ table.T) > 0).sum())
     assert met["blocks"] == 12 + 12 * 9
     assert met["round-robin"] < met["blocks"]
@@ -551,11 +569,11 @@ def test_more_pairs_of_values_meet_than_on_one_line() -> None:
     assert int(((table @ table.T) > 0).sum()) == 12 + 12 * 9
 
 
-def across_plan(problem: Problem) -> NDArray[np.int32]:
+def across_plan(problem: BucketProblem) -> NDArray[np.int32]:
     """The buckets of ``across`` where the second family holds nothing that binds."""
     (tree,) = problem.trees
-    (flat,) = families([bound("all", range(12), HALF)], 12)
-    slots = across(problem.counts, 180, Pair(tree, flat), seed_key(1).stream("x"))
+    (flat,) = make_families([bound("all", range(12), HALF)], 12)
+    slots = assign_across(problem.counts, 180, TreePair(tree, flat), seed_key(1).random_generator("x"))
     order = np.argsort(slots.values, kind="stable")
     return slots.buckets[order].astype(np.int32)
 
@@ -571,7 +589,7 @@ class Fixed:
         self.begin()
 
     def begin(self) -> None:
-        self._drawn = seed_key(self.seed).stream("structure")
+        self._drawn = seed_key(self.seed).random_generator("structure")
 
     def integers(self, low: int, high: int, size: int) -> NDArray[np.int64]:
         return self._drawn.integers(low, high, size)
@@ -606,7 +624,7 @@ def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout:
     """
     counts, bounds, buckets = CASES[name]
     problem = make(counts, [ONE] * 4, bounds, 1, 6)
-    setting = Setting.of(buckets)
+    setting = Setting.from_counts(buckets)
     plan = Plan("two-size", setting, allocate_values(problem, setting).allocation)
     assert_exact(problem, plan)
     for seed in range(3):
@@ -614,7 +632,7 @@ def test_the_belief_in_a_component_is_its_share_of_the_bucket(name: str, layout:
 
         def drawn(noise: Fixed = noise) -> tuple[int, ...]:
             noise.begin()
-            return tuple(placed(plan, layout, noise, problem.trees).tolist())
+            return tuple(draw_bids(plan, layout, noise, problem.trees).tolist())
 
         outcomes = list(noise.every.runs(drawn))
         table = tallied(np.array(outcomes[0][0]), problem.counts, sum(setting.buckets))

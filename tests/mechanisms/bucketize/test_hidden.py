@@ -16,8 +16,8 @@ from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.fake_chances import Entries, times_listed
-from privsql.mechanisms.bucketize.fakes import crowded
-from privsql.mechanisms.bucketize.informative import placed
+from privsql.mechanisms.bucketize.fakes import find_too_frequent
+from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow
@@ -56,7 +56,7 @@ def plan(counts: Ints, setting: Setting) -> Plan:
     return Plan("any", setting, counts[:, None])
 
 
-def made(counts: Ints, setting: Setting, sigma: int, layout: str, noise: Shuffler) -> tuple[Made, fakes.Hidden]:
+def made(counts: Ints, setting: Setting, sigma: int, layout: str, noise: Shuffler) -> tuple[Made, fakes.HiddenValues]:
     """One table of values."""
     found = fakes.hide_values(plan(counts, setting), counts, sigma, layout, noise)
     codes = np.repeat(np.arange(len(counts)), counts)
@@ -83,10 +83,10 @@ def zipf(values: int, setting: Setting, power: float) -> Ints:
 def test_every_bucket_and_every_value_has_its_fakes(
     layout: str, sizes: dict[int, int], values: int, sigma: int
 ) -> None:
-    setting = Setting.of(sizes)
+    setting = Setting.from_counts(sizes)
     counts = zipf(values, setting, 0.1 if values > max(sizes) + 2 * sigma else 0.0)
-    assert crowded(counts, setting, sigma) == []
-    table, _ = made(counts, setting, sigma, layout, seed_key(1).stream("fakes"))
+    assert find_too_frequent(counts, setting, sigma) == []
+    table, _ = made(counts, setting, sigma, layout, seed_key(1).random_generator("fakes"))
     of_buckets = np.repeat(setting.sizes, setting.buckets)
     assert (table.real.sum(axis=1) == of_buckets).all()
     assert (table.listed.sum(axis=1) == of_buckets + sigma).all()
@@ -96,16 +96,16 @@ def test_every_bucket_and_every_value_has_its_fakes(
 
 def test_all_counts_equal_and_all_values_listed() -> None:
     """S + sigma of S + sigma values: every bucket lists everything, and each is as likely to be fake."""
-    setting, counts = Setting.of({3: 50}), np.full(5, 30)
-    table, found = made(counts, setting, 2, "blocks", seed_key(1).stream("fakes"))
+    setting, counts = Setting.from_counts({3: 50}), np.full(5, 30)
+    table, found = made(counts, setting, 2, "blocks", seed_key(1).random_generator("fakes"))
     assert table.listed.all()
     assert found.highest == pytest.approx(3 / 5, abs=1e-6)
 
 
 def test_values_that_are_too_frequent_are_listed_everywhere() -> None:
     """Asked for all the same: 9 of 10 buckets have the value, and every one lists it."""
-    setting, counts = Setting.of({3: 100}), np.array([90, *[30] * 7])
-    table, found = made(counts, setting, 1, "blocks", seed_key(1).stream("fakes"))
+    setting, counts = Setting.from_counts({3: 100}), np.array([90, *[30] * 7])
+    table, found = made(counts, setting, 1, "blocks", seed_key(1).random_generator("fakes"))
     assert table.listed[:, 0].all()
     assert table.real[:, 0].sum() == 90
     assert found.highest >= 0.9 - 1e-6
@@ -120,7 +120,7 @@ def test_a_tiny_table_in_every_outcome() -> None:
     noise, joint = Enumerator(), defaultdict(Fraction)
 
     def run() -> tuple[int, ...]:
-        table, _ = made(np.array([1, 1]), Setting.of({1: 2}), 1, "blocks", noise)
+        table, _ = made(np.array([1, 1]), Setting.from_counts({1: 2}), 1, "blocks", noise)
         return (*table.listed.ravel().tolist(), *table.real.ravel().tolist())
 
     for outcome, chance in noise.runs(run):
@@ -142,8 +142,8 @@ def test_chances_of_a_quarter_are_kept_over_all_draws(monkeypatch: pytest.Monkey
     monkeypatch.setattr(fakes, "BITS", 2)
     one = Entries(np.repeat(np.arange(4), 2), np.tile([0, 1], 4), (4, 2))
     noise, kept = Enumerator(), [Fraction(0)] * 8
-    for chosen, chance in noise.runs(lambda: tuple(fakes.rounded(one, np.tile([1, 3], 4), noise).tolist())):
-        assert [side.tolist() for side in one.sums(np.array(chosen))] == [[1] * 4, [1, 3]]
+    for chosen, chance in noise.runs(lambda: tuple(fakes.choose_entries(one, np.tile([1, 3], 4), noise).tolist())):
+        assert [side.tolist() for side in one.sum_amounts(np.array(chosen))] == [[1] * 4, [1, 3]]
         kept = [total + chance * yes for total, yes in zip(kept, chosen, strict=True)]
     assert kept == [Fraction(1, 4), Fraction(3, 4)] * 4
 
@@ -151,7 +151,7 @@ def test_chances_of_a_quarter_are_kept_over_all_draws(monkeypatch: pytest.Monkey
 def test_what_leaves_no_choice_is_refused() -> None:
     """One bucket, and two values that nobody has: they can't be listed as often as others."""
     with pytest.raises(InfeasibleError, match="leave no choice"):
-        made(np.array([1, 1, 0, 0]), Setting.of({2: 1}), 2, "blocks", seed_key(1).stream("fakes"))
+        made(np.array([1, 1, 0, 0]), Setting.from_counts({2: 1}), 2, "blocks", seed_key(1).random_generator("fakes"))
 
 
 # What the lists tell ---
@@ -212,12 +212,12 @@ SETTINGS = [({8: 300}, 2), ({4: 300}, 1), ({4: 240, 5: 60}, 2)]
 @pytest.mark.parametrize(("sizes", "sigma"), rest_slow(SETTINGS))
 def test_nothing_of_the_lists_tells_fakes(layout: str, sizes: dict[int, int], sigma: int) -> None:
     """Neighbours, overlaps, shifts and frequencies; false alarm 1e-6 over all features."""
-    setting = Setting.of(sizes)
+    setting = Setting.from_counts(sizes)
     counts = zipf(24, setting, 0.25)
-    assert crowded(counts, setting, sigma) == []
+    assert find_too_frequent(counts, setting, sigma) == []
 
     def make(draw: int) -> Made:
-        return made(counts, setting, sigma, layout, seed_key(draw).stream("fakes"))[0]
+        return made(counts, setting, sigma, layout, seed_key(draw).random_generator("fakes"))[0]
 
     found = deviates(make, counts)
     assert max(abs(deviate) for deviate in found.values()) < student.isf(FALSE_ALARM / 2 / len(found), DRAWS - 1)
@@ -226,12 +226,12 @@ def test_nothing_of_the_lists_tells_fakes(layout: str, sizes: dict[int, int], si
 @pytest.mark.slow
 def test_fakes_beside_buckets_that_are_laid_out_are_told() -> None:
     """The same adversary against fakes uniform over the values that are not in the bucket: the test can fail."""
-    setting, sigma = Setting.of({8: 300}), 2
+    setting, sigma = Setting.from_counts({8: 300}), 2
     counts = zipf(24, setting, 0.25)
 
     def make(draw: int) -> Made:
-        noise = seed_key(draw).stream("fakes")
-        bids = placed(plan(counts, setting), "round-robin", noise)
+        noise = seed_key(draw).random_generator("fakes")
+        bids = draw_bids(plan(counts, setting), "round-robin", noise)
         codes = np.repeat(np.arange(24), counts)
         table = Made.of(300, 24, bids, codes, bids[:0], codes[:0])
         lacking = [noise.permutation(np.flatnonzero(~row))[:sigma] for row in table.real]
@@ -245,11 +245,11 @@ def test_fakes_beside_buckets_that_are_laid_out_are_told() -> None:
 @pytest.mark.parametrize("layout", rest_slow(EVEN))
 def test_bucket_numbers_are_drawn(layout: str) -> None:
     """How often one bucket number lists a value, over draws: as often as others do; false alarm 1e-6."""
-    setting, sigma = Setting.of({3: 8}), 1
+    setting, sigma = Setting.from_counts({3: 8}), 1
     counts, runs = np.full(8, 3), 120
     times = np.zeros((8, 8))
     for draw in range(runs):
-        times += made(counts, setting, sigma, layout, seed_key(draw).stream("fakes"))[0].listed
+        times += made(counts, setting, sigma, layout, seed_key(draw).random_generator("fakes"))[0].listed
     chance = 4 / 8
     furthest = np.abs(times - runs * chance).max() / (runs * chance * (1 - chance)) ** 0.5
     assert furthest < norm.isf(FALSE_ALARM / 2 / times.size)
@@ -261,9 +261,9 @@ def test_bucket_numbers_are_drawn(layout: str) -> None:
 @pytest.mark.parametrize(("sizes", "sigma", "power"), [({8: 500}, 2, 0.5), ({4: 500}, 1, 0.6), ({6: 450}, 2, 0.4)])
 def test_certainty_by_value_with_zipf_counts(sizes: dict[int, int], sigma: int, power: float) -> None:
     """Of m = 50 values: p (L_x - 1) < o_x, and o_x/L_x <= p/(1 - p m/n), p = S/(S + sigma); by entry nearly so."""
-    setting, noise = Setting.of(sizes), seed_key(3).stream("fakes")
+    setting, noise = Setting.from_counts(sizes), seed_key(3).random_generator("fakes")
     counts = zipf(50, setting, power)
-    assert crowded(counts, setting, sigma) == []
+    assert find_too_frequent(counts, setting, sigma) == []
     size = setting.sizes[0]
     table, found = made(counts, setting, sigma, "blocks", noise)
     real, listed = table.real.sum(axis=0), table.listed.sum(axis=0)
@@ -276,8 +276,8 @@ def test_certainty_by_value_with_zipf_counts(sizes: dict[int, int], sigma: int, 
 @pytest.mark.parametrize("known", [0, 1, 3])
 def test_certainty_after_corruption(known: int) -> None:
     """q known of S values leave (S - q)/(S - q + sigma), for frequent values as for rare ones; false alarm 1e-6."""
-    setting, sigma = Setting.of({4: 5000}), 2
-    noise = seed_key(4).stream("corruption")
+    setting, sigma = Setting.from_counts({4: 5000}), 2
+    noise = seed_key(4).random_generator("corruption")
     counts = zipf(20, setting, 0.5)
     table, _ = made(counts, setting, sigma, "blocks", noise)
     theory = (4 - known) / (4 - known + sigma)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.mechanisms.bucketize import joint as joints
-from privsql.mechanisms.bucketize.joint import Rows, Sums, by_value, tightened
+from privsql.mechanisms.bucketize.joint import MarginRows, MarginSums, is_by_value, tighten_bounds
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
 from support.loops import rest_slow
@@ -27,7 +27,7 @@ Record = tuple[int, int, int]  # quasi-identifiers, value, bucket
 Pairs = list[tuple[int, int]]
 
 
-def sums_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, Sums]:
+def sums_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, MarginSums]:
     """The three kinds of sums of a source (q, x), of a release's rows (q, g) and of what its buckets list (g, x)."""
     counts = [Counter(source), Counter(rows), Counter(listed)]
     places = [{key: place for place, key in enumerate(sorted(one))} for one in counts]
@@ -38,7 +38,7 @@ def sums_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, Sums]:
     ]
     met = np.array(triples, dtype=np.int64).reshape(-1, 3)
     n = [np.array([one[key] for key in sorted(one)], dtype=np.int64) for one in counts]
-    return {name: Sums(met[:, k], n[k], n[k]) for k, name in enumerate(joints.KINDS)}
+    return {name: MarginSums(met[:, k], n[k], n[k]) for k, name in enumerate(joints.KINDS)}
 
 
 def possible(source: Pairs, rows: Pairs, listed: Pairs) -> bool:
@@ -59,7 +59,7 @@ RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0
 @settings(max_examples=share(300))
 def test_a_true_release_is_never_refused(records: list[Record]) -> None:
     source = [(q, x) for q, x, _ in records]
-    found = tightened(sums_of(source, [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]))
+    found = tighten_bounds(sums_of(source, [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]))
     assert not found.wrong
     assert int(found.low.sum()) <= len(records)
 
@@ -71,7 +71,7 @@ def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(recor
     values = [x for _, x, _ in records]
     dice.shuffle(values)  # type: ignore[attr-defined]
     source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
-    refused = bool(tightened(sums_of(source, rows, listed)).wrong)
+    refused = bool(tighten_bounds(sums_of(source, rows, listed)).wrong)
     feasible = possible(source, rows, listed)
     assert not (refused and feasible)
     if len({q for q, _ in rows}) == len(rows):
@@ -81,18 +81,20 @@ def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(recor
 def test_each_combination_is_looked_at_by_what_is_less() -> None:
     """One with a value more than its buckets list is looked at by their lists, all others by their own values."""
     n = np.ones(9, dtype=np.int64)
-    own = Rows(np.array([0, 0, 0, 1, joints.FAKES]), np.array([0, 1, 2, 0, 0]), n[:5], n[:5])
-    lying = Rows(np.array([0, 1, 1, joints.FAKES, 0, 2]), np.array([0, 0, 1, 1, joints.LEFT_OUT, 3]), n[:6], n[:6])
-    listed = Rows(np.array([0, 0, 1, joints.LEFT_OUT]), np.array([0, 1, 0, 0]), n[:4], n[:4])
-    found = by_value({"own": own, "lying": lying, "listed": listed})
+    own = MarginRows(np.array([0, 0, 0, 1, joints.FAKES]), np.array([0, 1, 2, 0, 0]), n[:5], n[:5])
+    lying = MarginRows(
+        np.array([0, 1, 1, joints.FAKES, 0, 2]), np.array([0, 0, 1, 1, joints.LEFT_OUT, 3]), n[:6], n[:6]
+    )
+    listed = MarginRows(np.array([0, 0, 1, joints.LEFT_OUT]), np.array([0, 1, 0, 0]), n[:4], n[:4])
+    found = is_by_value({"own": own, "lying": lying, "listed": listed})
     assert found.tolist() == [False, True, True, True, False, True]
 
 
 def test_a_flow_counts_what_can_go_from_one_kind_of_sums_to_another() -> None:
     y = np.zeros(4, dtype=np.int64)
-    own = Sums(np.array([0, 0, 1, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
-    lying = Sums(np.array([0, 1, 2, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
-    assert joints._flow(own, lying, y + 1) == 2
+    own = MarginSums(np.array([0, 0, 1, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
+    lying = MarginSums(np.array([0, 1, 2, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
+    assert joints._maximum_flow(own, lying, y + 1) == 2
 
 
 # Releases ---

@@ -18,10 +18,10 @@ from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.bucketize import informative, search
 from privsql.mechanisms.bucketize import informative as layouts
 from privsql.mechanisms.bucketize import layout as blocks
-from privsql.mechanisms.bucketize.group_flows import allocate_values, violation
-from privsql.mechanisms.bucketize.informative import LAYOUTS, placed
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find
+from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
+from privsql.mechanisms.bucketize.informative import LAYOUTS, draw_bids
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
 from support.enumeration import Enumerator
 from support.loops import each, rest_slow
 
@@ -37,17 +37,17 @@ OWN = {"largest-first": "anatomy", "lumps": "informative"}  # layouts of one alg
 CASES = [(a, layout) for a in ALGORITHMS for layout in LAYOUTS if OWN.get(layout, a) == a]
 
 
-def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 1, largest: int = 50) -> Problem:
+def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 1, largest: int = 50) -> BucketProblem:
     """A problem from plain numbers."""
-    return Problem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest)
+    return BucketProblem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest)
 
 
-def planned(problem: Problem, buckets: dict[int, int], algorithm: str = "optimal") -> Plan:
+def planned(problem: BucketProblem, buckets: dict[int, int], algorithm: str = "optimal") -> Plan:
     """The plan of a given valid setting."""
-    setting = Setting.of(buckets)
-    most = problem.columns(setting.sizes)
+    setting = Setting.from_counts(buckets)
+    most = problem.capacity_for(setting.sizes)
     plan = Plan(algorithm, setting, allocate_values(problem, setting).allocation, most=most)
-    assert violation(problem, plan) is None
+    assert find_violation(problem, plan) is None
     return plan
 
 
@@ -57,7 +57,7 @@ def composition(bids: Bids, counts: Sequence[int], buckets: int) -> NDArray[np.i
     return np.array([np.bincount(bids[a:b], minlength=buckets) for a, b in itertools.pairwise(starts.tolist())])
 
 
-def assert_valid_layout(problem: Problem, plan: Plan, layout: str, bids: Bids) -> None:
+def assert_valid_layout(problem: BucketProblem, plan: Plan, layout: str, bids: Bids) -> None:
     """Every promise of a layout that can be seen in one outcome."""
     counts = problem.counts.tolist()
     sizes = [size for size, b in plan.setting.items for _ in range(b)]
@@ -82,7 +82,7 @@ def assert_valid_layout(problem: Problem, plan: Plan, layout: str, bids: Bids) -
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> BucketProblem:
     """A table of up to 600 records, with thresholds above the frequencies."""
     m = draw(st.integers(2, 12))
     counts = draw(st.lists(st.integers(1, 50), min_size=m, max_size=m))
@@ -101,16 +101,16 @@ def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
 
     @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
     @given(problems(), st.integers(0, 2**32))
-    def run(problem: Problem, seed: int) -> None:
+    def run(problem: BucketProblem, seed: int) -> None:
         nonlocal seen
         assume(len(problem.sizes))
         try:
-            plan = find(problem, algorithm, seconds=0.2)
+            plan = find_plan(problem, algorithm, seconds=0.2)
         except InfeasibleError:
             assume(algorithm not in {"one-size", "anatomy"})
             return
         seen += 1
-        assert_valid_layout(problem, plan, layout, placed(plan, layout, seed_key(seed).stream("layout")))
+        assert_valid_layout(problem, plan, layout, draw_bids(plan, layout, seed_key(seed).random_generator("layout")))
 
     run()
     assert seen >= 5
@@ -126,7 +126,7 @@ def test_layouts_of_random_plans(algorithm: str, layout: str) -> None:
 )
 def test_layouts_of_random_allocations(items: list[tuple[int, int]], m: int, seed: int, layout: str) -> None:
     """Any allocation at all is spread evenly: thresholds are set to just what even spreading needs."""
-    setting = Setting.of(dict(items))
+    setting = Setting.from_counts(dict(items))
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(m, 0.7))
     columns = [rng.multinomial(size * b, shares) for size, b in setting.items]
@@ -138,8 +138,8 @@ def test_layouts_of_random_allocations(items: list[tuple[int, int]], m: int, see
     ]
     problem = make(allocation.sum(axis=1).tolist(), peaks, 1, 7)
     plan = Plan("optimal", setting, allocation)
-    assert violation(problem, plan) is None
-    assert_valid_layout(problem, plan, layout, placed(plan, layout, seed_key(seed).stream("layout")))
+    assert find_violation(problem, plan) is None
+    assert_valid_layout(problem, plan, layout, draw_bids(plan, layout, seed_key(seed).random_generator("layout")))
 
 
 def test_round_robin_is_that_of_the_paper() -> None:
@@ -149,7 +149,7 @@ def test_round_robin_is_that_of_the_paper() -> None:
     expected: dict[int, list[int]] = defaultdict(list)
     for slot, value in enumerate(value for value, o in enumerate(problem.counts.tolist()) for _ in range(o)):
         expected[slot % 5].append(value)
-    table = composition(placed(plan, "round-robin", seed_key(1).stream("x")), problem.counts.tolist(), 5)
+    table = composition(draw_bids(plan, "round-robin", seed_key(1).random_generator("x")), problem.counts.tolist(), 5)
     found = [[value for value in range(4) for _ in range(table[value, g])] for g in range(5)]
     assert sorted(found) == sorted(expected.values())
 
@@ -157,9 +157,11 @@ def test_round_robin_is_that_of_the_paper() -> None:
 def test_largest_first_gives_anatomy_distinct_values() -> None:
     """Each bucket of anatomy's own composition holds l or l + 1 different values, once each."""
     problem = make([40, 39, 30, 20, 11, 7, 5, 1], [Fraction(1, 3)] * 8, 2)
-    plan = find(problem, "anatomy")
-    assert plan.setting == Setting.of({3: 51})
-    table = composition(placed(plan, "largest-first", seed_key(3).stream("x")), problem.counts.tolist(), 51)
+    plan = find_plan(problem, "anatomy")
+    assert plan.setting == Setting.from_counts({3: 51})
+    table = composition(
+        draw_bids(plan, "largest-first", seed_key(3).random_generator("x")), problem.counts.tolist(), 51
+    )
     assert table.max() == 1
 
 
@@ -167,11 +169,15 @@ def test_largest_first_gives_anatomy_distinct_values() -> None:
 def test_the_key_decides(algorithm: str, layout: str) -> None:
     """The same key and purpose repeat every choice; another key or purpose makes others."""
     problem = make([40, 40, 40, 30, 30, 30, 20, 10], [THIRD] * 8, 2)
-    plan = find(problem, algorithm)
-    first = placed(plan, layout, seed_key(7).stream("bucketize"))
-    assert (placed(plan, layout, seed_key(7).stream("bucketize")) == first).all()
-    for other in (seed_key(8).stream("bucketize"), seed_key(7).stream("other"), system_key().stream("bucketize")):
-        assert (placed(plan, layout, other) != first).any()
+    plan = find_plan(problem, algorithm)
+    first = draw_bids(plan, layout, seed_key(7).random_generator("bucketize"))
+    assert (draw_bids(plan, layout, seed_key(7).random_generator("bucketize")) == first).all()
+    for other in (
+        seed_key(8).random_generator("bucketize"),
+        seed_key(7).random_generator("other"),
+        system_key().random_generator("bucketize"),
+    ):
+        assert (draw_bids(plan, layout, other) != first).any()
 
 
 # The exact adversary
@@ -200,7 +206,7 @@ def distribution(plan: Plan, layout: str) -> dict[tuple[int, ...], Fraction]:
     """Probability of every vector of bids."""
     noise = Enumerator()
     exact: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
-    for bids, probability in noise.runs(lambda: tuple(placed(plan, layout, noise).tolist())):
+    for bids, probability in noise.runs(lambda: tuple(draw_bids(plan, layout, noise).tolist())):
         exact[bids] += probability
     assert sum(exact.values()) == 1
     return dict(exact)
@@ -327,7 +333,7 @@ def test_the_posterior_of_lumps_is_the_published_share(name: str, number: int, m
 def test_the_posterior_of_anatomy_is_the_published_share(counts: list[int]) -> None:
     """The same for anatomy's own composition, with and without records left over at the end."""
     problem = make(counts, [HALF] * len(counts), 2)
-    setting = search.anatomy(problem)
+    setting = search.anatomy_setting(problem)
     assert setting is not None
     plan = planned(problem, dict(setting.items), "anatomy")
     found = distribution(plan, "largest-first")
@@ -338,7 +344,7 @@ def test_the_posterior_of_anatomy_is_the_published_share(counts: list[int]) -> N
 
 def test_the_posterior_is_the_published_share_where_anatomy_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where anatomy's own composition does not come out, the layout that takes its place is as good."""
-    monkeypatch.setattr(layouts, "largest_first", lambda plan, noise: None)
+    monkeypatch.setattr(layouts, "lay_out_largest_first", lambda plan, noise: None)
     plan = planned(make([2, 2, 1], [HALF] * 3, 2), {2: 1, 3: 1}, "anatomy")
     assert worst_posterior_error(plan, distribution(plan, "largest-first")) == 0
 
@@ -347,11 +353,11 @@ def test_the_posterior_is_the_published_share_where_anatomy_gives_way(monkeypatc
 def test_anatomy_gives_way_on_small_tables(counts: list[int]) -> None:
     """Records left over may find no bucket without their value; the layout is valid all the same."""
     problem = make(counts, [THIRD] * 5, 2)
-    plan = find(problem, "anatomy")
+    plan = find_plan(problem, "anatomy")
     gave_way = 0
     for seed in range(40):
-        gave_way += layouts.largest_first(plan, seed_key(seed).stream("x")) is None
-        bids = placed(plan, "largest-first", seed_key(seed).stream("x"))
+        gave_way += layouts.lay_out_largest_first(plan, seed_key(seed).random_generator("x")) is None
+        bids = draw_bids(plan, "largest-first", seed_key(seed).random_generator("x"))
         assert_valid_layout(problem, plan, "largest-first", bids)
         assert composition(bids, counts, sum(plan.setting.buckets)).max() == 1
     assert 0 < gave_way < 40
@@ -363,7 +369,7 @@ def test_the_posterior_of_found_plans_is_the_published_share() -> None:
     problem = make([3, 2, 1], [HALF, HALF, HALF], 2, 4)
     plans = {}
     for algorithm in ALGORITHMS:
-        plan = find(problem, algorithm)
+        plan = find_plan(problem, algorithm)
         plans[plan.setting, plan.allocation.tobytes()] = plan
     for plan in plans.values():
         assert worst_posterior_error(plan, distribution(plan, "blocks")) == 0
@@ -382,7 +388,7 @@ def test_the_adversary_notices_an_order_that_is_not_random() -> None:
     for name in ("pairs", "two sizes", "a value crosses rounds"):
         problem, buckets = TINY[name]
         plan = planned(problem, buckets)
-        fixed = {tuple(placed(plan, "round-robin", Still()).tolist()): ONE}
+        fixed = {tuple(draw_bids(plan, "round-robin", Still()).tolist()): ONE}
         assert worst_posterior_error(plan, fixed) > 0
 
 

@@ -14,7 +14,7 @@ from privsql.errors import EngineError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import estimator
 from privsql.mechanisms.bucketize import estimator as sampling
-from privsql.mechanisms.bucketize.mechanism import Answers
+from privsql.mechanisms.bucketize.mechanism import BucketizedAnswers
 from support.commands import fetched, write
 from support.loops import each
 
@@ -60,46 +60,48 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def opened(release: Path) -> Iterator[Answers]:
+def opened(release: Path) -> Iterator[BucketizedAnswers]:
     """The same, open."""
     with privsql.open(release) as held:
-        assert isinstance(held.answers, Answers)
+        assert isinstance(held.answers, BucketizedAnswers)
         yield held.answers
 
 
-def sample_of(answers: Answers) -> Sample:
+def sample_of(answers: BucketizedAnswers) -> Sample:
     """Its records."""
-    return sampling.sample(answers._db, answers._roles, answers._facts["setting"], answers._through)
+    return sampling.sample_buckets(answers._db, answers._roles, answers._facts["setting"], answers._fake_value_channel)
 
 
 @each("column", COLUMNS)
-def test_records_see_what_the_database_says(column: str, opened: Answers) -> None:
+def test_records_see_what_the_database_says(column: str, opened: BucketizedAnswers) -> None:
     """E of every value of every column, NULL included; codes are in order of appearance, so the sums are sorted."""
     found = sample_of(opened)
-    assert found.records == RECORDS
+    assert found.record_count == RECORDS
     codes = np.arange(found.columns[column].max() + 1)
     assert len(codes) == len(fetched(f"SELECT DISTINCT {column} FROM ({PEOPLE.format(n=RECORDS)})"))
     seen, total = found.by_value(column, codes)
-    query = opened.read(f"SELECT {column}, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY {column}", {}).questions[0]
-    asked = estimator.split_certain(opened._db, query, opened._roles, opened._through)
-    expected = estimator.observe(asked, opened._roles, opened._facts, opened._through).observed
+    query = opened.parse_sql(
+        f"SELECT {column}, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY {column}", {}
+    ).questions[0]
+    asked = estimator.split_certain(opened._db, query, opened._roles, opened._fake_value_channel)
+    expected = estimator.observe_sets(asked, opened._roles, opened._facts, opened._fake_value_channel).observed
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], expected[np.lexsort(expected.T)], atol=1e-9)
     np.testing.assert_allclose(total, seen.sum(axis=1))
 
 
-def test_a_sample_has_whole_buckets(opened: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_has_whole_buckets(opened: BucketizedAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
     """About as many records as wanted, the same ones every time, and of a bucket all or none."""
     monkeypatch.setattr(sampling, "MOST_RECORDS", 500)
     found, again = sample_of(opened), sample_of(opened)
     assert found.digest == again.digest
-    assert 350 < found.records < 650
+    assert 350 < found.record_count < 650
     sizes = {int(size) for size in opened._facts["setting"]}
-    held = np.bincount(found.places, minlength=found.shown.shape[0])
+    held = np.bincount(found.places, minlength=found.contributions.shape[0])
     assert set(held.tolist()) <= sizes
-    np.testing.assert_allclose(found.shown.sum(axis=1), 1)
+    np.testing.assert_allclose(found.contributions.sum(axis=1), 1)
 
 
-def test_a_bucket_that_is_not_listed_is_refused(opened: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_is_not_listed_is_refused(opened: BucketizedAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
     """QIT and ST must agree."""
     listed = sampling.fill
 
@@ -183,7 +185,10 @@ def test_small_releases_teach_nothing(lessons: list[str], tmp_path: Path) -> Non
         ("SELECT age // 10 AS ten, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY ten", {"age"}),
     ],
 )
-def test_the_columns_of_a_question(sql: str, columns: set[str], opened: Answers) -> None:
+def test_the_columns_of_a_question(sql: str, columns: set[str], opened: BucketizedAnswers) -> None:
     """Whatever tells its records apart."""
-    (query,) = opened.read(sql, {}).questions
-    assert estimator.split_certain(opened._db, query, opened._roles, opened._through).columns == columns
+    (query,) = opened.parse_sql(sql, {}).questions
+    assert (
+        estimator.split_certain(opened._db, query, opened._roles, opened._fake_value_channel).selecting_columns
+        == columns
+    )

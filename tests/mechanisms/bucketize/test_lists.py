@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.fake_chances import apportioned, times_listed
-from privsql.mechanisms.bucketize.fakes import crowded, even
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
+from privsql.mechanisms.bucketize.fake_chances import apportion_times, times_listed
+from privsql.mechanisms.bucketize.fakes import find_even_plan, find_too_frequent
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def test_whether_values_can_be_hidden_is_what_linear_programming_finds(data: st.
     records = sum(size * buckets for size, buckets in sizes)
     cuts = sorted(data.draw(st.lists(st.integers(0, records), min_size=values - 1, max_size=values - 1)))
     counts = [b - a for a, b in zip([0, *cuts], [*cuts, records], strict=True)]
-    crowd = crowded(np.array(counts), Setting.of(dict(sizes)), sigma)
+    crowd = find_too_frequent(np.array(counts), Setting.from_counts(dict(sizes)), sigma)
     assert (not crowd) == possible(counts, sizes, sigma)
 
 
@@ -65,7 +65,7 @@ def test_divisors_are_rounded_up_as_well_as_can_be() -> None:
         m, most = int(rng.integers(2, 5)), int(rng.integers(2, 7))
         weights = rng.integers(1, 12, m).tolist()
         total = int(rng.integers(m, most * m + 1))
-        found = apportioned(weights, total, most)
+        found = apportion_times(weights, total, most)
         ways = (way for way in itertools.product(range(1, most + 1), repeat=m) if sum(way) == total)
         best = min(max(Fraction(w, n) for w, n in zip(weights, way, strict=True)) for way in ways)
         assert sum(found) == total
@@ -84,7 +84,7 @@ def test_every_value_is_as_certain_as_promised_up_to_rounding(
     times = times_listed(counts, sizes, sigma)
     assert times.sum(axis=0).tolist() == [(size + sigma) * buckets for size, buckets in sizes]
     assert (times <= [buckets for _, buckets in sizes]).all()
-    crowd = crowded(counts, Setting.of(dict(sizes)), sigma)
+    crowd = find_too_frequent(counts, Setting.from_counts(dict(sizes)), sigma)
     assert bool(crowd) == (counts[0] * (sizes[0][0] + sigma) > counts.sum())
     certain = counts / times.sum(axis=1)
     if crowd:
@@ -98,32 +98,32 @@ def test_several_sizes_cover_every_record() -> None:
     """sum_j L_xj S_j/(S_j + sigma) is within one listing of o_x."""
     sizes, sigma = [(3, 900), (5, 300), (9, 40)], 2
     counts = zipf(30, sum(size * buckets for size, buckets in sizes), 0.3)
-    assert crowded(counts, Setting.of(dict(sizes)), sigma) == []
+    assert find_too_frequent(counts, Setting.from_counts(dict(sizes)), sigma) == []
     covered = times_listed(counts, sizes, sigma) @ np.array([size / (size + sigma) for size, _ in sizes])
     assert np.abs(covered - counts).max() < 1
 
 
-def problem(counts: Sequence[int], smallest: int, largest: int) -> Problem:
+def problem(counts: Sequence[int], smallest: int, largest: int) -> BucketProblem:
     bound = Fraction(1, smallest)
-    return Problem(np.array(counts), (bound,) * len(counts), smallest, largest)
+    return BucketProblem(np.array(counts), (bound,) * len(counts), smallest, largest)
 
 
-def one_size(asked: Problem) -> Plan:
+def one_size(asked: BucketProblem) -> Plan:
     """Buckets of the largest size that divides the records."""
     for size in range(min(asked.largest, int(asked.sizes[-1])), asked.smallest - 1, -1):
         if asked.records % size == 0:
             buckets = asked.records // size
-            return Plan("one", Setting.of({size: buckets}), asked.counts[:, None])
+            return Plan("one", Setting.from_counts({size: buckets}), asked.counts[:, None])
     raise InfeasibleError("no size")
 
 
 def test_smaller_buckets_are_taken_where_they_hide_all_values() -> None:
     """1/5 of the records have one value: buckets of 4 with one fake hide it, buckets of 6 do not."""
     counts = [24, *[12] * 8]
-    found = even(problem(counts, 2, 6), 1, one_size)
+    found = find_even_plan(problem(counts, 2, 6), 1, one_size)
     assert found.setting.items == ((4, 30),)
     with pytest.raises(
         InfeasibleError, match=r"at most 1/7 of the records; more frequent: x1 \(0.2\); what works: "
     ) as e:
-        even(problem(counts, 6, 6), 1, one_size)
+        find_even_plan(problem(counts, 6, 6), 1, one_size)
     assert e.value.details["largest_bucket"] == 4

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.attacks.adversaries import _deviate
+from privsql.attacks.adversaries import _order_deviate
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import informative
-from privsql.mechanisms.bucketize.group_flows import allocate_values, violation
-from privsql.mechanisms.bucketize.informative import arrange, by_block
+from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
+from privsql.mechanisms.bucketize.informative import make_layout, split_by_block
 from privsql.mechanisms.bucketize.layout import Pieces
-from privsql.mechanisms.bucketize.model import Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import find
+from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.search import find_plan
 from support import ledgers
 from support.commands import PEOPLE, ROLES, manifest, refused, rows, run, specification, succeeded, warehouse
 from support.layouts import assert_pieces, counted, random_plan
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     Table = NDArray[np.int64]
 
 
-def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 2, largest: int = 50) -> Problem:
+def make(counts: Sequence[int], thresholds: Sequence[Fraction], smallest: int = 2, largest: int = 50) -> BucketProblem:
     """A problem from plain numbers."""
-    return Problem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest)
+    return BucketProblem(np.array(counts, dtype=np.int64), tuple(thresholds), smallest, largest)
 
 
-def linear(counts: Sequence[int], slope: int, plus: Fraction, largest: int = 50) -> Problem:
+def linear(counts: Sequence[int], slope: int, plus: Fraction, largest: int = 50) -> BucketProblem:
     """With the thresholds slope * f + plus."""
     n = sum(counts)
     return make(counts, [min(Fraction(1), slope * Fraction(o, n) + plus) for o in counts], largest=largest)
@@ -60,10 +60,10 @@ def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are exact, no value stands more often than it may, and every record is placed, in whatever blocks."""
     rng = np.random.default_rng(plans)
     for number in range(plans):
-        plan, noise = limited(random_plan(rng), rng), seed_key(number).stream("layout")
+        plan, noise = limited(random_plan(rng), rng), seed_key(number).random_generator("layout")
         assert plan.most is not None
         monkeypatch.setattr(informative, "BLOCKS", int(rng.integers(1, 80)))
-        pieces = arrange(plan, "lumps", noise)
+        pieces = make_layout(plan, "lumps", noise)
         assert isinstance(pieces, Pieces)
         for (part, _), most in zip(assert_pieces(pieces, plan, noise), plan.most.T, strict=True):
             assert (part <= most[:, None]).all()
@@ -73,9 +73,9 @@ def test_values_stand_as_often_as_they_may() -> None:
     """In a block of one bucket all values but the one that is cut are at their limit; fewer where few are left."""
     rng = np.random.default_rng(1)
     problem = linear(rng.integers(200, 3000, 30).tolist(), 8, Fraction(1, 50))
-    plan = find(problem, "informative")
+    plan = find_plan(problem, "informative")
     assert plan.most is not None
-    table = counted(arrange(plan, "lumps", seed_key(1).stream("x")), sum(plan.setting.buckets))  # type: ignore[arg-type]
+    table = counted(make_layout(plan, "lumps", seed_key(1).random_generator("x")), sum(plan.setting.buckets))  # type: ignore[arg-type]
     most = np.repeat(plan.most, plan.setting.buckets, axis=1)
     cut = ((table > 0) & (table < most)).sum(axis=0)
     assert np.quantile(cut, 0.8) <= 1
@@ -89,34 +89,34 @@ def test_blocks_of_a_width_are_exchangeable(monkeypatch: pytest.MonkeyPatch) -> 
     """Any bucket is as likely as any other to hold a value that is rare; 10^-6 of false alarm in all."""
     monkeypatch.setattr(informative, "BLOCKS", 6)
     records, most = np.array([[30], [9], [6], [8], [7]]), np.array([[4], [2], [1], [2], [2]])
-    plan = Plan("informative", Setting.of({5: 12}), records, most=most)
+    plan = Plan("informative", Setting.from_counts({5: 12}), records, most=most)
     seen = np.zeros(12)
     for seed in range(600):
-        seen += counted(arrange(plan, "lumps", seed_key(seed).stream("x")), 12)[2] > 0  # type: ignore[arg-type]
+        seen += counted(make_layout(plan, "lumps", seed_key(seed).random_generator("x")), 12)[2] > 0  # type: ignore[arg-type]
     expected = seen.mean()
     assert (np.abs(seen - expected) < 5.5 * np.sqrt(expected)).all()
 
 
 def test_a_plan_without_limits_has_no_lumps() -> None:
-    plan = find(make([4, 4], [Fraction(1, 2)] * 2), "two-size")
+    plan = find_plan(make([4, 4], [Fraction(1, 2)] * 2), "two-size")
     with pytest.raises(GuaranteeError, match="'two-size' does not say how often"):
-        arrange(plan, "lumps", seed_key(1).stream("x"))
+        make_layout(plan, "lumps", seed_key(1).random_generator("x"))
 
 
 def test_limits_above_thresholds_are_found() -> None:
-    plan = find(make([30, 30, 40], [Fraction(1, 2)] * 3), "informative")
+    plan = find_plan(make([30, 30, 40], [Fraction(1, 2)] * 3), "informative")
     problem = make([30, 30, 40], [Fraction(1, 2)] * 3)
-    assert violation(problem, plan) is None
+    assert find_violation(problem, plan) is None
     assert plan.most is not None
-    assert "may not stand" in str(violation(problem, replace(plan, most=plan.most + 1)))
-    assert "may not stand" in str(violation(problem, replace(plan, most=plan.most * 0)))
+    assert "may not stand" in str(find_violation(problem, replace(plan, most=plan.most + 1)))
+    assert "may not stand" in str(find_violation(problem, replace(plan, most=plan.most * 0)))
 
 
 # Settings ---
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> BucketProblem:
     """Tables of up to 250 records, thresholds of any kind."""
     counts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
     fractions = st.builds(Fraction, st.integers(1, 12), st.integers(12, 24))
@@ -128,20 +128,20 @@ def problems(draw: st.DrawFn) -> Problem:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(problems())
-def test_settings_exist_where_flows_do(problem: Problem) -> None:
+def test_settings_exist_where_flows_do(problem: BucketProblem) -> None:
     """By flows over all numbers of buckets that are as equal as can be; what is refused says how many records."""
     n = problem.records
     numbers = {-(-n // size) for size in range(problem.smallest, problem.largest + 1)}
-    each = [Setting.of({n // b: b - n % b, n // b + 1: n % b}) for b in numbers]
+    each = [Setting.from_counts({n // b: b - n % b, n // b + 1: n % b}) for b in numbers]
     allowed = [one for one in each if all(problem.smallest <= s <= problem.largest for s in one.sizes)]
     short = [allocate_values(problem, one).unplaced for one in allowed]
-    if informative.setting(problem) is None:
+    if informative.find_setting(problem) is None:
         assert 0 not in short
-        assert informative.unplaced(problem) != 0
+        assert informative.count_unplaced(problem) != 0
         return
-    plan = find(problem, "informative")
+    plan = find_plan(problem, "informative")
     assert plan.setting in [one for one, left in zip(allowed, short, strict=True) if not left]
-    assert violation(problem, plan) is None
+    assert find_violation(problem, plan) is None
     assert plan.most is not None
     for threshold, row in zip(problem.thresholds, plan.most.tolist(), strict=True):
         for size, most in zip(plan.setting.sizes, row, strict=True):
@@ -151,20 +151,20 @@ def test_settings_exist_where_flows_do(problem: Problem) -> None:
 def test_the_largest_buckets_are_taken() -> None:
     """n = 216,691 has no divisor up to 50: 4,325 buckets of 50 and 9 of 49 hold every record."""
     counts = np.random.default_rng(2).multinomial(216_691, np.random.default_rng(3).dirichlet(np.full(50, 8.0)))
-    plan = find(linear(counts.tolist(), 8, Fraction(1, 50)), "informative")
-    assert plan.setting == Setting.of({49: 9, 50: 4325})
+    plan = find_plan(linear(counts.tolist(), 8, Fraction(1, 50)), "informative")
+    assert plan.setting == Setting.from_counts({49: 9, 50: 4325})
 
 
 def test_constants_take_a_size_that_divides() -> None:
     """floor(50/7) is 7: a size of 49 lets through 1/7 of every value, 50 less."""
     problem = make([6125] * 7 + [6125], [Fraction(1, 7)] * 8)
-    assert find(problem, "informative").setting.sizes[0] == 49
+    assert find_plan(problem, "informative").setting.sizes[0] == 49
 
 
 def test_classes_of_two_sizes_share_values_alike() -> None:
     """In proportion to their records, but for a record, where no limit stands in the way."""
     counts = [35, 47, 60, 58, 81]
-    plan = find(linear(counts, 4, Fraction(1, 4), 30), "informative")
+    plan = find_plan(linear(counts, 4, Fraction(1, 4), 30), "informative")
     shares = plan.allocation * sum(counts) / (np.array(counts)[:, None] * plan.allocation.sum(axis=0))
     assert len(plan.setting.sizes) == 2
     assert (np.abs(shares - 1) * plan.allocation.mean(axis=1)[:, None] < 2).all()
@@ -179,19 +179,19 @@ def test_classes_of_two_sizes_share_values_alike() -> None:
         (make([1, 99], [Fraction(1)] * 2), {50: 2}),
     ],
 )
-def test_small_tables(problem: Problem, setting: dict[int, int]) -> None:
-    assert find(problem, "informative").setting == Setting.of(setting)
+def test_small_tables(problem: BucketProblem, setting: dict[int, int]) -> None:
+    assert find_plan(problem, "informative").setting == Setting.from_counts(setting)
 
 
 def test_no_bucket_is_filled_by_a_value_unless_it_must() -> None:
     """A threshold of 1 is used up to 3/4, or half way from its frequency; all of it where nothing less will do."""
-    plan = find(make([400, 300, 300], [Fraction(1)] * 3, largest=40), "informative")
+    plan = find_plan(make([400, 300, 300], [Fraction(1)] * 3, largest=40), "informative")
     assert plan.most is not None
     assert plan.most.tolist() == [[30], [30], [30]]
-    most = find(make([800, 200], [Fraction(1)] * 2, largest=40), "informative").most
+    most = find_plan(make([800, 200], [Fraction(1)] * 2, largest=40), "informative").most
     assert most is not None
     assert most.tolist() == [[36], [30]]
-    alone = find(make([10], [Fraction(1)], largest=5), "informative").most
+    alone = find_plan(make([10], [Fraction(1)], largest=5), "informative").most
     assert alone is not None
     assert alone.tolist() == [[5]]
 
@@ -199,13 +199,13 @@ def test_no_bucket_is_filled_by_a_value_unless_it_must() -> None:
 def test_a_threshold_below_one_place_needs_larger_buckets() -> None:
     problem = make([2, 99, 99], [Fraction(1, 60), Fraction(1), Fraction(1)])
     with pytest.raises(InfeasibleError, match="2 records find no place in buckets of nearly one size") as caught:
-        find(problem, "informative")
+        find_plan(problem, "informative")
     details = caught.value.details
     assert details["unplaced"] == 2
     assert details["nearest_max_bucket_size"] == 75  # 200 records in buckets of up to 62 lie in four of 50
     assert details["nearest_shift"] == "0.0034"
     raised = replace(problem, thresholds=tuple(min(Fraction(1), f + Fraction(34, 10**4)) for f in problem.thresholds))
-    assert find(raised, "informative").setting == Setting.of({50: 4})
+    assert find_plan(raised, "informative").setting == Setting.from_counts({50: 4})
 
 
 def test_numbers_of_blocks_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,19 +215,21 @@ def test_numbers_of_blocks_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     """
     monkeypatch.setattr(informative, "BLOCKS", 20)
     counts = np.random.default_rng(4).integers(20, 300, 12)
-    plan = find(linear(counts.tolist(), 8, Fraction(1, 10), 10), "informative")
+    plan = find_plan(linear(counts.tolist(), 8, Fraction(1, 10), 10), "informative")
     values = np.repeat(np.arange(12), counts)
     deviates: dict[str, list[float]] = {"block": [], "bucket": []}
     for seed in range(60):
-        bids = arrange(plan, "lumps", seed_key(seed).stream("x")).places(seed_key(seed).stream("y"))
+        bids = make_layout(plan, "lumps", seed_key(seed).random_generator("x")).draw_places(
+            seed_key(seed).random_generator("y")
+        )
         order, start, rows = np.argsort(bids, kind="stable"), 0, []
         for size, buckets in plan.setting.items:
             rows.append(order[start : start + size * buckets].reshape(buckets, size))
             start += size * buckets
-        blocks = [part for own in rows for part in by_block(own)]
+        blocks = [part for own in rows for part in split_by_block(own)]
         assert sorted(np.concatenate([part.ravel() for part in blocks]).tolist()) == list(range(len(bids)))
-        deviates["block"].append(_deviate(SimpleNamespace(numbered=blocks), values))  # type: ignore[arg-type]
-        deviates["bucket"].append(_deviate(SimpleNamespace(numbered=rows), values))  # type: ignore[arg-type]
+        deviates["block"].append(_order_deviate(SimpleNamespace(numbered_groups=blocks), values))  # type: ignore[arg-type]
+        deviates["bucket"].append(_order_deviate(SimpleNamespace(numbered_groups=rows), values))  # type: ignore[arg-type]
     squares = {name: float(np.mean(np.square(found))) for name, found in deviates.items()}
     assert 0.4 < squares["block"] < 2
     assert squares["bucket"] > 2 * squares["block"]

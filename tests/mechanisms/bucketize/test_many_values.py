@@ -9,11 +9,11 @@ import pytest
 import scipy
 
 from privsql.answers import channel as algebra
-from privsql.answers.channel import LARGE, Channel, counting, reconstruct
+from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import estimator as seen
-from privsql.mechanisms.bucketize.estimator import through
-from privsql.mechanisms.bucketize.informative import arrange
+from privsql.mechanisms.bucketize.estimator import make_fake_value_channel
+from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.commands import refused, run, specification, succeeded, write
 
@@ -33,9 +33,11 @@ def made(values: int) -> tuple[Channel, Plan]:
     """The channel of a layout in buckets of four, each value in as many as it has records."""
     counts = np.random.default_rng(values).integers(1, 9, values)
     counts[0] += -counts.sum() % 4
-    plan = Plan("one", Setting.of({4: int(counts.sum()) // 4}), counts[:, None])
-    runs = arrange(plan, "blocks", seed_key(1).stream("many")).runs(plan.setting)
-    return through(seen.listed_values(runs.meetings(), {"4": plan.setting.buckets[0]}), {}).channel, plan
+    plan = Plan("one", Setting.from_counts({4: int(counts.sum()) // 4}), counts[:, None])
+    runs = make_layout(plan, "blocks", seed_key(1).random_generator("many")).list_runs(plan.setting)
+    return make_fake_value_channel(
+        seen.listed_values(runs.count_meetings(), {"4": plan.setting.buckets[0]}), {}
+    ).channel, plan
 
 
 def dense(matrix: object) -> Floats:
@@ -50,9 +52,9 @@ def test_the_channel_of_many_values_is_that_of_few(monkeypatch: pytest.MonkeyPat
     assert scipy.sparse.issparse(sparse.mean)
     assert scipy.sparse.issparse(sparse.moment)
     assert not scipy.sparse.issparse(plain.mean)
-    for name in ("mean", "moment", "squares"):
+    for name in ("mean", "moment", "squared_mean"):
         assert dense(getattr(sparse, name)) == pytest.approx(dense(getattr(plain, name)), abs=1e-12)
-    assert sparse.seen == pytest.approx(plain.seen)
+    assert sparse.expected_total == pytest.approx(plain.expected_total)
 
 
 def test_answers_through_a_sparse_channel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +65,7 @@ def test_answers_through_a_sparse_channel(monkeypatch: pytest.MonkeyPatch) -> No
     sparse, _ = made(60)
     truth = np.random.default_rng(1).binomial(plain.records.astype(int), 0.3)
     total = np.array([float(truth.sum())])
-    given = counting((truth @ plain.mean)[None], total, float(plain.records.sum()))
+    given = observe_counts((truth @ plain.mean)[None], total, float(plain.records.sum()))
     asked = np.eye(60)[:, :3]
     first, second = reconstruct(plain, given, asked), reconstruct(sparse, given, asked)
     assert second.values == pytest.approx(first.values, rel=1e-5, abs=1e-5)

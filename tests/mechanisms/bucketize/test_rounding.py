@@ -15,7 +15,7 @@ from scipy.stats import chi2, norm
 
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize.fake_chances import Entries
-from privsql.mechanisms.bucketize.fakes import BITS, ONE, _walked, rounded, weights
+from privsql.mechanisms.bucketize.fakes import BITS, ONE, _walk_trails, choose_entries, make_weights
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow
 
@@ -56,7 +56,7 @@ def half(one: Entries) -> Ints:
 def test_chances_of_a_half_are_exact_over_all_draws(rows: list[list[int]], outcomes: int) -> None:
     """One bit: every draw of the coins and of who is joined with whom, in fractions; all outcomes equally likely."""
     one, noise, found = entries(rows), Enumerator(), defaultdict(Fraction)
-    for chosen, chance in noise.runs(lambda: tuple(rounded(one, half(one), noise).tolist())):
+    for chosen, chance in noise.runs(lambda: tuple(choose_entries(one, half(one), noise).tolist())):
         found[chosen] += chance
     assert set(found.values()) == {Fraction(1, outcomes)}
     assert len(found) == outcomes
@@ -69,7 +69,7 @@ def test_closed_trails_rise_as_often_as_they_fall_over_all_draws() -> None:
     """Two triangles with a common kind: half of the ends at a kind rise in every draw, each pair in half of them."""
     one, two = np.array([0, 1, 0]), np.array([1, 2, 2])
     noise, rising = Enumerator(), np.zeros(3)
-    for rises, chance in noise.runs(lambda: tuple(_walked(one, two, noise).tolist())):
+    for rises, chance in noise.runs(lambda: tuple(_walk_trails(one, two, noise).tolist())):
         ends = np.concatenate((one[list(rises)], two[~np.array(rises)]))
         assert np.bincount(ends, minlength=3).tolist() == [1, 1, 1]
         rising += np.array(rises) * float(chance)
@@ -88,15 +88,15 @@ def test_weights_and_choices_sum_to_what_is_given(seed: int, kinds: int, number:
     one = entries(rows)
     of_kinds = np.bincount([rng.choice(row) for row in rows], minlength=one.shape[1])
     of_rows = np.ones(number, dtype=np.int64)
-    found = weights(one, np.full(len(one.rows), 1 / length), of_rows, of_kinds)
+    found = make_weights(one, np.full(len(one.rows), 1 / length), of_rows, of_kinds)
     if found is None:  # the sums leave hardly a choice
         return
     assert (found >= 0).all()
     assert (found <= ONE).all()
-    for side, wanted in zip(one.sums(found), (of_rows, of_kinds), strict=True):
+    for side, wanted in zip(one.sum_amounts(found), (of_rows, of_kinds), strict=True):
         assert (side == wanted * ONE).all()
-    chosen = rounded(one, found, seed_key(seed).stream("rounded"))
-    for side, wanted in zip(one.sums(chosen), (of_rows, of_kinds), strict=True):
+    chosen = choose_entries(one, found, seed_key(seed).random_generator("rounded"))
+    for side, wanted in zip(one.sum_amounts(chosen), (of_rows, of_kinds), strict=True):
         assert (side == wanted).all()
     assert not chosen[found == 0].any()
     assert chosen[found == ONE].all()
@@ -106,7 +106,7 @@ def test_weights_are_near_what_was_asked_for() -> None:
     """Where chances fit their sums already they are kept, to the last bits, whatever rounding leaves open."""
     rows = [list(row) for row in itertools.combinations(range(7), 3)] * 4
     one = entries(rows)
-    found = weights(one, np.full(len(one.rows), 1 / 3), np.full(140, 1), np.full(7, 20))
+    found = make_weights(one, np.full(len(one.rows), 1 / 3), np.full(140, 1), np.full(7, 20))
     assert found is not None
     assert np.abs(found / ONE - 1 / 3).max() < 2**-10
     assert np.median(np.abs(found / ONE - 1 / 3)) < 2 ** -(BITS - 2)
@@ -114,13 +114,13 @@ def test_weights_are_near_what_was_asked_for() -> None:
 
 def test_what_has_no_choice_is_fixed_and_what_is_impossible_is_none() -> None:
     one = entries([[0, 1, 2], [0, 1, 2], [0, 1, 3]])
-    found = weights(one, np.full(9, 1 / 3), np.ones(3, dtype=np.int64), np.array([0, 1, 2, 0]))
+    found = make_weights(one, np.full(9, 1 / 3), np.ones(3, dtype=np.int64), np.array([0, 1, 2, 0]))
     assert found is not None
     assert found[one.kinds == 2].tolist() == [ONE, ONE]
     assert not found[one.kinds == 0].any()
     for wrong in ([0, 0, 2, 1], [0, 0, 3, 0], [-1, 2, 1, 1], [1, 0, 1, 1]):
         of_kinds = np.array(wrong)
-        made = weights(one, np.full(9, 1 / 3), np.ones(3, dtype=np.int64), of_kinds)
+        made = make_weights(one, np.full(9, 1 / 3), np.ones(3, dtype=np.int64), of_kinds)
         assert (made is None) == (wrong != [1, 0, 1, 1]) or wrong == [0, 0, 2, 1]
 
 
@@ -131,17 +131,17 @@ def test_what_has_no_choice_is_fixed_and_what_is_impossible_is_none() -> None:
 @pytest.mark.parametrize(("length", "chosen", "runs"), [(5, 2, 2500), (6, 1, 2000)])
 def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
     """Every entry against its exact chance, and pairs in a row against uniform choice; false alarm 1e-6 over all."""
-    rng = seed_key(length).stream("rows")
+    rng = seed_key(length).random_generator("rows")
     rows = [rng.permutation(9)[:length].tolist() for _ in range(12)]
     one = entries(rows)
     lengths = one.lengths[1]
     of_kinds = np.floor(lengths * chosen / length).astype(int)
     of_kinds[np.argsort(of_kinds - lengths * chosen / length, kind="stable")[: 12 * chosen - of_kinds.sum()]] += 1
-    found = weights(one, np.full(len(one.rows), chosen / length), np.full(12, chosen), of_kinds)
+    found = make_weights(one, np.full(len(one.rows), chosen / length), np.full(12, chosen), of_kinds)
     assert found is not None
-    noise, seen = seed_key(3).stream("rounded"), np.zeros(len(found))
+    noise, seen = seed_key(3).random_generator("rounded"), np.zeros(len(found))
     for _ in range(runs):
-        seen += rounded(one, found, noise)
+        seen += choose_entries(one, found, noise)
     chances = found / ONE
     spread = np.sqrt(np.maximum(chances * (1 - chances) * runs, 1e-9))
     furthest = np.abs(seen - chances * runs) / spread
@@ -152,17 +152,17 @@ def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
 def test_what_is_chosen_in_a_row_is_uniform_where_chances_are_equal() -> None:
     """Two of five in each of 20 rows that hold every kind alike: all ten pairs are equally likely in a row."""
     rows = [[(start + step * k) % 10 for k in range(5)] for step in (1, 3) for start in range(10)]
-    one, noise, runs = entries(rows), seed_key(8).stream("rounded"), 2000
+    one, noise, runs = entries(rows), seed_key(8).random_generator("rounded"), 2000
     pairs = list(itertools.combinations(range(5), 2))
     counts = np.zeros((20, len(pairs)))
     for _ in range(runs):
         order = noise.permutation(100)
         order = order[np.argsort(one.rows[order], kind="stable")]
         mixed = Entries(one.rows, one.kinds[order], one.shape)
-        found = weights(mixed, np.full(100, 0.4), np.full(20, 2), np.full(10, 4))
+        found = make_weights(mixed, np.full(100, 0.4), np.full(20, 2), np.full(10, 4))
         assert found is not None
         chosen = np.empty(100, dtype=bool)
-        chosen[order] = rounded(mixed, found, noise)
+        chosen[order] = choose_entries(mixed, found, noise)
         for row, two in enumerate(chosen.reshape(20, 5)):
             counts[row, pairs.index(tuple(np.flatnonzero(two).tolist()))] += 1
     expected = runs / len(pairs)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from privsql.errors import GuaranteeError, InfeasibleError
-from privsql.exact import fraction, linear
+from privsql.exact import as_fraction, parse_linear
 from privsql.mechanisms.bucketize import informative, optimal, search
-from privsql.mechanisms.bucketize.group_flows import allocate_values, transport, violation
-from privsql.mechanisms.bucketize.model import Ints, Plan, Problem, Setting
-from privsql.mechanisms.bucketize.search import ALGORITHMS, checked, find
+from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation, transport_records
+from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
+from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan, require_valid_plan
 from support.effort import share
 from support.loops import each, rest_slow
 from support.settings import every_setting, loss_of
@@ -40,15 +40,15 @@ def often(examples: int) -> settings:
     return settings(max_examples=share(examples), deadline=None, derandomize=True, suppress_health_check=QUIET)
 
 
-def make(counts: Sequence[int], thresholds: Thresholds, smallest: int = 2, largest: int = 50) -> Problem:
+def make(counts: Sequence[int], thresholds: Thresholds, smallest: int = 2, largest: int = 50) -> BucketProblem:
     """A problem from plain numbers."""
-    return Problem(np.array(counts, dtype=np.int64), thresholds, smallest, largest)
+    return BucketProblem(np.array(counts, dtype=np.int64), thresholds, smallest, largest)
 
 
-def by_rule(counts: Sequence[int], rule: str, smallest: int = 2, largest: int = 50) -> Problem:
+def by_rule(counts: Sequence[int], rule: str, smallest: int = 2, largest: int = 50) -> BucketProblem:
     """A problem whose thresholds follow a rule in the frequency."""
-    line, n = linear(rule), sum(counts)
-    return make(counts, tuple(line.at(Fraction(int(o), n)) for o in counts), smallest, largest)
+    line, n = parse_linear(rule), sum(counts)
+    return make(counts, tuple(line.threshold_at(Fraction(int(o), n)) for o in counts), smallest, largest)
 
 
 # The oracle: the definition itself, bucket by bucket, with comparisons of fractions.
@@ -100,22 +100,22 @@ def exhaustive(counts: Sequence[int], thresholds: Thresholds, buckets: Sequence[
     return False
 
 
-def valid(problem: Problem, setting: dict[int, int]) -> bool:
+def valid(problem: BucketProblem, setting: dict[int, int]) -> bool:
     """Validity of a setting by the oracle."""
     buckets = [size for size, b in setting.items() for _ in range(b)]
     return holds(problem.counts.tolist(), problem.thresholds, buckets)
 
 
-def least(problem: Problem, kinds: int) -> int | None:
+def least(problem: BucketProblem, kinds: int) -> int | None:
     """Least loss over all valid settings of at most ``kinds`` sizes, by brute force; None if there is none."""
     span = range(problem.smallest, problem.largest + 1)
     found = [s for s in every_setting(int(problem.counts.sum()), span) if len(s) <= kinds]
     return next((loss_of(s) for s in sorted(found, key=loss_of) if valid(problem, s)), None)
 
 
-def assert_exact(problem: Problem, plan: Plan) -> None:
+def assert_exact(problem: BucketProblem, plan: Plan) -> None:
     """Re-validate a plan with fractions, independently of ``hall.violation``, which must agree."""
-    assert violation(problem, plan) is None
+    assert find_violation(problem, plan) is None
     items, y = plan.setting.items, plan.allocation.tolist()
     assert [size for size, _ in items] == sorted({size for size, _ in items})
     assert all(problem.smallest <= size <= max(problem.smallest, problem.largest) and b > 0 for size, b in items)
@@ -131,10 +131,10 @@ def assert_exact(problem: Problem, plan: Plan) -> None:
     assert plan.mse == plan.loss / max(1, int(problem.counts.sum()) - 1)
 
 
-def loss_or_none(problem: Problem, algorithm: str, prune: str = "closed-form") -> int | None:
+def loss_or_none(problem: BucketProblem, algorithm: str, prune: str = "closed-form") -> int | None:
     """Loss of the plan that ``find`` makes, checked; None if it says that there is none."""
     try:
-        plan = find(problem, algorithm, prune=prune, seconds=WHATEVER_IT_TAKES)
+        plan = find_plan(problem, algorithm, prune=prune, seconds=WHATEVER_IT_TAKES)
     except InfeasibleError:
         return None
     assert plan.algorithm == algorithm
@@ -147,7 +147,7 @@ values = st.tuples(st.integers(1, 6), unit)
 
 
 @st.composite
-def simple(draw: st.DrawFn, most_records: int = 14) -> Problem:
+def simple(draw: st.DrawFn, most_records: int = 14) -> BucketProblem:
     """A table of few records and up to 5 values, with sizes up to 6, near the simplest ones."""
     rows = draw(st.lists(values, min_size=1, max_size=5).filter(lambda r: sum(o for o, _ in r) <= most_records))
     smallest = draw(st.integers(1, 3))
@@ -155,7 +155,7 @@ def simple(draw: st.DrawFn, most_records: int = 14) -> Problem:
     return make([o for o, _ in rows], tuple(f for _, f in rows), smallest, largest)
 
 
-def scattered(seed: int, most_records: int) -> Problem:
+def scattered(seed: int, most_records: int) -> BucketProblem:
     """A random table of 3-5 values, with thresholds not far from the frequencies."""
     rng = np.random.default_rng(seed)
     m, n = int(rng.integers(3, 6)), int(rng.integers(max(5, most_records // 2), most_records + 1))
@@ -166,13 +166,13 @@ def scattered(seed: int, most_records: int) -> Problem:
     return make(counts.tolist(), thresholds, smallest, int(rng.integers(smallest, 7)))
 
 
-def tiny(most_records: int = 14) -> st.SearchStrategy[Problem]:
+def tiny(most_records: int = 14) -> st.SearchStrategy[BucketProblem]:
     """A table of up to 14 records and 5 values, with sizes up to 6."""
     return st.one_of(simple(most_records), st.builds(scattered, st.integers(0, 2**32), st.just(most_records)))
 
 
 @st.composite
-def middling(draw: st.DrawFn) -> Problem:
+def middling(draw: st.DrawFn) -> BucketProblem:
     """A table of up to 2,000 records with skewed counts and thresholds above the frequencies, mostly."""
     m = draw(st.integers(2, 14))
     counts = draw(st.lists(st.integers(1, 2000 // m), min_size=m, max_size=m))
@@ -187,12 +187,12 @@ def middling(draw: st.DrawFn) -> Problem:
 # Known answers
 
 
-def example_420() -> Problem:
+def example_420() -> BucketProblem:
     """Example 4.20 of the inferential paper."""
     return by_rule([1] * 8 + [6] * 4 + [9] * 2, "2*f + 0.05")
 
 
-SETTING_420 = Setting.of({4: 9, 14: 1})
+SETTING_420 = Setting.from_counts({4: 9, 14: 1})
 
 
 def test_example_420_limits() -> None:
@@ -200,7 +200,7 @@ def test_example_420_limits() -> None:
     problem = example_420()
     assert problem.records == 50
     assert problem.thresholds == (Fraction(9, 100),) * 8 + (Fraction(29, 100),) * 4 + (Fraction(41, 100),) * 2
-    limits = np.minimum(problem.columns([4, 14]) * np.array([9, 1]), problem.counts[:, None])
+    limits = np.minimum(problem.capacity_for([4, 14]) * np.array([9, 1]), problem.counts[:, None])
     assert limits[:, 0].tolist() == [0] * 8 + [6] * 4 + [9] * 2
     assert limits[:, 1].tolist() == [1] * 8 + [4] * 4 + [5] * 2
     assert limits[:, 0].sum() == 42
@@ -212,7 +212,7 @@ def test_example_420_limits() -> None:
 def test_example_420_partition() -> None:
     """Of the 42 records that T1 gets at first, 6 of x9-x14 move to T2; what stays obeys all limits."""
     problem = example_420()
-    parts = search.partition(problem, SETTING_420)
+    parts = search.partition_records(problem, SETTING_420)
     first = np.array([0] * 8 + [6] * 4 + [9] * 2)
     moved = first - parts[:, 0]
     assert moved.sum() == 6
@@ -240,7 +240,7 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
 def test_example_523_gamma() -> None:
     """n = 28, S = (2, 4): (14,0), (12,1), .., (0,7)."""
     problem = make([7, 7, 7, 7], (Fraction(1, 2),) * 4, 2, 4)
-    lists = optimal.gammas(problem)
+    lists = optimal.make_gammas(problem)
     assert problem.sizes.tolist() == [2, 3, 4]
     row = next(p for p in range(len(lists.b1)) if (lists.first[p], lists.second[p]) == (0, 2))
     t = np.arange(int(lists.last[row]) + 1)
@@ -253,7 +253,7 @@ def test_example_523_gamma() -> None:
 def test_gammas_list_every_pair_in_order_of_loss(n: int, smallest: int, largest: int) -> None:
     """Gamma(S1, S2) = all (b1, b2) with S1 b1 + S2 b2 = n, b1 falling; empty lists are left out."""
     problem = make([n], (Fraction(1),), smallest, max(smallest, largest))
-    lists, sizes = optimal.gammas(problem), problem.sizes.tolist()
+    lists, sizes = optimal.make_gammas(problem), problem.sizes.tolist()
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for p in range(len(lists.b1)):
         t = range(int(lists.last[p]) + 1)
@@ -275,7 +275,7 @@ def test_example_532_three_sizes() -> None:
     assert (limits.sum(axis=1) >= supply).all()
     assert (np.minimum(limits, supply[:, None]).sum(axis=0) >= demand).all()
     assert supply.sum() == demand.sum()
-    flow = transport(supply, limits, demand)
+    flow = transport_records(supply, limits, demand)
     assert flow.unplaced == 20
     assert flow.blocked.tolist() == [True] * 10 + [False]
     assert supply[flow.blocked].sum() == 50
@@ -298,14 +298,14 @@ def test_diversity_of_an_occ_like_table(theta: int, diversity: int) -> None:
     assert (sum(counts), min(counts), max(counts), len(counts)) == (300_000, 540, 22_500, 50)
     problem = by_rule(counts, f"{theta}*f + 0.02")
     assert ceil(1 / min(problem.thresholds)) == diversity
-    assert search.diversity(problem) == diversity
+    assert search.smallest_diversity(problem) == diversity
     if theta < 32:
-        assert search.anatomy(problem) is None
+        assert search.anatomy_setting(problem) is None
         with pytest.raises(InfeasibleError):
-            find(problem, "anatomy")
+            find_plan(problem, "anatomy")
     else:
-        plan = find(problem, "anatomy")
-        assert plan.setting == Setting.of({13: 23_064, 14: 12})
+        plan = find_plan(problem, "anatomy")
+        assert plan.setting == Setting.from_counts({13: 23_064, 14: 12})
         assert_exact(problem, plan)
 
 
@@ -313,7 +313,7 @@ def test_diversity_of_an_occ_like_table(theta: int, diversity: int) -> None:
 def test_losses_are_ordered_on_an_occ_like_table(theta: int) -> None:
     """optimal <= multi-size <= two-size, all valid, all above the certified bound."""
     problem = by_rule(occ_like(), f"{theta}*f + 0.02")
-    plans = [find(problem, algorithm) for algorithm in ("optimal", "multi-size", "two-size")]
+    plans = [find_plan(problem, algorithm) for algorithm in ("optimal", "multi-size", "two-size")]
     for plan in plans:
         assert_exact(problem, plan)
     losses = [plan.loss for plan in plans]
@@ -330,7 +330,7 @@ def test_losses_are_ordered_on_an_occ_like_table(theta: int) -> None:
 
 @often(150)
 @given(tiny(6), st.data())
-def test_the_oracle_agrees_with_exhaustive_search(problem: Problem, data: st.DataObject) -> None:
+def test_the_oracle_agrees_with_exhaustive_search(problem: BucketProblem, data: st.DataObject) -> None:
     """Unit augmenting paths are right about every setting of up to 6 records."""
     found = list(every_setting(int(problem.counts.sum()), range(1, 7)))
     buckets = [size for size, b in data.draw(st.sampled_from(found)).items() for _ in range(b)]
@@ -343,7 +343,7 @@ def test_the_oracle_agrees_with_exhaustive_search(problem: Problem, data: st.Dat
 
 @often(400)
 @given(tiny())
-def test_one_and_two_sizes_equal_brute_force(problem: Problem) -> None:
+def test_one_and_two_sizes_equal_brute_force(problem: BucketProblem) -> None:
     """Closed form, the paper's searches, and Lemma 4.13, against all (S1, b1, S2, b2)."""
     one, two = optimal.best_one_size(problem), None
     if len(problem.sizes):
@@ -361,10 +361,10 @@ def test_one_and_two_sizes_equal_brute_force(problem: Problem) -> None:
 @example(make([1] * 5, (Fraction(1, 5),) * 5, 2, 5))
 @example(make([1] * 6, (Fraction(1, 5),) * 6, 2, 5))
 @example(make([7], (Fraction(1),), 2, 2))
-def test_optimal_equals_brute_force(problem: Problem) -> None:
+def test_optimal_equals_brute_force(problem: BucketProblem) -> None:
     """Over all settings of any number of sizes, with the same answer where there is none."""
     best = least(problem, 99)
-    found = optimal.search(problem, None, 5.0) if len(problem.sizes) else None
+    found = optimal.search_optimum(problem, None, 5.0) if len(problem.sizes) else None
     assert (found.setting.loss if found else None) == best
     if found is not None:
         assert found.lower_bound <= found.setting.loss
@@ -373,7 +373,7 @@ def test_optimal_equals_brute_force(problem: Problem) -> None:
         assert loss_or_none(problem, "optimal") == best
 
 
-def direct(problem: Problem) -> int | None:
+def direct(problem: BucketProblem) -> int | None:
     """Least loss by an integer program in b and the records y_iS themselves, without any cut; None if infeasible."""
     sizes, m = list(range(problem.smallest, problem.largest + 1)), len(problem.counts)
     k = len(sizes)
@@ -397,7 +397,7 @@ def direct(problem: Problem) -> int | None:
     return round(result.fun) if result.status == 0 else None
 
 
-def wide(seed: int) -> Problem:
+def wide(seed: int) -> BucketProblem:
     """A random table of 6-19 values and 20-119 records."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(20, 120))
@@ -425,10 +425,10 @@ def test_optimal_where_whole_numbers_need_more_cuts(seed: int) -> None:
 
 @often(300)
 @given(tiny())
-def test_heuristics_are_valid(problem: Problem) -> None:
+def test_heuristics_are_valid(problem: BucketProblem) -> None:
     """Multi-size and anatomy: valid by the oracle, never below the optimum; multi-size is never above two-size."""
     assume(len(problem.sizes))
-    multi, two, plain = search.multi_size(problem), optimal.best_two_size(problem), search.anatomy(problem)
+    multi, two, plain = search.multi_size(problem), optimal.best_two_size(problem), search.anatomy_setting(problem)
     bound = optimal.lower_bound(problem)
     assert (multi is None) == (two is None)
     for setting in (s for s in (multi, two, plain) if s):
@@ -441,21 +441,21 @@ def test_heuristics_are_valid(problem: Problem) -> None:
 
 @often(150)
 @given(tiny())
-def test_allocate_agrees_with_the_oracle(problem: Problem) -> None:
+def test_allocate_agrees_with_the_oracle(problem: BucketProblem) -> None:
     """A setting is valid iff ``allocate`` places every record, and then its plan passes both checks."""
     n = int(problem.counts.sum())
     for buckets in itertools.islice(every_setting(n, range(problem.smallest, problem.largest + 1)), 25):
-        setting = Setting.of(buckets)
+        setting = Setting.from_counts(buckets)
         flow = allocate_values(problem, setting)
         assert (flow.unplaced == 0) == valid(problem, buckets)
         assert (flow.unplaced == 0) == (not flow.blocked.any())
         if not flow.unplaced:
-            checked(problem, Plan("optimal", setting, flow.allocation))
+            require_valid_plan(problem, Plan("optimal", setting, flow.allocation))
 
 
 @often(200)
 @given(middling())
-def test_prunes_find_equal_losses(problem: Problem) -> None:
+def test_prunes_find_equal_losses(problem: BucketProblem) -> None:
     """None, loss, full and closed form agree on tables of up to 2,000 records."""
     assume(len(problem.sizes))
     two = optimal.best_two_size(problem)
@@ -466,7 +466,7 @@ def test_prunes_find_equal_losses(problem: Problem) -> None:
 @often(80)
 @example(make([1, 1], (Fraction(1), Fraction(1)), 1, 5))  # no loss at all
 @given(middling())
-def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
+def test_plans_of_every_algorithm_are_valid(problem: BucketProblem) -> None:
     """On tables of up to 2,000 records, with the order of the losses and the bound below all of them."""
     losses: dict[str, int] = {}
     bound = optimal.lower_bound(problem) if len(problem.sizes) else 0
@@ -474,12 +474,12 @@ def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
         if not len(problem.sizes):
             continue
         setting = {
-            "anatomy": search.anatomy,
+            "anatomy": search.anatomy_setting,
             "one-size": optimal.best_one_size,
             "two-size": optimal.best_two_size,
             "multi-size": search.multi_size,
-            "optimal": lambda p: found.setting if (found := optimal.search(p, None, 0.5)) else None,
-            "informative": informative.setting,
+            "optimal": lambda p: found.setting if (found := optimal.search_optimum(p, None, 0.5)) else None,
+            "informative": informative.find_setting,
         }[algorithm](problem)
         if setting is not None:
             proof = "certificate" if bound == setting.loss else "none"
@@ -492,7 +492,7 @@ def test_plans_of_every_algorithm_are_valid(problem: Problem) -> None:
 
 @often(200)
 @given(middling())
-def test_fill_caps_equal_brute_force(problem: Problem) -> None:
+def test_fill_caps_equal_brute_force(problem: BucketProblem) -> None:
     """The largest b with sum_i min(F_iS b, o_i) >= S b, and the inequality holds for every smaller b."""
     counts, n = problem.counts, int(problem.counts.sum())
     for size, cap in zip(problem.sizes.tolist(), optimal.fill_caps(problem).tolist(), strict=True):
@@ -505,7 +505,7 @@ def test_fill_caps_equal_brute_force(problem: Problem) -> None:
 
 @often(200)
 @given(st.one_of(tiny(), middling()))
-def test_sizes_are_those_that_one_bucket_can_have(problem: Problem) -> None:
+def test_sizes_are_those_that_one_bucket_can_have(problem: BucketProblem) -> None:
     """A size is usable iff one bucket of that size can be filled from the table."""
     n = int(problem.counts.sum())
     expected = [
@@ -537,7 +537,7 @@ def transports(draw: st.DrawFn) -> tuple[Ints, Ints, Ints]:
 def test_transport_places_all_or_names_a_violated_hall_set(task: tuple[Ints, Ints, Ints]) -> None:
     """Gale: all is placed iff every set of values has room; otherwise the blocked set has not, exactly."""
     supply, limits, demand = task
-    flow = transport(supply.copy(), limits.copy(), demand.copy())
+    flow = transport_records(supply.copy(), limits.copy(), demand.copy())
     y, m = flow.allocation, len(supply)
     assert (y >= 0).all()
     assert (y <= limits).all()
@@ -565,9 +565,9 @@ def test_transport_places_all_or_names_a_violated_hall_set(task: tuple[Ints, Int
 def test_violation_sees_every_kind_of_damage() -> None:
     """A record lost, a bucket not filled, a threshold broken, a size out of range, a wrong shape, a negative entry."""
     problem = make([4, 4, 4], (Fraction(1, 2),) * 3, 2, 4)
-    setting = Setting.of({2: 2, 4: 2})
+    setting = Setting.from_counts({2: 2, 4: 2})
     good = np.array([[2, 2], [2, 2], [0, 4]])
-    assert violation(problem, Plan("optimal", setting, good)) is None
+    assert find_violation(problem, Plan("optimal", setting, good)) is None
     wrong = {
         "not all placed": np.array([[2, 2], [2, 2], [0, 3]]),
         "filled exactly": np.array([[2, 2], [2, 2], [1, 3]]),
@@ -577,28 +577,28 @@ def test_violation_sees_every_kind_of_damage() -> None:
     }
     for message, allocation in wrong.items():
         plan = Plan("optimal", setting, allocation)
-        assert message in (violation(problem, plan) or "")
+        assert message in (find_violation(problem, plan) or "")
         with pytest.raises(GuaranteeError):
-            checked(problem, plan)
-    assert "outside" in (violation(replace(problem, largest=3), Plan("optimal", setting, good)) or "")
-    assert "outside" in (violation(replace(problem, smallest=3), Plan("optimal", setting, good)) or "")
+            require_valid_plan(problem, plan)
+    assert "outside" in (find_violation(replace(problem, largest=3), Plan("optimal", setting, good)) or "")
+    assert "outside" in (find_violation(replace(problem, smallest=3), Plan("optimal", setting, good)) or "")
     tight = replace(problem, thresholds=(Fraction(1, 2) - Fraction(1, 10**18), Fraction(1, 2), Fraction(1, 2)))
-    assert "threshold allows" in (violation(tight, Plan("optimal", setting, good)) or "")
+    assert "threshold allows" in (find_violation(tight, Plan("optimal", setting, good)) or "")
 
 
 def test_gap_of_a_plan() -> None:
     """(loss - bound) / bound; 0 if they are equal, also for singletons."""
     problem = make([2, 2], (Fraction(1),) * 2, 1, 2)
-    plan = find(problem, "optimal")
-    assert (plan.setting, plan.loss, plan.lower_bound, plan.gap) == (Setting.of({1: 4}), 0, 0, 0.0)
-    plan = Plan("optimal", Setting.of({2: 2}), np.array([[2], [2]]), lower_bound=1)
+    plan = find_plan(problem, "optimal")
+    assert (plan.setting, plan.loss, plan.lower_bound, plan.gap) == (Setting.from_counts({1: 4}), 0, 0, 0.0)
+    plan = Plan("optimal", Setting.from_counts({2: 2}), np.array([[2], [2]]), lower_bound=1)
     assert plan.gap == 1.0
 
 
 @each("algorithm", ALGORITHMS)
 def test_floor_of_058_times_50_decides_a_plan(algorithm: str) -> None:
     """Value x1 has 29 of 50 records and f' = 0.58: one bucket of 50 is valid, but not in doubles."""
-    problem = make([29, 21], (fraction("0.58"), Fraction(1)), 50, 50)
+    problem = make([29, 21], (as_fraction("0.58"), Fraction(1)), 50, 50)
     if algorithm == "anatomy":
         assert loss_or_none(problem, algorithm) is None
     else:
@@ -609,7 +609,7 @@ def test_floor_of_058_times_50_decides_a_plan(algorithm: str) -> None:
 def test_ceiling_of_a_49th_decides_a_plan(algorithm: str) -> None:
     """49 values with f' = 1/49: buckets of 49, although 1/(1/49) is above 49 in doubles."""
     problem = make([3] * 49, (Fraction(1, 49),) * 49)
-    assert search.diversity(problem) == 49
+    assert search.smallest_diversity(problem) == 49
     assert loss_or_none(problem, algorithm) == 3 * 48**2
 
 
@@ -623,19 +623,19 @@ def test_m_equal_to_m_prime_is_tried_as_one_size() -> None:
 # Where there is no plan
 
 
-def refusal(problem: Problem, algorithm: str) -> InfeasibleError:
+def refusal(problem: BucketProblem, algorithm: str) -> InfeasibleError:
     """The explanation of ``find``."""
     with pytest.raises(InfeasibleError) as caught:
-        find(problem, algorithm, seconds=WHATEVER_IT_TAKES)
+        find_plan(problem, algorithm, seconds=WHATEVER_IT_TAKES)
     return caught.value
 
 
-def exists(problem: Problem, algorithm: str) -> bool:
+def exists(problem: BucketProblem, algorithm: str) -> bool:
     """Whether the algorithm has a plan, by brute force."""
     return least(problem, {"one-size": 1, "two-size": 2, "multi-size": 2, "optimal": 99}[algorithm]) is not None
 
 
-def raised(problem: Problem, shift: Fraction) -> Problem:
+def raised(problem: BucketProblem, shift: Fraction) -> BucketProblem:
     """The problem with all thresholds higher by ``shift``."""
     return replace(problem, thresholds=tuple(min(Fraction(1), f + shift) for f in problem.thresholds))
 
@@ -643,7 +643,7 @@ def raised(problem: Problem, shift: Fraction) -> Problem:
 @pytest.mark.slow
 @often(120)
 @given(tiny(12), st.sampled_from(["one-size", "two-size", "multi-size", "optimal"]))
-def test_infeasible_details_hold(problem: Problem, algorithm: str) -> None:
+def test_infeasible_details_hold(problem: BucketProblem, algorithm: str) -> None:
     """The Hall set has more records than room; nearest_shift is feasible, one step less is not; M' offered works."""
     assume(not exists(problem, algorithm))
     details: dict[str, Any] = refusal(problem, algorithm).details
@@ -652,11 +652,11 @@ def test_infeasible_details_hold(problem: Problem, algorithm: str) -> None:
         assert details["records"] == int(problem.counts[chosen].sum())
         assert 0 <= details["room"] < details["records"]
     if "nearest_shift" in details:
-        shift = fraction(details["nearest_shift"])
+        shift = as_fraction(details["nearest_shift"])
         assert shift * 10**4 == int(shift * 10**4)
         assert exists(raised(problem, shift), algorithm)
         assert not exists(raised(problem, shift - Fraction(1, 10**4)), algorithm)
-        nearest = [fraction(details["nearest"][f"x{i + 1}"]) for i in range(len(problem.counts))]
+        nearest = [as_fraction(details["nearest"][f"x{i + 1}"]) for i in range(len(problem.counts))]
         assert tuple(nearest) == raised(problem, shift).thresholds
     else:
         assert not exists(raised(problem, Fraction(1)), algorithm)
@@ -673,7 +673,7 @@ def test_infeasible_details_hold(problem: Problem, algorithm: str) -> None:
     make([3, 2, 1, 1, 4], (Fraction(2, 3), Fraction(2, 3), Fraction(1, 2), Fraction(1, 2), Fraction(3, 5)), 2, 2),
     "one-size",
 )
-def test_what_works_does_work(problem: Problem, algorithm: str) -> None:
+def test_what_works_does_work(problem: BucketProblem, algorithm: str) -> None:
     """A message that says that 'optimal' works is right."""
     assume(not exists(problem, algorithm))
     if "algorithm = 'optimal'" in str(refusal(problem, algorithm)):
@@ -686,7 +686,7 @@ def test_what_works_does_work(problem: Problem, algorithm: str) -> None:
 @example(make([3, 3, 2, 4], (Fraction(4, 5), Fraction(2, 7), Fraction(1), Fraction(3, 7)), 1, 4))
 @example(make([2, 4, 3, 1, 3], (Fraction(1, 4), Fraction(1, 3), Fraction(2, 3), Fraction(2, 3), Fraction(2, 3)), 3, 4))
 @example(make([1, 2, 3], (Fraction(1, 3), Fraction(1, 3), Fraction(1, 2)), 1, 3))
-def test_what_has_no_room_has_none_in_any_setting(problem: Problem) -> None:
+def test_what_has_no_room_has_none_in_any_setting(problem: BucketProblem) -> None:
     """A message that says that the buckets have room for so many records of a set is right for every setting.
 
     The sizes that it speaks of are those that can be filled at all.
@@ -792,12 +792,12 @@ def zipf(m: int, n: int, exponent: float, seed: int) -> list[int]:
 def test_optimal_does_not_fall_back_on_two_sizes(m: int, n: int, rule: str, gap: Fraction) -> None:
     """Without any time for proofs a setting near a certified bound is found all the same, and no plan below it."""
     problem = by_rule(zipf(m, n, 0.8, m), rule)
-    plan = find(problem, "optimal", seconds=0.0)
+    plan = find_plan(problem, "optimal", seconds=0.0)
     assert int(problem.counts.sum()) == n
     assert_exact(problem, plan)
     assert 0 < plan.lower_bound <= plan.loss
     assert Fraction(plan.loss - plan.lower_bound, plan.lower_bound) <= gap
-    two = find(problem, "two-size")
+    two = find_plan(problem, "two-size")
     assert_exact(problem, two)
     assert two.loss >= plan.loss
 
@@ -806,7 +806,7 @@ def test_optimal_does_not_fall_back_on_two_sizes(m: int, n: int, rule: str, gap:
 def test_large_multi_size() -> None:
     """500 million records and 3,200 values: valid and no worse than two sizes."""
     problem = by_rule(zipf(3200, 500_000_000, 0.8, 1), "4*f + 0.02")
-    multi, two = find(problem, "multi-size"), find(problem, "two-size")
+    multi, two = find_plan(problem, "multi-size"), find_plan(problem, "two-size")
     assert_exact(problem, multi)
     assert multi.loss <= two.loss
 
@@ -816,6 +816,6 @@ def test_search_is_deterministic() -> None:
     """The same counts give the same setting and allocation."""
     problem = by_rule(occ_like(), "8*f + 0.02")
     for algorithm in ("one-size", "two-size", "multi-size"):
-        first, second = find(problem, algorithm), find(by_rule(occ_like(), "8*f + 0.02"), algorithm)
+        first, second = find_plan(problem, algorithm), find_plan(by_rule(occ_like(), "8*f + 0.02"), algorithm)
         assert first.setting == second.setting
         assert (first.allocation == second.allocation).all()

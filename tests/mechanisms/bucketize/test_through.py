@@ -13,7 +13,7 @@ from scipy.stats import t as student
 import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
-from privsql.mechanisms.bucketize.estimator import Listed, through
+from privsql.mechanisms.bucketize.estimator import ListedPairs, make_fake_value_channel
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.commands import succeeded
 from support.enumeration import FALSE_ALARM
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def test_without_fakes_it_is_the_channel_of_the_buckets() -> None:
     """One bucket of two values, one of three."""
-    classes = [Listed(2, 1, np.diag([1.0, 1, 0]) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), 0),
-               Listed(3, 1, np.ones((3, 3)), 0)]  # fmt: skip
-    found = through(classes, {}).channel
+    classes = [ListedPairs(2, 1, np.diag([1.0, 1, 0]) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), 0),
+               ListedPairs(3, 1, np.ones((3, 3)), 0)]  # fmt: skip
+    found = make_fake_value_channel(classes, {}).channel
     moment = classes[0].pairs / 2 + classes[1].pairs / 3
     assert found.moment == pytest.approx(moment)
     assert found.mean == pytest.approx(moment / moment.sum(axis=1, keepdims=True))
@@ -36,8 +36,8 @@ def test_without_fakes_it_is_the_channel_of_the_buckets() -> None:
 
 def test_listed_buckets_stand_for_their_records() -> None:
     """Two buckets of two with a fake each, all of three values listed in both: everyone is anywhere."""
-    found = through(
-        [Listed(2, 2, np.full((3, 3), 2.0), 1)], {"fake_values": 1, "fake_law": "balanced", "real": [2, 1, 1]}
+    found = make_fake_value_channel(
+        [ListedPairs(2, 2, np.full((3, 3), 2.0), 1)], {"fake_values": 1, "fake_law": "balanced", "real": [2, 1, 1]}
     )
     assert found.channel.mean == pytest.approx(np.full((3, 3), 1 / 3))
     assert found.channel.records == pytest.approx([2, 1, 1])
@@ -67,19 +67,19 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("counts", "sigma"), rest_slow([([45, *[15] * 9], 1), ([60, *[15] * 8], 2)]))
 def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int], sigma: int) -> None:
     """Sums of what is listed over 30 records, most of one value, against M^T n, 200 draws; false alarm 1e-6."""
-    setting, each = Setting.of({3: 60}), np.array(counts)
+    setting, each = Setting.from_counts({3: 60}), np.array(counts)
     chosen = np.concatenate([np.arange(25), np.arange(150, 155)])
     truth = np.bincount(np.repeat(np.arange(len(counts)), counts)[chosen], minlength=len(counts))
     more = []
     for draw in range(200):
         found = fakes.hide_values(
-            Plan("one", setting, each[:, None]), each, sigma, "blocks", seed_key(draw).stream("x")
+            Plan("one", setting, each[:, None]), each, sigma, "blocks", seed_key(draw).random_generator("x")
         )
         listed = np.zeros((60, len(counts)))
         listed[found.bids, np.repeat(np.arange(len(counts)), counts)] = 1
         listed[found.fake_bids, found.fake_codes] = 1
         facts = {"fake_values": sigma, "fake_law": "balanced", "real": counts}
-        seen = through([Listed(3, 60, listed.T @ listed, sigma)], facts)
+        seen = make_fake_value_channel([ListedPairs(3, 60, listed.T @ listed, sigma)], facts)
         more.append(listed[found.bids[chosen]].sum(axis=0) * seen.scale[3] - seen.channel.mean.T @ truth)
     spread = np.std(more, axis=0, ddof=1) / 200**0.5
     deviates = np.abs(np.mean(more, axis=0)) / np.maximum(spread, 1e-3)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from privsql.answers.accuracy import Measuring, Workload
+from privsql.answers.accuracy import EvaluationContext, Workload
 from privsql.cli.printing import print_evaluation
-from privsql.engine.open import workshop
-from privsql.engine.progress import Options, Silent
+from privsql.engine.open import open_engine
+from privsql.engine.progress import Options, SilentReporter
 from privsql.errors import UsageError
-from privsql.mechanisms.contingency.domains import Classes, evaluate
-from privsql.source.records import prepared
+from privsql.mechanisms.contingency.domains import QuestionClasses, evaluate_answers
+from privsql.source.records import prepare_records
 from privsql.source.spec import load
 from support.commands import refused, run, succeeded, write
 from support.town import PEOPLE, spec
@@ -33,7 +33,7 @@ RECORDS = 9000
 class Figure:
     at: int
 
-    def of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Estimate, standard error, low and high."""
         value = row[self.at] + OFF
         return (value, 1.0, value - OFF, value + OFF) if row[self.at] % 2 else (value, None, None, None)
@@ -69,28 +69,39 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """How to measure answers that are the truth and OFF more; a list of all that was asked comes with it."""
     folder = tmp_path_factory.mktemp("town")
     write(folder / "people.parquet", PEOPLE)
-    with workshop(folder, Options()) as db:
-        source = prepared(db, load(spec(folder)))
-        source.sort()
-        source.named("people")
+    with open_engine(folder, Options()) as db:
+        source = prepare_records(db, load(spec(folder)))
+        source.sort_records()
+        source.expose_as("people")
         asked: list[str] = []
 
         def answer(sql: str, _estimator: str) -> Any:
             asked.append(sql)
-            return Biased(db.ask(sql))
+            return Biased(db.run_select(sql))
 
         def measuring(**workload: Any) -> tuple[Any, list[str]]:
             asked.clear()
-            truth = lambda sql: {tuple(row[:-1]): float(row[-1]) for row in db.ask(sql)}  # noqa: E731
-            shape: Any = (db, source, "people", Answers(), Workload(**workload), 0.95, answer, truth, db.ask, Silent())
-            return Measuring(*shape), asked
+            truth = lambda sql: {tuple(row[:-1]): float(row[-1]) for row in db.run_select(sql)}  # noqa: E731
+            shape: Any = (
+                db,
+                source,
+                "people",
+                Answers(),
+                Workload(**workload),
+                0.95,
+                answer,
+                truth,
+                db.run_select,
+                SilentReporter(),
+            )
+            return EvaluationContext(*shape), asked
 
         yield measuring
 
 
 def test_figures_are_those_of_answers_that_are_known(given: Any) -> None:
     measuring, asked = given(queries=50, ways=3)
-    found = evaluate(measuring).as_json()["reconstructed"]
+    found = evaluate_answers(measuring).as_json()["reconstructed"]
     assert [one["class"] for one in found["questions"]] == ["eq1", "eq2", "eq3", "range", "groups"]
     counts = {one["class"]: one for one in found["questions"]}
     assert [counts[name]["queries"] for name in ("eq1", "eq2", "eq3", "range")] == [50] * 4
@@ -105,7 +116,7 @@ def test_figures_are_those_of_answers_that_are_known(given: Any) -> None:
 def test_tables_by_one_to_three_columns_add_up(given: Any) -> None:
     """Total variation of answers that are off by OFF in every cell that there is; errors by brute force."""
     measuring, _ = given(queries=50, ways=3)
-    tables = evaluate(measuring).as_json()["reconstructed"]["tables"]
+    tables = evaluate_answers(measuring).as_json()["reconstructed"]["tables"]
     assert [(one["ways"], one["tables"], one["of"]) for one in tables] == [(1, 3, 3), (2, 3, 3), (3, 1, 1)]
     with duckdb.connect() as db:
         for one in tables:
@@ -122,13 +133,13 @@ def test_tables_by_one_to_three_columns_add_up(given: Any) -> None:
 
 
 def test_few_queries_ask_for_few_tables(given: Any) -> None:
-    tables = evaluate(given(queries=1)[0]).as_json()["reconstructed"]["tables"]
+    tables = evaluate_answers(given(queries=1)[0]).as_json()["reconstructed"]["tables"]
     assert [one["tables"] < one["of"] for one in tables] == [False, True]  # 40 cells: 2 + 4 + 11, not 8 + 22 + 44
 
 
 def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) -> None:
     measuring, _ = given(queries=200)
-    for name, conditions in Classes(measuring)._conditions().items():
+    for name, conditions in QuestionClasses(measuring)._draw_conditions().items():
         assert len(conditions) == 200
         texts = [condition.sql(dialect="duckdb") for condition in conditions]
         columns = [[one for one in ("sex", "region", "job") if f'"{one}"' in text] for text in texts]
@@ -142,11 +153,11 @@ def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) ->
 @pytest.mark.slow
 def test_a_seed_repeats_its_questions(given: Any) -> None:
     measuring, asked = given(queries=20)
-    evaluate(measuring)
+    evaluate_answers(measuring)
     first = list(asked)
-    evaluate(given(queries=20)[0])
+    evaluate_answers(given(queries=20)[0])
     assert asked == first
-    evaluate(given(queries=20, seed=2)[0])
+    evaluate_answers(given(queries=20, seed=2)[0])
     assert asked != first
 
 
@@ -155,16 +166,16 @@ def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -
     """It refuses whatever is asked of the job; what the default one refuses is an error."""
     measuring, _ = given(queries=40)
     refusing = replace(measuring, answers=Both(), answer=partial(_refuse, measuring.answer, "baseline"))
-    found = evaluate(refusing).as_json()
+    found = evaluate_answers(refusing).as_json()
     asked = {one["class"]: one["queries"] for one in found["reconstructed"]["questions"]}
     left = {one["class"]: one["queries"] for one in found["baseline"]["questions"]}
     assert asked["eq1"] > left["eq1"] > 0
     assert (asked["eq3"], left["eq3"], left["range"]) == (40, 0, 0)
     assert [one["tables"] for one in found["baseline"]["tables"]] == [2, 1]
-    print_evaluation(evaluate(refusing))
+    print_evaluation(evaluate_answers(refusing))
     wrong = replace(refusing, answer=partial(_refuse, measuring.answer, "reconstructed"))
     with pytest.raises(UsageError, match="job"):
-        evaluate(wrong)
+        evaluate_answers(wrong)
 
 
 def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
@@ -174,7 +185,7 @@ def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
 
 
 def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    print_evaluation(evaluate(given(queries=10)[0]))
+    print_evaluation(evaluate_answers(given(queries=10)[0]))
     shown = capsys.readouterr()
     words = (
         "eq3",

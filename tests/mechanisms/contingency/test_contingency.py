@@ -23,19 +23,19 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contingency import diffpart_tree as trees
 from privsql.mechanisms.contingency.diffpart_tree import (
-    Cells,
-    Taxonomy,
-    Tree,
-    assembled,
-    estimator,
-    grouped,
-    imputed,
-    partition,
-    positions,
-    shares,
-    violations,
+    CellCounts,
+    CellTree,
+    ColumnTaxonomy,
+    budget_shares,
+    context_free_parents,
+    find_violations,
+    fit_estimator,
+    grow_tree,
+    impute_cells,
+    make_taxonomy,
+    partition_nodes,
 )
-from privsql.mechanisms.contingency.domains import stated
+from privsql.mechanisms.contingency.domains import parse_taxonomy
 from privsql.mechanisms.contingency.parameters import Contingency
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
@@ -54,15 +54,15 @@ def asked(epsilon: object = 1, **options: Any) -> Contingency:
     return Contingency(algorithm="diffpart", epsilon=epsilon, domains={}, **options)
 
 
-def joined(*parents: Sequence[int]) -> Taxonomy:
+def joined(*parents: Sequence[int]) -> ColumnTaxonomy:
     """Taxonomies of several columns, each from the parents of its nodes."""
     sizes = [len(one) for one in parents]
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
     above = np.concatenate([np.asarray(one) for one in parents])
-    return assembled(np.repeat(np.arange(len(sizes)), sizes), np.where(above < 0, -1, above + first))
+    return make_taxonomy(np.repeat(np.arange(len(sizes)), sizes), np.where(above < 0, -1, above + first))
 
 
-def table(records: Iterable[Record], taxonomy: Taxonomy) -> Cells:
+def table(records: Iterable[Record], taxonomy: ColumnTaxonomy) -> CellCounts:
     """Records as numbers of values, counted."""
     found: dict[Record, int] = defaultdict(int)
     for record in records:
@@ -70,7 +70,7 @@ def table(records: Iterable[Record], taxonomy: Taxonomy) -> Cells:
     values = [taxonomy.values(column) for column in range(len(taxonomy.roots))]
     nodes = [[int(values[c][v]) for c, v in enumerate(record)] for record in found]
     shape = (-1, len(values))
-    return Cells(np.array(nodes, dtype=np.int64).reshape(shape), np.array(list(found.values()), dtype=np.int64))
+    return CellCounts(np.array(nodes, dtype=np.int64).reshape(shape), np.array(list(found.values()), dtype=np.int64))
 
 
 UNEVEN = [3, 3, 4, 4, -1]  # values a, b below one group; c and the group below the root
@@ -93,7 +93,7 @@ def test_an_uneven_taxonomy() -> None:
 
 @given(st.integers(1, 200), st.integers(2, 9))
 def test_a_context_free_taxonomy_groups_by_fan_out(values: int, fan_out: int) -> None:
-    found = joined(grouped(values, fan_out))
+    found = joined(context_free_parents(values, fan_out))
     assert found.values(0).tolist() == list(range(values))
     assert found.degree.max() <= fan_out
     assert int(found.below[found.roots[0]]) == values
@@ -103,12 +103,12 @@ def test_a_context_free_taxonomy_groups_by_fan_out(values: int, fan_out: int) ->
 @each("parents", [[-1], [1, -1, -1], [1, 0], [2, 2, 1], [9, -1], []])
 def test_what_is_no_taxonomy_is_refused(parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"root|parent"):
-        assembled(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64))
+        make_taxonomy(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64))
 
 
 def test_a_stated_taxonomy() -> None:
     pairs = [("all", None), ("x", "all"), ("a", "x"), ("b", "x"), ("c", "all")]
-    values, inner, parents = stated(pairs, "race")
+    values, inner, parents = parse_taxonomy(pairs, "race")
     assert (values, inner) == (["a", "b", "c"], ["x", "all"])
     assert parents.tolist() == [4, 4, 5, 5, 5, -1]  # the fourth is for all other values
 
@@ -126,7 +126,7 @@ def test_a_stated_taxonomy() -> None:
 )
 def test_pairs_that_make_no_tree_are_refused(pairs: list[tuple[str, str | None]], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        stated(pairs, "race")
+        parse_taxonomy(pairs, "race")
 
 
 @each("options", [{"choice": 1}, {"choice": 0}, {"fan_out": 1}, {"tau": 0}, {"c1": 1}])
@@ -140,14 +140,14 @@ def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 def test_the_shares_of_an_expansion() -> None:
     request = asked(1, choice="1/4")
-    first = shares(request, Fraction(1, 2), 3, several=True)
+    first = budget_shares(request, Fraction(1, 2), 3, several=True)
     assert (first.choice, first.inner, first.rest) == (Fraction(1, 24), Fraction(1, 8), Fraction(1, 3))
     assert first.choice + first.cell == 1
-    last = shares(request, Fraction(1, 6), 1, several=False)
+    last = budget_shares(request, Fraction(1, 6), 1, several=False)
     assert (last.choice, last.cell) == (0, Fraction(2, 3))
 
 
-def totals(tree: Tree) -> dict[int, Fraction]:
+def totals(tree: CellTree) -> dict[int, Fraction]:
     """What choices and counts above and at every row have spent."""
     found = {0: Fraction(0)}
     for row in range(1, len(tree)):
@@ -157,12 +157,12 @@ def totals(tree: Tree) -> dict[int, Fraction]:
     return found
 
 
-def random_tree(seed: int, request: Contingency, number: int = 400) -> tuple[Tree, Taxonomy]:
-    rng = seed_key(seed).stream("test")
-    taxonomy = joined(UNEVEN, grouped(7, 3), PAIR)
+def random_tree(seed: int, request: Contingency, number: int = 400) -> tuple[CellTree, ColumnTaxonomy]:
+    rng = seed_key(seed).random_generator("test")
+    taxonomy = joined(UNEVEN, context_free_parents(7, 3), PAIR)
     records = zip(rng.binomial(2, 0.3, number), rng.binomial(6, 0.4, number), rng.integers(0, 2, number), strict=True)
     cells = table([tuple(map(int, record)) for record in records], taxonomy)
-    return partition(cells, taxonomy, request, SeededNoise(rng)), taxonomy
+    return grow_tree(cells, taxonomy, request, SeededNoise(rng)), taxonomy
 
 
 @settings(max_examples=25, deadline=None)
@@ -170,7 +170,7 @@ def random_tree(seed: int, request: Contingency, number: int = 400) -> tuple[Tre
 def test_every_path_spends_epsilon_on_choices_and_counts(seed: int, number: int, epsilon: str) -> None:
     request = asked(epsilon, tau=1, tau_cells=1)
     tree, taxonomy = random_tree(seed, request, number)
-    assert list(violations(tree, taxonomy, request)) == []
+    assert list(find_violations(tree, taxonomy, request)) == []
     spent = totals(tree)
     assert all(spent[row] == request.epsilon for row in np.flatnonzero(tree.leaf).tolist())
     assert all(spent[row] < request.epsilon for row in np.flatnonzero(~tree.leaf).tolist())
@@ -179,14 +179,14 @@ def test_every_path_spends_epsilon_on_choices_and_counts(seed: int, number: int,
 def test_a_budget_that_was_tampered_with_is_found() -> None:
     request = asked(1)
     tree, taxonomy = random_tree(1, request)
-    assert list(violations(tree, taxonomy, request)) == []
+    assert list(find_violations(tree, taxonomy, request)) == []
     more = replace(tree, budgets=tuple(budget * 2 for budget in tree.budgets))
-    assert any("more than 1" in what for _, what in violations(more, taxonomy, request))
+    assert any("more than 1" in what for _, what in find_violations(more, taxonomy, request))
     free = replace(tree, choice=np.full(len(tree), -1))
-    assert any("chose a column for 0" in what for _, what in violations(free, taxonomy, request))
-    assert list(violations(tree, taxonomy, asked(1, choice="1/3")))
+    assert any("chose a column for 0" in what for _, what in find_violations(free, taxonomy, request))
+    assert list(find_violations(tree, taxonomy, asked(1, choice="1/3")))
     elsewhere = replace(tree, next=np.where(tree.leaf, -1, 0))
-    assert list(violations(elsewhere, taxonomy, request))
+    assert list(find_violations(elsewhere, taxonomy, request))
 
 
 def test_too_many_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ class Choosing(Enumeration):
 
     careless = 1
 
-    def best(self, scores: Any, epsilon: Fraction) -> int:
+    def choose_best(self, scores: Any, epsilon: Fraction) -> int:
         return self._draw(flipped(scores.tolist(), float(epsilon) * self.careless))
 
 
@@ -242,7 +242,7 @@ def law_of(records: Sequence[Record], most: int, noise: type[Choosing]) -> dict[
     cells, found, made = table(records, TINY), defaultdict(float), noise(most)
 
     def program() -> Any:
-        tree = partition(cells, TINY, request, made)
+        tree = grow_tree(cells, TINY, request, made)
         return tuple(zip(*(getattr(tree, n).tolist() for n in ("parent", "node", "next", "size")), strict=True))
 
     for result, chance in made.runs(program):
@@ -292,10 +292,10 @@ def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
 @pytest.mark.slow
 def test_stand_ins_lie_in_pruned_partitions_alone() -> None:
     tree, taxonomy = random_tree(3, asked("0.3"), 4_000)
-    found = estimator(tree, taxonomy)
-    made = imputed(tree, taxonomy, found.fit, np.random.default_rng(1))
+    found = fit_estimator(tree, taxonomy)
+    made = impute_cells(tree, taxonomy, found.fit, np.random.default_rng(1))
     assert len(made.row) > 0
-    at, kept = positions(tree, taxonomy), set(zip(tree.parent.tolist(), tree.node.tolist(), strict=True))
+    at, kept = partition_nodes(tree, taxonomy), set(zip(tree.parent.tolist(), tree.node.tolist(), strict=True))
     assert (taxonomy.height[made.nodes] == 0).all()
     for row, nodes in zip(made.row.tolist(), made.nodes, strict=True):
         assert (taxonomy.path[nodes, taxonomy.depth[at[row]]] == at[row]).all()

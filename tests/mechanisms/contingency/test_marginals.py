@@ -15,9 +15,15 @@ import numpy as np
 import pytest
 
 from mechanisms.contingency.test_contingency import Choosing
-from privsql.mechanisms.contingency.marginals import Rounds, Rule, distance, measure, rows
+from privsql.mechanisms.contingency.marginals import (
+    Rounds,
+    Rule,
+    mean_total_variation,
+    measure_marginals,
+    synthesize_rows,
+)
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.dp.noisy_tables import Measured, Model, share
+from privsql.mechanisms.dp.noisy_tables import Model, NoisyTable, budget_weight
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
 from support.enumeration import worst_ratio
@@ -37,13 +43,13 @@ def rule(sizes: Sequence[int], names: Sequence[str] = NAMES, **asked: Any) -> Ru
     return Rule(request, names, tuple(sizes))
 
 
-def alone(of: Rule, records: int) -> list[Measured]:
+def alone(of: Rule, records: int) -> list[NoisyTable]:
     """What is measured first, of so many records that all have the first value."""
     found = []
-    for clique, epsilon, _ in of.fixed():
+    for clique, epsilon, _ in of.fixed_tables():
         counts = np.zeros([of.sizes[i] for i in clique], dtype=np.int64)
         counts[(0,) * len(clique)] = records
-        found.append(Measured(clique, epsilon, counts))
+        found.append(NoisyTable(clique, epsilon, counts))
     return found
 
 
@@ -52,42 +58,46 @@ def alone(of: Rule, records: int) -> list[Measured]:
 
 def test_an_eighth_for_the_columns_and_the_rest_by_square_roots() -> None:
     of = rule((2, 4, 2))
-    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed()] == [((i,), Fraction(1, 24)) for i in range(3)]
-    rest = of.rest(alone(of, 10_000))
+    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed_tables()] == [
+        ((i,), Fraction(1, 24)) for i in range(3)
+    ]
+    rest = of.remaining_tables(alone(of, 10_000))
     roots = {(0, 1): 2828, (0, 2): 2000, (1, 2): 2828}
-    assert roots == {clique: share(of.cells(clique)) for clique in of.pairs}
+    assert roots == {clique: budget_weight(of.count_cells(clique)) for clique in of.candidate_pairs}
     assert rest == [(clique, Fraction(7, 8) * root / 7656, None) for clique, root in roots.items()]
 
 
 def test_a_workload_takes_seven_tenths_of_the_rest() -> None:
     of = rule((2, 4, 3), workload=[["region", "sex", "job"], ["job", "Sex"]])
-    assert of.workload == [(0, 1), (0, 1, 2)]
-    assert sum(epsilon for clique, epsilon, _ in of.fixed() if len(clique) > 1) == Fraction(7, 8) * Fraction(7, 10)
-    rest = of.rest(alone(of, 10**6))
+    assert of.workload_cliques == [(0, 1), (0, 1, 2)]
+    assert sum(epsilon for clique, epsilon, _ in of.fixed_tables() if len(clique) > 1) == Fraction(7, 8) * Fraction(
+        7, 10
+    )
+    rest = of.remaining_tables(alone(of, 10**6))
     assert isinstance(rest, list)
     assert [clique for clique, _, _ in rest] == [(0, 2), (1, 2)]
-    assert sum(epsilon for _, epsilon, _ in [*of.fixed(), *rest]) == 1
+    assert sum(epsilon for _, epsilon, _ in [*of.fixed_tables(), *rest]) == 1
 
 
 def test_one_column_gets_everything() -> None:
     of = rule((7,))
-    assert of.fixed() == [((0,), Fraction(1), None)]
-    assert of.rest(alone(of, 10)) == []
+    assert of.fixed_tables() == [((0,), Fraction(1), None)]
+    assert of.remaining_tables(alone(of, 10)) == []
 
 
 @pytest.mark.parametrize(("records", "rounds"), [(10**6, None), (20_000, None), (4000, 5), (1000, 3), (10, 1)])
 def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, rounds: int | None) -> None:
     names = tuple("abcdefgh")
     of = rule((16, 2, 14, 5, 9, 9, 50, 11), names)
-    rest = of.rest(alone(of, records))
+    rest = of.remaining_tables(alone(of, records))
     assert (rest.number if isinstance(rest, Rounds) else None) == rounds
-    forced = rule(of.sizes, names, pairs="all").rest(alone(of, records))
+    forced = rule(of.sizes, names, pairs="all").remaining_tables(alone(of, records))
     assert isinstance(forced, list)
 
 
 def test_rounds_spend_what_is_left() -> None:
     of = rule((4, 4, 4), pairs="chosen")
-    rest = of.rest(alone(of, 10_000))
+    rest = of.remaining_tables(alone(of, 10_000))
     assert isinstance(rest, Rounds)
     assert rest.number * (rest.choosing + rest.measuring) == Fraction(7, 8)
     assert rest.choosing / rest.measuring == Fraction(15, 85)
@@ -96,13 +106,13 @@ def test_rounds_spend_what_is_left() -> None:
 def test_forty_columns_are_measured_as_far_as_the_cells_allow() -> None:
     names = [f"c{i}" for i in range(40)]
     of = rule([30] * 40, names, max_cells=100_000)
-    rest = of.rest(alone(of, 10**9))
+    rest = of.remaining_tables(alone(of, 10**9))
     assert isinstance(rest, Rounds)
     assert rest.number * 900 <= 100_000
     with pytest.raises(Exception, match="max_cells"):
-        rule([30] * 40, names, max_cells=1000).fixed()
+        rule([30] * 40, names, max_cells=1000).fixed_tables()
     with pytest.raises(Exception, match="max_cells"):
-        rule([30] * 40, names, max_cells=1300).rest(alone(of, 10**9))
+        rule([30] * 40, names, max_cells=1300).remaining_tables(alone(of, 10**9))
 
 
 # The private part -----------------------------------------------------------------------------------------------------
@@ -116,8 +126,8 @@ class Halved(Choosing):
 
     half = 2
 
-    def best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        return super().best(scores, epsilon if monotonic else epsilon / self.half)
+    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        return super().choose_best(scores, epsilon if monotonic else epsilon / self.half)
 
 
 class Careless(Halved):
@@ -130,7 +140,7 @@ def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any
     codes = np.array(records, dtype=np.int64).reshape(-1, 3)
 
     def program() -> Any:
-        tables = measure(codes, np.ones(len(codes), dtype=np.int64), of, made)
+        tables = measure_marginals(codes, np.ones(len(codes), dtype=np.int64), of, made)
         return tuple((one.columns, tuple(one.counts.reshape(-1).tolist())) for one in tables)
 
     for result, chance in made.runs(program):
@@ -167,15 +177,15 @@ def test_what_chooses_looks_at_tables_alone() -> None:
     class Best:
         origin = "seed"
 
-        def noisy(self, counts: Any, _: Fraction) -> Any:
+        def add_noise(self, counts: Any, _: Fraction) -> Any:
             return counts
 
-        def best(self, scores: Any, _: Fraction, *, monotonic: bool) -> int:
+        def choose_best(self, scores: Any, _: Fraction, *, monotonic: bool) -> int:
             assert not monotonic
             return int(np.argmax(scores))
 
     noise: Any = Best()
-    tables = measure(codes, np.ones(9000, dtype=np.int64), rule((4, 4, 4), pairs="chosen"), noise)
+    tables = measure_marginals(codes, np.ones(9000, dtype=np.int64), rule((4, 4, 4), pairs="chosen"), noise)
     assert tables[3].columns == (0, 1)
 
 
@@ -188,18 +198,18 @@ def test_rows_fit_the_tables() -> None:
     codes = np.stack([first, (first + draw.integers(0, 2, 20_000)) % 4, draw.integers(0, 3, 20_000)], axis=1)
     of = rule((4, 4, 3))
     noise: Any = Exactly()
-    model = Model(measure(codes, np.ones(20_000, dtype=np.int64), of, noise), of.sizes)
-    made, weights = rows(model, draw)
+    model = Model(measure_marginals(codes, np.ones(20_000, dtype=np.int64), of, noise), of.sizes)
+    made, weights = synthesize_rows(model, draw)
     assert weights.sum() == pytest.approx(20_000)
-    assert distance(model, made, weights) < 0.01
-    assert distance(model, made[:5], weights[:5]) > 0.3
+    assert mean_total_variation(model, made, weights) < 0.01
+    assert mean_total_variation(model, made[:5], weights[:5]) > 0.3
     assert np.array_equal(np.unique(made, axis=0), made)
 
 
 class Exactly:
     origin = "seed"
 
-    def noisy(self, counts: Any, _: Fraction) -> Any:
+    def add_noise(self, counts: Any, _: Fraction) -> Any:
         return counts
 
 

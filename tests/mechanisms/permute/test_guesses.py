@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsql.mechanisms.permute.answers import Contents
-from privsql.mechanisms.permute.attacks import covered, reached
+from privsql.mechanisms.permute.attacks import farthest_within, fullest_windows
 from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MECHANISM = 'kind = "permute"\nk = 4\ne = 150'
 def test_reached_is_what_it_says(values: list[int], width: int) -> None:
     units = sorted(values)
     expected = [max(j for j, high in enumerate(units) if high - low <= width) for low in units]
-    assert reached(units, width) == expected
+    assert farthest_within(units, width) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), min_size=1, max_size=40), st.integers(0, 5))
@@ -38,7 +38,7 @@ def test_the_best_window_of_every_group(records: list[tuple[int, int]], width: i
         np.array(column, dtype=np.int64) for column in zip(*((g, x, count) for (g, x), count in counted), strict=True)
     )
     held = Contents(group, code, number, int(group.max()) + 1, 7)
-    found = covered(held, reached(list(range(7)), width))
+    found = fullest_windows(held, farthest_within(list(range(7)), width))
     for g in range(held.groups):
         inside = [max((sum(low <= x <= low + width for h, x in records if h == g) for low in range(7)), default=0)]
         assert found[g] == inside[0]

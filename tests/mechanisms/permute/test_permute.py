@@ -14,21 +14,31 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.checks import closure, pairwise
-from privsql.mechanisms.permute.grouping import LOCAL, Arrivals, Axis, Spans, axis, doubles, float_above, static, whole
+from privsql.mechanisms.permute.checks import find_closure_breaches, find_pairwise_breaches
+from privsql.mechanisms.permute.grouping import (
+    LOCAL,
+    Arrivals,
+    Axis,
+    Spans,
+    as_integers,
+    float_above,
+    make_axis,
+    static_optimum,
+    whole_units,
+)
 from privsql.mechanisms.permute.incremental import (
     BLOCK,
     MOST,
-    History,
-    Least,
-    arranged,
-    exact,
-    labels,
-    nested,
+    GroupingHistory,
+    RangeMinimum,
+    arrange_records,
+    group_exactly,
+    group_nested,
+    group_release,
+    label_records,
     reapply,
-    release,
 )
-from privsql.mechanisms.permute.parameters import Permute, extent
+from privsql.mechanisms.permute.parameters import Permute, parse_extent
 from support.loops import each
 
 if TYPE_CHECKING:
@@ -48,18 +58,18 @@ class Grown:
         values = np.array([value for batch in batches for value in batch], dtype=np.int64)
         self.births = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
         units, ranks = np.unique(values, return_inverse=True)
-        self.axis, self.ranks, self.e = axis(units.tolist(), k, e), np.asarray(ranks, dtype=np.int64), e
+        self.axis, self.ranks, self.e = make_axis(units.tolist(), k, e), np.asarray(ranks, dtype=np.int64), e
         self.releases = np.zeros((0, len(values)), dtype=np.int64)
 
-    def history(self, births: int) -> tuple[History, Ints]:
+    def history(self, births: int) -> tuple[GroupingHistory, Ints]:
         """The records of the first batches in sorted order, and which they are."""
         here = np.flatnonzero(self.births <= births)
-        order = here[arranged(self.ranks[here], self.releases[:, here])]
+        order = here[arrange_records(self.ranks[here], self.releases[:, here])]
         units, ranks = np.unique(self.ranks[order], return_inverse=True)
         values = [self.axis.units[unit] for unit in units.tolist()]
-        return History(axis(values, self.axis.k, self.e), ranks, self.releases[:, order]), order
+        return GroupingHistory(make_axis(values, self.axis.k, self.e), ranks, self.releases[:, order]), order
 
-    def publish(self, births: int, find: Callable[[History], Ints]) -> Ints:
+    def publish(self, births: int, find: Callable[[GroupingHistory], Ints]) -> Ints:
         """Release what is there by now; the groups of all records, -1 for those that are not in it."""
         history, order = self.history(births)
         groups = np.full(len(self.ranks), -1, dtype=np.int64)
@@ -82,18 +92,18 @@ class Grown:
 
     def breaches(self) -> list[Any]:
         """All breaches of Definition 5."""
-        return list(pairwise(self.axis, self.ranks, self.releases))
+        return list(find_pairwise_breaches(self.axis, self.ranks, self.releases))
 
     def exposed(self) -> list[Ints]:
         """Atoms that are not fine."""
-        return closure(self.axis, self.ranks, self.releases)
+        return find_closure_breaches(self.axis, self.ranks, self.releases)
 
 
 def grown(batches: Sequence[Sequence[int]], k: int, e: int, algorithm: Algorithm) -> Grown:
     """All releases by one algorithm."""
     table = Grown(batches, k, e)
     for number in range(len(batches)):
-        table.publish(number, lambda history: release(history, algorithm))
+        table.publish(number, lambda history: group_release(history, algorithm))
     return table
 
 
@@ -160,12 +170,12 @@ def test_a_wrong_range_is_refused_with_an_example(given: object) -> None:
 @each("k", [0, -1, 2.5, "3", True])
 def test_k_is_a_positive_integer(k: Any) -> None:
     with pytest.raises(ValidationError):
-        Permute(k=k, e=extent(1))
+        Permute(k=k, e=parse_extent(1))
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=12), st.fractions(0, 10**6))
 def test_doubles_are_the_binary_fractions_that_they_are(values: list[float], e: Fraction) -> None:
-    found, least = doubles(np.array(sorted(values)), e)
+    found, least = as_integers(np.array(sorted(values)), e)
     exact_values = [Fraction(value) for value in sorted(values)]
     at_least = Fraction(float_above(e))
     assert at_least >= e
@@ -175,30 +185,30 @@ def test_doubles_are_the_binary_fractions_that_they_are(values: list[float], e: 
 
 def test_doubles_are_not_rounded() -> None:
     # As decimals 0.3 - 0.2 >= 0.1; as the doubles that the column holds it is a little less.
-    values, e = doubles(np.array([0.2, 0.3]), Fraction(1, 10))
-    assert axis(values, 1, e).reach.tolist() == [-1, -1]
-    values, e = doubles(np.array([0.25, 0.5]), Fraction(1, 4))
-    assert axis(values, 1, e).reach.tolist() == [-1, 0]
+    values, e = as_integers(np.array([0.2, 0.3]), Fraction(1, 10))
+    assert make_axis(values, 1, e).reach.tolist() == [-1, -1]
+    values, e = as_integers(np.array([0.25, 0.5]), Fraction(1, 4))
+    assert make_axis(values, 1, e).reach.tolist() == [-1, 0]
 
 
 def test_units() -> None:
-    assert whole(Fraction(3, 2), Fraction(1)) == 2
-    assert whole(Fraction(86400 * 30), Fraction(1, 10**6)) == 30 * 86400 * 10**6
+    assert whole_units(Fraction(3, 2), Fraction(1)) == 2
+    assert whole_units(Fraction(86400 * 30), Fraction(1, 10**6)) == 30 * 86400 * 10**6
 
 
 @given(st.lists(st.integers(-(10**30), 10**30), min_size=1, max_size=9, unique=True), st.integers(0, 10**30))
 def test_long_integers_are_exact(values: list[int], e: int) -> None:
     units = sorted(values)
-    reach = axis(units, 1, e).reach.tolist()
+    reach = make_axis(units, 1, e).reach.tolist()
     assert reach == [max((j for j in range(i + 1) if u - units[j] >= e), default=-1) for i, u in enumerate(units)]
-    shifted = axis([u // 10**12 for u in range(0, 9 * 10**12, 10**12)], 1, 3)
+    shifted = make_axis([u // 10**12 for u in range(0, 9 * 10**12, 10**12)], 1, 3)
     assert shifted.reach.tolist() == [-1, -1, -1, 0, 1, 2, 3, 4, 5]
 
 
 @given(st.lists(st.integers(0, 6), max_size=14), st.integers(1, 4), st.integers(0, 5))
 def test_left_ends_are_the_last_from_where_on_records_are_fine(values: list[int], k: int, e: int) -> None:
     ranks = np.array(sorted(values), dtype=np.int64)
-    found = axis(range(7), k, e).left_ends(ranks).tolist()
+    found = make_axis(range(7), k, e).left_ends(ranks).tolist()
     for t, left in enumerate(found):
         assert left == max((s for s in range(t + 1) if fine(ranks[s : t + 1].tolist(), k, e)), default=-1)
 
@@ -240,7 +250,7 @@ def test_among_the_optima_it_has_the_most_groups(values: set[int], k: int, e: in
         blocks = [units[a:b] for a, b in itertools.pairwise(edges)]
         if all(fine(block, k, e) for block in blocks):
             found.append((sum(block[-1] - block[0] for block in blocks), -len(blocks)))
-    starts = static(axis(units, k, e))
+    starts = static_optimum(make_axis(units, k, e))
     if starts is None:
         assert not found
         return
@@ -293,19 +303,19 @@ def test_exact_is_the_reapplying_algorithm_against_all(batches: list[list[int]],
     table = Grown(batches, k, e)
     for number in range(len(batches)):
 
-        def both(history: History) -> Ints:
-            fast, slow = exact(history), reapply(history)
+        def both(history: GroupingHistory) -> Ints:
+            fast, slow = group_exactly(history), reapply(history)
             assert (fast is None) == (slow is None)
             if fast is None or slow is None:
                 return history.groups[-1] if len(history.groups) else np.full(len(history.ranks), -1, dtype=np.int64)
             assert cost(history, fast) == cost(history, slow)
-            return labels(fast, len(history.ranks))
+            return label_records(fast, len(history.ranks))
 
         table.publish(number, both)
     assert not table.breaches()
 
 
-def cost(history: History, starts: Sequence[int]) -> tuple[int, int]:
+def cost(history: GroupingHistory, starts: Sequence[int]) -> tuple[int, int]:
     """Sum of (max - min), and less the number of groups."""
     edges, ranks = [*starts, len(history.ranks)], history.ranks.tolist()
     return sum(history.axis.width(ranks[a], ranks[b - 1]) for a, b in itertools.pairwise(edges)), -len(starts)
@@ -344,7 +354,7 @@ def test_nested_is_closed_under_every_combination(batches: list[list[int]], k: i
     shown, waiting = table.releases[-1] >= 0, table.releases[-1] < 0
     assert ((table.releases[:-1] < 0) | shown).all()  # what was published stays
     if waiting.any():
-        assert not table.axis.fine(table.ranks[waiting])
+        assert not table.axis.is_fine(table.ranks[waiting])
 
 
 @pytest.mark.slow
@@ -361,14 +371,14 @@ def test_an_adversary_who_combines_groups_finds_only_fine_sets(
         known = set(choice.choice(sets))
         for _ in range(choice.randint(1, 5)):
             known = choice.choice((known.__or__, known.__and__, known.__sub__, known.__xor__))(choice.choice(sets))
-        assert not known or table.axis.fine(table.ranks[sorted(known)])
+        assert not known or table.axis.is_fine(table.ranks[sorted(known)])
 
 
 def test_pairwise_safety_is_not_closed_and_nested_is() -> None:
     """b = a1 + {one new record} + a2 passes every pair of groups, and b - a1 - a2 is the record."""
     table = Grown([[1, 2, 3, 7, 8, 9], [5]], 3, 2)
-    table.publish(0, lambda history: release(history, "exact"))
-    table.publish(1, lambda history: labels(exact(history) or [], 7))
+    table.publish(0, lambda history: group_release(history, "exact"))
+    table.publish(1, lambda history: label_records(group_exactly(history) or [], 7))
     assert table.breaches() == []
     assert [atom.tolist() for atom in table.exposed()] == [[6]]
 
@@ -404,7 +414,7 @@ def test_unrestrained_no_union_of_old_groups_and_fine_new_records_beats_nested(
     values = [value for batch in batches for value in batch]
     if not fine(batches[0], k, e):
         return
-    table.publish(0, lambda history: release(history, "nested"))
+    table.publish(0, lambda history: group_release(history, "nested"))
     for number in range(1, len(batches)):
         before = table.releases[-1]
         table.publish(number, unrestrained)
@@ -423,15 +433,15 @@ def test_unrestrained_no_union_of_old_groups_and_fine_new_records_beats_nested(
         assert table.error(number) == min(found)
 
 
-def unrestrained(history: History) -> Ints:
+def unrestrained(history: GroupingHistory) -> Ints:
     """Nested by the sum of (max - min) alone."""
     last, fresh, ranks = history.groups[-1], history.is_new, history.ranks
-    if not history.axis.fine(ranks[fresh]):
+    if not history.axis.is_fine(ranks[fresh]):
         return last
     old = [ranks[last == g] for g in range(int(last.max()) + 1)]
     spans = Spans(*(np.array([of(group) for group in old]) for of in (np.min, np.max, len)))
     arrivals = Arrivals(*np.unique(ranks[fresh], return_counts=True))
-    found = nested(history.axis, spans, arrivals, restrained=False)
+    found = group_nested(history.axis, spans, arrivals, restrained=False)
     return np.where(fresh, found.new[np.searchsorted(arrivals.ranks, ranks) % len(arrivals.ranks)], found.old[last])
 
 
@@ -439,7 +449,7 @@ def test_a_few_new_records_do_not_melt_all_groups_into_one() -> None:
     many = [value for step in range(0, 1000, 10) for value in range(step, step + 5)] * 5
     few = [1, 402, 611, 997]
     melted, kept = Grown([many, few], 3, 3), grown([many, few], 3, 3, "nested")
-    melted.publish(0, lambda history: release(history, "nested"))
+    melted.publish(0, lambda history: group_release(history, "nested"))
     melted.publish(1, unrestrained)
     assert len(melted.groups(1)) == 1
     assert len(kept.groups(1)) == 101
@@ -453,7 +463,7 @@ def test_groups_that_were_taken_apart_are_published_again() -> None:
     assert table.exposed() == []
     for number in range(1, 4):
         for group in table.members(number):
-            assert table.axis.fine(np.array(group))
+            assert table.axis.is_fine(np.array(group))
     assert len(table.groups(3)) >= 100
     assert LOCAL > 1
 
@@ -465,18 +475,18 @@ def test_reapply_all_is_for_few_records_and_exact_needs_intervals() -> None:
     ranks = np.arange(8)
     crossed = np.array([[0, 1, 0, 1, -1, -1, -1, -1]])
     with pytest.raises(UsageError, match=r"no interval.*use 'nested'"):
-        release(History(axis(range(8), 2, 1), ranks, crossed), "exact")
+        group_release(GroupingHistory(make_axis(range(8), 2, 1), ranks, crossed), "exact")
 
 
 @each("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK * BLOCK + 3 * BLOCK + 7])
 def test_the_least_of_any_range(length: int) -> None:
     values = np.random.default_rng(5).integers(0, 10**6, length).tolist()
-    least = Least()
+    least = RangeMinimum()
     for value in values:
         least.append(value)
     ends = sorted({0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, length // 2, length - 1})
     for first, last in itertools.combinations_with_replacement([end for end in ends if end < length], 2):
-        assert least.over(first, last) == min(values[first : last + 1])
+        assert least.least_between(first, last) == min(values[first : last + 1])
 
 
 def test_arranged_keeps_intervals_of_every_release() -> None:
@@ -488,11 +498,11 @@ def test_arranged_keeps_intervals_of_every_release() -> None:
             held = row[row >= 0]
             assert (np.diff(held) >= 0).all()
         assert (np.diff(history.ranks) >= 0).all()
-        table.publish(number, lambda history: release(history, "exact"))
+        table.publish(number, lambda history: group_release(history, "exact"))
 
 
 def test_an_axis_without_values() -> None:
-    nothing = axis([], 2, 1)
+    nothing = make_axis([], 2, 1)
     assert isinstance(nothing, Axis)
-    assert static(nothing) == []
-    assert nothing.fine(np.zeros(0, dtype=np.int64)) is False
+    assert static_optimum(nothing) == []
+    assert nothing.is_fine(np.zeros(0, dtype=np.int64)) is False

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from privsql.engine.roles import Field
 from privsql.mechanisms.permute import answers
-from privsql.mechanisms.permute.answers import Held, Met
-from privsql.mechanisms.permute.grouping import scale
-from privsql.mechanisms.permute.parameters import extent
+from privsql.mechanisms.permute.answers import ChosenValues, MatchingRecords
+from privsql.mechanisms.permute.grouping import find_scale
+from privsql.mechanisms.permute.parameters import parse_extent
 from support.commands import refused, rows, run, specification, succeeded, write
 from support.firm import COLUMNS, asked
 from support.loops import each
@@ -364,13 +364,13 @@ def test_certain_sums_hold_what_doubles_round(values: list[str]) -> None:
     """Tenths, and whole numbers beyond 2^53, of which all records are asked for: the bounds are not the rounded sum."""
     records = np.array([1000, 77, 3])
     of = np.array(sorted(map(float, values)))
-    held = Held(np.zeros(3, dtype=np.int64), np.arange(3), records, of, np.array([records.sum()]))
-    met = Met(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([records.sum()]))
+    held = ChosenValues(np.zeros(3, dtype=np.int64), np.arange(3), records, of, np.array([records.sum()]))
+    met = MatchingRecords(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([records.sum()]))
     true = sum(Fraction(value) * int(number) for value, number in zip(sorted(values, key=float), records, strict=True))
-    _, _, low, high = (part[0] for part in answers.total(held, met))
+    _, _, low, high = (part[0] for part in answers.estimate_sum(held, met))
     assert Fraction(low) <= true <= Fraction(high)
     assert 0 < high - low < 1e-12 * high
-    assert answers.rounding(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
+    assert answers.rounding_slack(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -391,8 +391,9 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
     if not filled:
         return
     kinds: dict[str, tuple[Callable[[list[int]], Any], list[list[int]]]] = {
-        "total": (sum, choices), "mean": (lambda c: Fraction(sum(c), len(c)), filled), "minimum": (min, filled),
-        "maximum": (max, filled),
+        "estimate_sum": (sum, choices), "estimate_mean": (lambda c: Fraction(sum(c), len(c)), filled),
+        "estimate_minimum": (min, filled),
+        "estimate_maximum": (max, filled),
     }  # fmt: skip
     for name, (measure, over) in kinds.items():
         estimate, _, low, high = (part[0] for part in getattr(answers, name)(held, met))
@@ -406,10 +407,12 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
             assert estimate == pytest.approx(sum(exact) / len(exact))
 
 
-def arrays(groups: list[list[int]], values: list[int], chosen: set[int], numbers: list[int]) -> tuple[Held, Met]:
+def arrays(
+    groups: list[list[int]], values: list[int], chosen: set[int], numbers: list[int]
+) -> tuple[ChosenValues, MatchingRecords]:
     """Groups as the module takes them."""
     cells = sorted({(g, values.index(v)) for g, group in enumerate(groups) for v in group if v in chosen})
-    held = Held(
+    held = ChosenValues(
         np.array([g for g, _ in cells], dtype=np.int64),
         np.array([rank for _, rank in cells], dtype=np.int64),
         np.array([groups[g].count(values[rank]) for g, rank in cells], dtype=np.int64),
@@ -417,11 +420,16 @@ def arrays(groups: list[list[int]], values: list[int], chosen: set[int], numbers
         np.array([len(group) for group in groups], dtype=np.int64),
     )
     at = [g for g, number in enumerate(numbers) if number]
-    met = Met(1, np.zeros(len(at), np.int64), np.array(at, np.int64), np.array([numbers[g] for g in at], np.int64))
+    met = MatchingRecords(
+        1, np.zeros(len(at), np.int64), np.array(at, np.int64), np.array([numbers[g] for g in at], np.int64)
+    )
     return held, met
 
 
 def test_widths_are_shown_in_the_columns_unit() -> None:
-    assert scale([Field("day", "DATE")], extent("30 days")).shown(Fraction(86400 * 45)) == "45 days"
-    assert scale([Field("pay", "DECIMAL(9,2)")], extent("0.5")).shown(Fraction(3, 2)) == "1.5"
-    assert scale([Field("at", "TIMESTAMP")], extent("1 hour")).least(extent("1 hour")) == 3600 * 10**6
+    assert find_scale([Field("day", "DATE")], parse_extent("30 days")).format_width(Fraction(86400 * 45)) == "45 days"
+    assert find_scale([Field("pay", "DECIMAL(9,2)")], parse_extent("0.5")).format_width(Fraction(3, 2)) == "1.5"
+    assert (
+        find_scale([Field("at", "TIMESTAMP")], parse_extent("1 hour")).whole_steps(parse_extent("1 hour"))
+        == 3600 * 10**6
+    )

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import privsql as api
-from privsql.answers.estimate import Measured, intervals, whole
+from privsql.answers.estimate import AmountMoments, count_intervals, round_bounds
 from privsql.mechanisms.permute import answers, mechanism
-from privsql.mechanisms.permute.answers import Apart, Contents
+from privsql.mechanisms.permute.answers import Contents, GroupDifference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def held(*groups: dict[int, int]) -> Contents:
 
 def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean, variance and extremes of a count."""
-    monkeypatch.setattr(answers, "unlike", lambda _, met: Apart(np.zeros(len(met)), np.zeros(len(met))))
+    monkeypatch.setattr(answers, "unlike", lambda _, met: GroupDifference(np.zeros(len(met)), np.zeros(len(met))))
     found = held({0: 2, 1: 3}, {1: 1, 2: 3})
     met, asked = np.array([[2.0, 3.0]]), np.array([[0.0], [1.0], [0.0]])
     values = ([0, 0, 1, 1, 1], [1, 2, 2, 2])
@@ -49,9 +49,11 @@ def test_all_choices_of_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sums_over_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of -3 and 3 in one group, where all are asked about and one record in two has a value that is asked for."""
-    monkeypatch.setattr(answers, "unlike_amounts", lambda _, met, *__: Apart(np.zeros(len(met)), np.zeros(len(met))))
+    monkeypatch.setattr(
+        answers, "unlike_amounts", lambda _, met, *__: GroupDifference(np.zeros(len(met)), np.zeros(len(met)))
+    )
     none, second = np.zeros(1), np.array([36.0])
-    added = Measured(np.array([4.0]), none, second, none, none, none, np.zeros((1, 1)))
+    added = AmountMoments(np.array([4.0]), none, second, none, none, none, np.zeros((1, 1)))
     sums = [
         sum(a for a, value in zip((-3, 3, -3, 3), one, strict=True) if value)
         for one in itertools.permutations([0, 0, 1, 1])
@@ -61,7 +63,7 @@ def test_sums_over_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.var(sums) * 3 / 4 == pytest.approx(found)  # (|g| - 1)/|g|: as if they were drawn one by one
 
 
-def halved(apart: Apart) -> Floats:
+def halved(apart: GroupDifference) -> Floats:
     """E[d^2] where half of a group's records have values that are asked for (R,)."""
     return 4 * apart.rough + apart.smooth
 
@@ -73,7 +75,9 @@ def test_values_of_their_own_and_a_trend_by_simulation() -> None:
     walk = np.cumsum(own.reshape(-1, 3 * size), axis=1).reshape(own.shape)
     for levels, walks in ((own, False), (walk, True)):
         middle = levels.mean(axis=2)
-        apart = Apart.of(*(np.array([((middle[:, 0] - middle[:, k]) ** 2).mean()]) for k in (1, 2)))
+        apart = GroupDifference.from_differences(
+            *(np.array([((middle[:, 0] - middle[:, k]) ** 2).mean()]) for k in (1, 2))
+        )
         for first in (6, 30, 54):
             f = first / size
             gap = levels[:, 0, :first].mean(axis=1) - levels[:, 0, first:].mean(axis=1)
@@ -96,9 +100,9 @@ def test_strength_of_amounts_is_told_by_neighbours(t: float) -> None:
 def test_who_is_next_to_whom() -> None:
     """The group that begins after all of another's values, where groups overlap too; a group of one value is none's."""
     found = held({0: 1, 1: 1}, {2: 1, 3: 1}, {1: 1, 2: 1}, {4: 5})
-    one, other = answers.neighbours(found)
+    one, other = answers.neighbouring_groups(found)
     assert dict(zip(one.tolist(), other.tolist(), strict=True)) == {0: 1, 1: 3, 2: 3}
-    assert [len(part) for part in answers.neighbours(held({0: 2, 1: 2}))] == [0, 0]
+    assert [len(part) for part in answers.neighbouring_groups(held({0: 2, 1: 2}))] == [0, 0]
 
 
 def made(t: float, seed: int) -> tuple[Contents, Floats, Floats]:
@@ -136,7 +140,7 @@ def test_intervals_of_counts_inside_groups_cover(t: float) -> None:
         variance, judged = (part[0] for part in answers.sharing_variances(found, met, asked))
         error = np.sqrt(variance)
         degrees = answers.DEGREES * (variance / np.maximum(judged, 1e-9)) ** 2
-        low, high = whole(*intervals(parts.mean[0], error, 0.95, degrees))
+        low, high = round_bounds(*count_intervals(parts.mean[0], error, 0.95, degrees))
         covered += list((low <= true) & (true <= high))
         squares += list(((parts.mean[0] - true) / error) ** 2)
     assert 0.93 <= np.mean(covered) <= 0.995

@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.mechanisms.randomize.checks import Ratio, ratio
-from privsql.mechanisms.randomize.publish import Public
+from privsql.mechanisms.randomize.checks import LikelihoodRatio, likelihood_ratio
+from privsql.mechanisms.randomize.publish import PublicParameters
 from support.commands import run, specification, succeeded, write
 from support.hospital import SICK, wanted
 from support.loops import rest_slow
@@ -24,32 +24,32 @@ CHECK = "values go with quasi-identifiers as in the source"
 VALUES, GAMMA = 5, np.array([6.0, 12.0])
 
 
-def public(records: int) -> Public:
+def public(records: int) -> PublicParameters:
     """Two sub-tables: all values, and all but the last one."""
-    return Public(
+    return PublicParameters(
         records=np.array([records, records]),
         gamma=GAMMA,
         rho1=np.array([0.5, 0.5]),
-        own=np.array([0] * VALUES + [1] * (VALUES - 1)),
+        sub_tables=np.array([0] * VALUES + [1] * (VALUES - 1)),
         code=np.array([*range(VALUES), *range(VALUES - 1)]),
         protected=np.ones(VALUES, dtype=bool),
         totals=np.ones(2 * VALUES - 1),
     )
 
 
-def drawn(stated: Public, seed: int, retention: float = 1.0, *, shuffled: bool = False) -> Ratio:
+def drawn(stated: PublicParameters, seed: int, retention: float = 1.0, *, shuffled: bool = False) -> LikelihoodRatio:
     """Published values of records whose values are as frequent as 5:4:3:2:1, ``retention`` times as often retained."""
     dice, n = np.random.default_rng(seed), int(stated.records[0])
     parts = [_part(stated, j, n, dice, retention, shuffled=shuffled) for j in range(2)]
     table, own, seen = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     cells, counts = np.unique(np.stack([table, own, seen]), axis=1, return_counts=True)
-    return ratio(stated, *cells, counts)
+    return likelihood_ratio(stated, *cells, counts)
 
 
 def _part(
-    stated: Public, j: int, n: int, dice: np.random.Generator, retention: float, *, shuffled: bool
+    stated: PublicParameters, j: int, n: int, dice: np.random.Generator, retention: float, *, shuffled: bool
 ) -> tuple[NDArray[np.int64], ...]:
-    m = int(stated.sizes[j])
+    m = int(stated.domain_sizes[j])
     own = dice.choice(m, n, p=np.arange(m, 0, -1) / (m * (m + 1) / 2))
     p = min(1.0, float(stated.retention[j]) * retention)
     seen = np.where(dice.random(n) < p, own, dice.integers(m, size=n))
@@ -59,8 +59,8 @@ def _part(
 def test_true_draws_are_never_refused_and_a_large_table_is_conclusive() -> None:
     found = [drawn(public(400), seed) for seed in range(300)]  # a false alarm in 300: less than 3e-4
     assert all(one.holds for one in found)
-    assert all(one.conclusive for one in found)
-    apart = np.array([(one.found - one.stated.mean) / one.stated.variance**0.5 for one in found])
+    assert all(one.is_conclusive for one in found)
+    apart = np.array([(one.statistic - one.stated.mean) / one.stated.variance**0.5 for one in found])
     assert abs(apart.mean()) < 4.5 / len(found) ** 0.5  # false alarm 1e-5
     assert 0.8 < apart.std() < 1.2
 
@@ -71,21 +71,21 @@ def test_other_channels_are_found(change: str) -> None:
     times = {"more retained": 1.3, "less retained": 0.7, "all retained": 9.0}.get(change, 1.0)
     found = [drawn(public(4000), seed, times, shuffled=change == "shuffled") for seed in range(20)]
     assert not any(one.holds for one in found)
-    assert all(one.retention < 0.3 for one in found)
+    assert all(one.detectable_change < 0.3 for one in found)
 
 
 def test_few_records_are_inconclusive_and_say_so() -> None:
     found = drawn(public(5), 1)
     assert found.holds
-    assert not found.conclusive
+    assert not found.is_conclusive
     assert str(found).startswith("inconclusive")
     empty = np.zeros(0, dtype=np.int64)
-    assert str(ratio(public(5), empty, empty, empty, empty)).startswith("inconclusive")
+    assert str(likelihood_ratio(public(5), empty, empty, empty, empty)).startswith("inconclusive")
 
 
 def test_a_value_that_its_sub_table_does_not_have_is_found() -> None:
     one = np.array([1])
-    found = ratio(public(5), one, one * (VALUES - 1), one * 0, one)
+    found = likelihood_ratio(public(5), one, one * (VALUES - 1), one * 0, one)
     assert found.strangers == 1
     assert not found.holds
 

@@ -22,20 +22,20 @@ import privsql
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.checks import SIGNIFICANCE, deviation, improbable, possible
-from privsql.mechanisms.randomize.mechanism import _subtable, propose, retention
-from privsql.mechanisms.randomize.parameters import Facts, Randomize
+from privsql.mechanisms.randomize.checks import SIGNIFICANCE, deviation_p_value, improbable_cells, is_possible
+from privsql.mechanisms.randomize.mechanism import _estimate_subtable, average_retention, propose_parameters
+from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
 from privsql.mechanisms.randomize.partition import (
     MOST_WEIGHT,
     Partition,
-    Problem,
+    PartitionProblem,
     SubTable,
     amplification,
-    balanced,
+    balanced_groups,
     initial_groups,
-    subtable,
+    make_subtable,
 )
-from privsql.mechanisms.randomize.publish import Public, drawn, moves_table, steps
+from privsql.mechanisms.randomize.publish import PublicParameters, draw_moves, draw_steps, moves_table
 from support.enumeration import Enumerator
 from support.loops import each
 
@@ -48,7 +48,7 @@ EXAMPLE = (12, 8, 6, 5, 4, 3, 1, 1, 1, 1)  # Chaytor and Wang, section 4; figure
 FALSE_ALARM = 1e-6  # of every statistical test here, unless it says otherwise
 
 
-def make(counts: Sequence[int], rho1: str = "1/3", rho2: str = "2/3") -> Problem:
+def make(counts: Sequence[int], rho1: str = "1/3", rho2: str = "2/3") -> PartitionProblem:
     """A problem from plain numbers."""
     return partition.state_problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
 
@@ -59,12 +59,12 @@ def matrix(table: SubTable) -> list[list[Fraction]]:
     return [[stay if x == y else other for y in range(table.size)] for x in range(table.size)]
 
 
-def published(problem: Problem, parts: Any, totals: Any = None) -> Public:
+def published(problem: PartitionProblem, parts: Any, totals: Any = None) -> PublicParameters:
     """The public parameters of a partition as arrays; its records by cell are the true ones unless given."""
     parts = np.array(parts, dtype=np.int64)
-    tables = [subtable(problem, part) for part in parts]
+    tables = [make_subtable(problem, part) for part in parts]
     own, code = np.nonzero(parts)
-    return Public(
+    return PublicParameters(
         np.array([t.records for t in tables]),
         np.array([float(t.gamma) for t in tables]),
         np.array([float(t.rho1) for t in tables]),
@@ -75,7 +75,7 @@ def published(problem: Problem, parts: Any, totals: Any = None) -> Public:
     )
 
 
-def error_bound(problem: Problem, parts: Any) -> float:
+def error_bound(problem: PartitionProblem, parts: Any) -> float:
     """sum_j (|T_j|/n) eps_j, from the definitions: gamma, then equation 11."""
     n, total = problem.records, 0.0
     for part in parts:
@@ -102,7 +102,7 @@ def partitions(t: int) -> Iterator[tuple[int, ...]]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, most: int = 12) -> Problem:
+def problems(draw: st.DrawFn, most: int = 12) -> PartitionProblem:
     """A table of up to ``most`` values; perhaps some are not protected."""
     counts = draw(st.lists(st.integers(1, draw(st.sampled_from([3, 30, 3000]))), min_size=2, max_size=most))
     n = sum(counts)
@@ -123,11 +123,11 @@ def test_example_1() -> None:
     gamma = amplification(Fraction(1, 3), problem.rho2)
     whole = SubTable(42, 10, Fraction(1, 3), gamma)
     assert (gamma, gamma * whole.replacement, whole.replacement) == (4, Fraction(4, 13), Fraction(1, 13))
-    assert subtable(problem, problem.counts) == SubTable(42, 10, Fraction(2, 7), Fraction(5))
-    first = subtable(problem, np.array([12, 8, 6, 4, 4, 2, 0, 0, 0, 0]))
+    assert make_subtable(problem, problem.counts) == SubTable(42, 10, Fraction(2, 7), Fraction(5))
+    first = make_subtable(problem, np.array([12, 8, 6, 4, 4, 2, 0, 0, 0, 0]))
     assert (first.size, first.rho1, first.gamma) == (6, Fraction(1, 3), 4)
     assert (first.gamma * first.replacement, first.replacement) == (Fraction(4, 9), Fraction(1, 9))
-    second = subtable(problem, np.array([0, 0, 0, 1, 0, 1, 1, 1, 1, 1]))
+    second = make_subtable(problem, np.array([0, 0, 0, 1, 0, 1, 1, 1, 1, 1]))
     assert (second.size, second.rho1, second.gamma) == (6, Fraction(1, 6), 10)
     assert (second.gamma * second.replacement, second.replacement) == (Fraction(2, 3), Fraction(1, 15))
     assert second.retention + second.replacement == Fraction(2, 3)
@@ -147,16 +147,18 @@ def test_example_2_the_initial_groups() -> None:
 def test_examples_3_and_4_the_order_and_the_bounds() -> None:
     problem = make(EXAMPLE)
     groups = initial_groups(problem.counts, problem.protected)
-    labels = partition.along(problem, groups, np.array([0, 2, 1, 3, 4]))
+    labels = partition.best_runs(problem, groups, np.array([0, 2, 1, 3, 4]))
     assert labels.tolist() == [0, 0, 0, 1, 1]
-    assert partition.bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
-    one = partition.along(problem, groups, partition.paper_order(groups))
-    assert partition.bound(problem, groups, one) == pytest.approx(2.03031, abs=5e-6)  # scipy's order is another
+    assert partition.partition_bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
+    one = partition.best_runs(problem, groups, partition.paper_order(groups))
+    assert partition.partition_bound(problem, groups, one) == pytest.approx(
+        2.03031, abs=5e-6
+    )  # scipy's order is another
     up, pp = partition.find_partition(problem, "up"), partition.find_partition(problem, "pp")
     assert (round(up.bound, 5), round(pp.bound, 5)) == (2.07453, 2.01965)
     assert pp.parts.tolist() == [[12, 8, 6, 4, 4, 2, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1, 1, 1, 1, 1]]
     assert (pp.groups, pp.optimal) == (5, True)
-    found = [partition.bound(problem, groups, np.array(labels)) for labels in partitions(5)]
+    found = [partition.partition_bound(problem, groups, np.array(labels)) for labels in partitions(5)]
     assert min(found) == pytest.approx(pp.bound, rel=1e-12)
 
 
@@ -187,7 +189,7 @@ def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
     problem = make(EXAMPLE, "1/4")
     assert problem.protected.tolist() == [False] + [True] * 9
     inner = np.where(problem.protected, problem.counts, 0)
-    assert balanced(inner, 3).tolist() == [
+    assert balanced_groups(inner, 3).tolist() == [
         [0, 5, 5, 5, 0, 0, 0, 0, 0, 0],
         [0, 3, 0, 0, 3, 3, 0, 0, 0, 0],
         [0, 0, 1, 0, 1, 0, 1, 0, 0, 0],
@@ -212,7 +214,7 @@ def test_table_2_retention_of_the_whole_table(rarest: int, shown: float) -> None
     counts = [749] + [189] * 48 + [179]
     problem = make(counts, "1/13", f"1/{rarest}")
     found = partition.find_partition(problem, "up")
-    assert round(100 * retention(partition.check_partition(problem, found)), 1) == shown
+    assert round(100 * average_retention(partition.check_partition(problem, found)), 1) == shown
 
 
 def test_amplification_is_equation_6() -> None:
@@ -247,7 +249,7 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
     source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))
-    given_ = propose(None, source).parameters  # type: ignore[arg-type]
+    given_ = propose_parameters(None, source).parameters  # type: ignore[arg-type]
     problem = partition.state_problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
     assert partition.check_partition(problem, partition.find_partition(problem, "pp"))
 
@@ -259,7 +261,7 @@ def test_a_bound_of_18_digits_costs_what_it_costs(algorithm: str, rho2: str) -> 
     found = partition.find_partition(problem, algorithm)
     assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-6)
     groups = initial_groups(problem.counts, problem.protected)
-    unions = [partition.union(groups, np.array(labels)).tolist() for labels in partitions(5)]
+    unions = [partition.unite_groups(groups, np.array(labels)).tolist() for labels in partitions(5)]
     wanted = [problem.counts.tolist()] if algorithm == "up" else min(unions, key=lambda u: error_bound(problem, u))
     assert found.bound == pytest.approx(error_bound(problem, wanted), rel=1e-6)
     assert partition.check_partition(problem, found)
@@ -282,11 +284,11 @@ def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], 
 
 
 @given(problems())
-def test_balancing_lemmas(problem: Problem) -> None:
+def test_balancing_lemmas(problem: PartitionProblem) -> None:
     """Lemmas 1-4 of the thesis on the records with protected values."""
     counts = np.where(problem.protected, problem.counts, 0)
     theta = int(counts.sum()) // int(counts.max())
-    groups = balanced(counts, theta)
+    groups = balanced_groups(counts, theta)
     assert (groups >= 0).all()
     assert groups.sum(axis=0).tolist() == counts.tolist()
     left = counts.copy()
@@ -313,7 +315,7 @@ def stays_balanced(order: NDArray[np.int64], h: int, theta: int) -> bool:
 
 
 @given(problems())
-def test_the_unprotected_are_spread_in_proportion(problem: Problem) -> None:
+def test_the_unprotected_are_spread_in_proportion(problem: PartitionProblem) -> None:
     groups = initial_groups(problem.counts, problem.protected)
     assert groups.sum(axis=0).tolist() == problem.counts.tolist()
     assert (groups >= 0).all()
@@ -333,7 +335,7 @@ def test_the_unprotected_are_spread_in_proportion(problem: Problem) -> None:
 
 
 @given(problems())
-def test_lemma_5_groups_stay_nearly_balanced(problem: Problem) -> None:
+def test_lemma_5_groups_stay_nearly_balanced(problem: PartitionProblem) -> None:
     """f/|g| <= kappa/theta where the shares are whole, else kappa/(theta - 1), kappa = 1/(1 - 1/theta')."""
     inner = problem.counts[problem.protected]
     largest, n = int(inner.max()), problem.records
@@ -349,8 +351,8 @@ def test_lemma_5_groups_stay_nearly_balanced(problem: Problem) -> None:
 
 def test_balancing_of_a_single_protected_value_and_of_equal_counts() -> None:
     assert initial_groups(np.array([90, 3, 80]), np.array([False, True, False])).sum(axis=0).tolist() == [90, 3, 80]
-    assert balanced(np.array([5, 5, 5]), 3).tolist() == [[5, 5, 5]]
-    assert len(balanced(np.array([7, 7, 7, 7]), 4)) == 1
+    assert balanced_groups(np.array([5, 5, 5]), 3).tolist() == [[5, 5, 5]]
+    assert len(balanced_groups(np.array([7, 7, 7, 7]), 4)) == 1
     big = np.array([3 * 10**9, 2 * 10**9, 10**9 + 1, 5])
     assert initial_groups(big, np.array([False, True, True, True])).sum(axis=0).tolist() == big.tolist()
 
@@ -360,19 +362,22 @@ def test_balancing_of_a_single_protected_value_and_of_equal_counts() -> None:
 
 @settings(max_examples=60)
 @given(problems(most=8))
-def test_exact_is_the_best_of_all_unions(problem: Problem) -> None:
+def test_exact_is_the_best_of_all_unions(problem: PartitionProblem) -> None:
     groups = initial_groups(problem.counts, problem.protected)[:6]
     problem = replace(problem, counts=groups.sum(axis=0))
-    assume(problem.cost(groups.sum(axis=0)[None])[0] < np.inf)
+    assume(problem.part_bounds(groups.sum(axis=0)[None])[0] < np.inf)
     best = min(
-        error_bound(problem, partition.union(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
+        error_bound(problem, partition.unite_groups(groups, np.array(labels)).tolist())
+        for labels in partitions(len(groups))
     )
-    assert partition.bound(problem, groups, partition.exact(problem, groups)) == pytest.approx(best, rel=1e-9)
+    assert partition.partition_bound(problem, groups, partition.best_unions(problem, groups)) == pytest.approx(
+        best, rel=1e-9
+    )
 
 
 @settings(max_examples=60)
 @given(problems(most=10), st.randoms(use_true_random=False))
-def test_along_is_the_best_of_all_cuts(problem: Problem, random: Any) -> None:
+def test_along_is_the_best_of_all_cuts(problem: PartitionProblem, random: Any) -> None:
     groups = initial_groups(problem.counts, problem.protected)[:7]
     order = list(range(len(groups)))
     random.shuffle(order)
@@ -380,16 +385,18 @@ def test_along_is_the_best_of_all_cuts(problem: Problem, random: Any) -> None:
     for cuts in itertools.product((0, 1), repeat=len(order) - 1):
         labels = np.zeros(len(order), dtype=np.int64)
         labels[order] = np.cumsum([0, *cuts])
-        bounds.append(error_bound(problem, partition.union(groups, labels).tolist()))
-    found = partition.along(problem, groups, np.array(order))
-    assert partition.bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
+        bounds.append(error_bound(problem, partition.unite_groups(groups, labels).tolist()))
+    found = partition.best_runs(problem, groups, np.array(order))
+    assert partition.partition_bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(most=60))
-def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem: Problem) -> None:
+def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem: PartitionProblem) -> None:
     groups = initial_groups(problem.counts, problem.protected)
-    paper = partition.bound(problem, groups, partition.along(problem, groups, partition.paper_order(groups)))
+    paper = partition.partition_bound(
+        problem, groups, partition.best_runs(problem, groups, partition.paper_order(groups))
+    )
     pp, up = partition.find_partition(problem, "pp"), partition.find_partition(problem, "up")
     assert pp.bound <= min(paper, up.bound) * (1 + 1e-12)
     assert pp.bound == pytest.approx(error_bound(problem, pp.parts.tolist()), rel=1e-9)
@@ -403,10 +410,10 @@ def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem:
 
 @settings(max_examples=25, deadline=None)
 @given(problems(most=40))
-def test_the_smallest_error_within_the_papers_bound(problem: Problem) -> None:
+def test_the_smallest_error_within_the_papers_bound(problem: PartitionProblem) -> None:
     """Objective ``error``: the bound is no worse than the paper's and the whole table's, the variance no larger."""
     groups = initial_groups(problem.counts, problem.protected)
-    paper = partition.union(groups, partition.along(problem, groups, partition.paper_order(groups)))
+    paper = partition.unite_groups(groups, partition.best_runs(problem, groups, partition.paper_order(groups)))
     found, whole = partition.find_partition(problem, "pp", "error"), problem.counts[None]
     limit = min(error_bound(problem, paper.tolist()), error_bound(problem, whole.tolist()))
     assert found.bound <= limit * (1 + 1e-9)
@@ -416,22 +423,22 @@ def test_the_smallest_error_within_the_papers_bound(problem: Problem) -> None:
     assert partition.check_partition(problem, found)
 
 
-def variance(problem: Problem, parts: Any) -> float:
+def variance(problem: PartitionProblem, parts: Any) -> float:
     """Variance of equation 7 for rare conditions, summed over values and sub-tables: |T_j| m_j q (1 - q)/p^2."""
-    tables = [subtable(problem, part) for part in parts]
+    tables = [make_subtable(problem, part) for part in parts]
     return float(sum(t.records * t.size * t.replacement * (1 - t.replacement) / t.retention**2 for t in tables))
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(most=40), st.randoms(use_true_random=False))
-def test_improvement_never_loses_and_keeps_every_group(problem: Problem, random: Any) -> None:
+def test_improvement_never_loses_and_keeps_every_group(problem: PartitionProblem, random: Any) -> None:
     groups = initial_groups(problem.counts, problem.protected)
     labels = np.unique([random.randrange(4) for _ in groups], return_inverse=True)[1].astype(np.int64)
-    before = partition.bound(problem, groups, labels)
+    before = partition.partition_bound(problem, groups, labels)
     assume(before < np.inf)
-    after = partition.improved(problem, groups, labels)
-    assert partition.bound(problem, groups, after) <= before * (1 + 1e-12)
-    assert partition.union(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
+    after = partition.improve_labels(problem, groups, labels)
+    assert partition.partition_bound(problem, groups, after) <= before * (1 + 1e-12)
+    assert partition.unite_groups(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
     assert sorted(set(after.tolist())) == list(range(int(after.max()) + 1))
 
 
@@ -450,9 +457,9 @@ def test_a_partition_that_is_none_is_refused() -> None:
 
 
 @given(problems())
-def test_the_largest_prior_gets_exactly_rho2(problem: Problem) -> None:
+def test_the_largest_prior_gets_exactly_rho2(problem: PartitionProblem) -> None:
     for part in partition.find_partition(problem, "pp").parts:
-        table = subtable(problem, part)
+        table = make_subtable(problem, part)
         posterior = table.gamma * table.rho1 / (table.gamma * table.rho1 + 1 - table.rho1)
         full = amplification(table.rho1, problem.rho2)
         assert posterior <= problem.rho2
@@ -463,14 +470,14 @@ def test_the_largest_prior_gets_exactly_rho2(problem: Problem) -> None:
 
 def test_an_amplification_of_many_digits_is_rounded_down() -> None:
     problem = make([333333333, 333333334, 333333335], "0.334", "0.334567890123456789")
-    table = subtable(problem, problem.counts)
+    table = make_subtable(problem, problem.counts)
     full = amplification(table.rho1, problem.rho2)
     assert full.denominator * 3 > MOST_WEIGHT
     assert 1 < table.gamma < full
     assert full - table.gamma < Fraction(1, 2**20)
     assert table.weight < MOST_WEIGHT
     with pytest.raises(InfeasibleError, match="can't be drawn exactly"):
-        subtable(make([334, 333, 333], "0.334", "0.334000000000000001"), np.array([334, 333, 333]))
+        make_subtable(make([334, 333, 333], "0.334", "0.334000000000000001"), np.array([334, 333, 333]))
 
 
 # What is drawn ---
@@ -486,7 +493,7 @@ def table_of(rho1: Fraction, gamma: Fraction, part: Sequence[int]) -> SubTable:
 def test_a_step_has_the_probabilities_of_uniform_perturbation(gamma: Fraction, size: int) -> None:
     table = SubTable(10, size, Fraction(1, 4), gamma)
     noise, found = Enumerator(), defaultdict(Fraction)
-    for (step,), probability in noise.runs(lambda: tuple(steps(table, 1, noise).tolist())):
+    for (step,), probability in noise.runs(lambda: tuple(draw_steps(table, 1, noise).tolist())):
         found[step] += probability
     assert found == {0: gamma / (size - 1 + gamma)} | dict.fromkeys(range(1, size), 1 / (size - 1 + gamma))
 
@@ -499,7 +506,7 @@ def test_records_are_drawn_as_the_matrices_say() -> None:
     assert [row["bid"] for row in meaning] == list(range(4))
     noise = Enumerator()
     joint: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
-    for moves, probability in noise.runs(lambda: tuple(drawn(parts, tables, noise).tolist())):
+    for moves, probability in noise.runs(lambda: tuple(draw_moves(parts, tables, noise).tolist())):
         joint[moves] += probability
     assert sum(joint.values()) == 1
     expected: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
@@ -516,12 +523,12 @@ def test_records_are_drawn_as_the_matrices_say() -> None:
     assert dict(joint) == dict(expected)
 
 
-def simulated(problem: Problem, parts: Any, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
+def simulated(problem: PartitionProblem, parts: Any, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
     """Records value by value: true value, sub-table and published value, by the code that publishes."""
     parts = np.array(parts, dtype=np.int64)
-    tables = [subtable(problem, part) for part in parts]
+    tables = [make_subtable(problem, part) for part in parts]
     meaning = moves_table(tables)
-    moves = drawn(parts, tables, rng)
+    moves = draw_moves(parts, tables, rng)
     true = np.repeat(np.arange(parts.shape[1]), parts.sum(axis=0))
     home, step = meaning["sub_table"].to_numpy()[moves], meaning["step"].to_numpy()[moves]
     domains = [np.flatnonzero(part) for part in parts]
@@ -535,10 +542,10 @@ def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
     """Chi-square of every row of every P_j, of sub-tables (exactly) and of pairs of records."""
     problem = make([c * 2000 for c in EXAMPLE])
     found = partition.find_partition(problem, "pp")
-    true, home, seen = simulated(problem, found.parts, seed_key(7).stream("test"))
+    true, home, seen = simulated(problem, found.parts, seed_key(7).random_generator("test"))
     pvalues = []
     for j, part in enumerate(found.parts):
-        exact = matrix(subtable(problem, part))
+        exact = matrix(make_subtable(problem, part))
         domain = np.flatnonzero(part)
         for place, value in enumerate(domain):
             own = seen[(home == j) & (true == value)]
@@ -562,7 +569,7 @@ def test_which_records_of_a_value_go_where_is_random() -> None:
     """Position within the value's block against sub-table: rank sums, false alarm 1e-6."""
     problem = make([c * 500 for c in EXAMPLE])
     parts = partition.find_partition(problem, "pp").parts
-    true, home, _ = simulated(problem, parts, seed_key(8).stream("test"))
+    true, home, _ = simulated(problem, parts, seed_key(8).random_generator("test"))
     shared = int(np.flatnonzero((parts > 0).sum(axis=0) > 1)[0])
     own = home[true == shared]
     n, k = len(own), int((own == 0).sum())
@@ -586,9 +593,9 @@ def test_no_protected_value_exceeds_rho2_by_exact_bayes(
     """Prior: relative frequency in the sub-table. Likelihoods: by enumerating what is drawn."""
     problem = make(counts, rho1, rho2)
     for part in partition.find_partition(problem, algorithm).parts:
-        table, noise = subtable(problem, part), Enumerator()
+        table, noise = make_subtable(problem, part), Enumerator()
         steps_: dict[int, Fraction] = defaultdict(Fraction)
-        for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(steps(t, 1, n).tolist())):
+        for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(draw_steps(t, 1, n).tolist())):
             steps_[step] += probability
         values, size = np.flatnonzero(part), table.size
         worst = Fraction(0)
@@ -604,7 +611,7 @@ def test_no_protected_value_exceeds_rho2_by_exact_bayes(
 
 def test_a_larger_amplification_breaks_the_bound() -> None:
     problem = make(EXAMPLE)
-    table = subtable(problem, problem.counts)
+    table = make_subtable(problem, problem.counts)
     larger = table.gamma + Fraction(1, 10**9)
     assert larger * table.rho1 / (larger * table.rho1 + 1 - table.rho1) > problem.rho2
 
@@ -617,10 +624,10 @@ def test_the_channel_is_what_is_drawn() -> None:
     parts = np.array([[2, 2, 1, 0, 0], [1, 1, 1, 1, 1]])
     stated = published(problem, parts)
     stated.__dict__["estimated"] = (stated.totals, np.zeros(len(stated.totals)))  # as if the counts were known
-    channel, tables = stated.channel, [subtable(problem, part) for part in parts]
-    exact = np.zeros((5, len(stated.own)))
+    channel, tables = stated.channel, [make_subtable(problem, part) for part in parts]
+    exact = np.zeros((5, len(stated.sub_tables)))
     for i in range(5):
-        for cell, (j, y) in enumerate(zip(stated.own, stated.code, strict=True)):
+        for cell, (j, y) in enumerate(zip(stated.sub_tables, stated.code, strict=True)):
             if parts[j, i]:
                 places = np.cumsum(parts[j] > 0) - 1
                 exact[i, cell] = (
@@ -634,21 +641,21 @@ def test_the_channel_is_what_is_drawn() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(problems(most=9), st.integers(0, 2**32))
-def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: Problem, seed: int) -> None:
+def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: PartitionProblem, seed: int) -> None:
     parts = partition.find_partition(problem, "pp").parts
     _, home, seen = simulated(problem, parts, np.random.default_rng(seed))
     stated = published(problem, parts)
-    totals = [((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)]
+    totals = [((home == j) & (seen == x)).sum() for j, x in zip(stated.sub_tables, stated.code, strict=True)]
     stated = published(problem, parts, totals)
     values, errors = stated.estimated
     assert np.isfinite(values).all()
     assert (errors >= 0).all()
-    truth = parts[stated.own, stated.code]
-    assert (stated.least <= truth).all()
-    assert (truth <= stated.most).all()
-    assert (values >= stated.least - 1e-6).all()
-    assert (values <= stated.most + 1e-6).all()
-    held = np.bincount(stated.own, values, minlength=len(parts))
+    truth = parts[stated.sub_tables, stated.code]
+    assert (stated.least_records <= truth).all()
+    assert (truth <= stated.most_records).all()
+    assert (values >= stated.least_records - 1e-6).all()
+    assert (values <= stated.most_records + 1e-6).all()
+    held = np.bincount(stated.sub_tables, values, minlength=len(parts))
     np.testing.assert_allclose(held, stated.records, rtol=0.5)
     np.testing.assert_allclose(stated.channel.mean.sum(axis=1), 1, rtol=1e-9)
 
@@ -657,12 +664,12 @@ def test_estimated_counts_are_consistent() -> None:
     """Of 420,000 records every cell is found within 6 standard errors of equation 7."""
     problem = make([c * 10_000 for c in EXAMPLE])
     parts = partition.find_partition(problem, "pp").parts
-    _, home, seen = simulated(problem, parts, seed_key(3).stream("test"))
+    _, home, seen = simulated(problem, parts, seed_key(3).random_generator("test"))
     stated = published(problem, parts)
-    totals = np.array([((home == j) & (seen == x)).sum() for j, x in zip(stated.own, stated.code, strict=True)])
+    totals = np.array([((home == j) & (seen == x)).sum() for j, x in zip(stated.sub_tables, stated.code, strict=True)])
     found = published(problem, parts, totals).estimated[0]
-    truth = parts[stated.own, stated.code]
-    p, n = stated.retention[stated.own], stated.records[stated.own]
+    truth = parts[stated.sub_tables, stated.code]
+    p, n = stated.retention[stated.sub_tables], stated.records[stated.sub_tables]
     assert (np.abs(found - truth) < 6 * np.sqrt(n * 0.25) / p).all()
     assert np.abs(found - truth).sum() / truth.sum() < 0.05
 
@@ -679,7 +686,7 @@ def test_equation_7_is_unbiased(wanted: tuple[int, ...]) -> None:
         assert sum(row[y] * (wanted[y] - s * q) / p for y in range(4)) == wanted[x]
     ones = np.eye(4)[:, None, :]  # one record each
     functional = np.array(wanted, dtype=np.float64)[:, None]
-    found = [_subtable(one, functional, float(p), float(q))[0][0, 0] for one in ones]
+    found = [_estimate_subtable(one, functional, float(p), float(q))[0][0, 0] for one in ones]
     assert found == pytest.approx([float((w - s * q) / p) for w in wanted])
     single = ((4 - 1 + table.gamma) * 7 - 12) / (table.gamma - 1)  # as the paper has it, o = 7 of 12 records
     assert (7 - 12 * q) / p == single
@@ -698,7 +705,7 @@ def test_the_variance_of_equation_7() -> None:
     # The estimated variance takes the estimate for f.
     seen = np.array([[100.0, 40, 20, 20, 20]])
     functional = np.array([1.0, 1, 0, 0, 0])[:, None]
-    estimate, variance, asked = (part[0, 0] for part in _subtable(seen, functional, p, q))
+    estimate, variance, asked = (part[0, 0] for part in _estimate_subtable(seen, functional, p, q))
     own = min(max(estimate, 0), n)
     assert estimate == pytest.approx((140 - n * s * q) / p)
     assert variance == pytest.approx((own * (p + s * q) * (1 - p - s * q) + (n - own) * s * q * (1 - s * q)) / p**2)
@@ -710,14 +717,16 @@ def test_the_variance_of_equation_7() -> None:
 WARD = tuple(c * 300 for c in (12, 8, 6, 5, 4, 3, 2, 2))
 
 
-def observed(stated: Public, home: Any, seen: Any, chosen: Any) -> NDArray[np.float64]:
+def observed(stated: PublicParameters, home: Any, seen: Any, chosen: Any) -> NDArray[np.float64]:
     """Published records of every cell among those chosen."""
     width = len(stated.protected)
     flat = np.bincount(home[chosen] * width + seen[chosen], minlength=len(stated.records) * width)
-    return flat[stated.own * width + stated.code].astype(np.float64)
+    return flat[stated.sub_tables * width + stated.code].astype(np.float64)
 
 
-def trial(problem: Problem, parts: Any, rng: np.random.Generator, share: float = 1.0) -> tuple[Public, Any, Any]:
+def trial(
+    problem: PartitionProblem, parts: Any, rng: np.random.Generator, share: float = 1.0
+) -> tuple[PublicParameters, Any, Any]:
     """A release, and of a random set of its records what is seen and what is true."""
     true, home, seen = simulated(problem, parts, rng)
     stated = published(problem, parts)
@@ -740,8 +749,8 @@ def test_p_values_of_sound_releases_are_uniform(algorithm: str, share: float) ->
     rng, found = np.random.default_rng(5), []
     for _ in range(300):
         stated, seen, truth = trial(problem, parts, rng, share)
-        found.append(deviation(stated, seen, truth))
-        assert improbable(stated) == []
+        found.append(deviation_p_value(stated, seen, truth))
+        assert improbable_cells(stated) == []
     assert None not in found
     assert kstest(found, "uniform").pvalue > FALSE_ALARM
 
@@ -749,7 +758,7 @@ def test_p_values_of_sound_releases_are_uniform(algorithm: str, share: float) ->
 def test_small_sets_are_not_tested() -> None:
     problem = make(EXAMPLE)
     stated, seen, truth = trial(problem, problem.counts[None], np.random.default_rng(1))
-    assert deviation(stated, seen, truth) is None
+    assert deviation_p_value(stated, seen, truth) is None
 
 
 @pytest.mark.parametrize("algorithm", ["up", "pp"])
@@ -757,7 +766,7 @@ def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
     problem = make(WARD)
     parts = partition.find_partition(problem, algorithm).parts
     stated = published(problem, parts)
-    found = deviation(stated, stated.totals, problem.counts.astype(np.float64))
+    found = deviation_p_value(stated, stated.totals, problem.counts.astype(np.float64))
     assert found is not None
     assert found < SIGNIFICANCE
 
@@ -769,13 +778,15 @@ def test_small_sub_tables_do_not_switch_the_test_off(objective: str) -> None:
     parts = partition.find_partition(problem, "pp", objective).parts
     assert parts.sum(axis=1).min() < 3000
     stated, seen, truth = trial(problem, parts, np.random.default_rng(6), 0.1)
-    sound = deviation(stated, seen, truth)
+    sound = deviation_p_value(stated, seen, truth)
     assert sound is not None
     assert sound > SIGNIFICANCE
     # The true values instead, of a set in which every other value is twice as frequent.
     true, home, _ = simulated(problem, parts, np.random.default_rng(7))
     chosen = np.random.default_rng(8).random(len(true)) < 0.1 * (1 + true % 2)
-    found = deviation(stated, observed(stated, home, true, chosen), np.bincount(true[chosen]).astype(np.float64))
+    found = deviation_p_value(
+        stated, observed(stated, home, true, chosen), np.bincount(true[chosen]).astype(np.float64)
+    )
     assert found is not None
     assert found < SIGNIFICANCE
 
@@ -784,13 +795,13 @@ def test_small_sub_tables_do_not_switch_the_test_off(objective: str) -> None:
 def test_another_amplification_is_found(factor: Fraction) -> None:
     problem = make(tuple(c * 10 for c in WARD))
     parts = problem.counts[None]
-    table = subtable(problem, parts[0])
+    table = make_subtable(problem, parts[0])
     wrong = replace(table, gamma=table.gamma * factor)
     rng = np.random.default_rng(2)
     true = np.repeat(np.arange(len(problem.counts)), problem.counts)
-    seen = (true + steps(wrong, len(true), rng)) % len(problem.counts)
+    seen = (true + draw_steps(wrong, len(true), rng)) % len(problem.counts)
     stated = published(problem, parts, np.bincount(seen))
-    found = deviation(stated, stated.totals, problem.counts.astype(np.float64))
+    found = deviation_p_value(stated, stated.totals, problem.counts.astype(np.float64))
     assert found is not None
     assert found < SIGNIFICANCE
 
@@ -799,7 +810,7 @@ def test_values_that_changed_places_are_found() -> None:
     problem = make(WARD)
     parts = problem.counts[None]
     stated, seen, truth = trial(problem, parts, np.random.default_rng(3))
-    found = deviation(stated, seen[[1, 0, *range(2, len(seen))]], truth)
+    found = deviation_p_value(stated, seen[[1, 0, *range(2, len(seen))]], truth)
     assert found is not None
     assert found < SIGNIFICANCE
 
@@ -810,13 +821,13 @@ def test_records_that_moved_between_unconnected_sub_tables_are_found() -> None:
     parts = np.zeros((2, 8), dtype=np.int64)
     parts[0, :4] = parts[1, 4:] = 600
     stated, seen, truth = trial(problem, parts, np.random.default_rng(4), 0.4)
-    sound = deviation(stated, seen, truth)
+    sound = deviation_p_value(stated, seen, truth)
     assert sound is not None
     assert sound > SIGNIFICANCE
     moved = seen.copy()
     moved[:4] -= 40
     moved[4:] += 40
-    found = deviation(stated, moved, truth)
+    found = deviation_p_value(stated, moved, truth)
     assert found is not None
     assert found < SIGNIFICANCE
 
@@ -826,7 +837,7 @@ def test_a_cell_that_no_true_count_explains_is_found() -> None:
     stated = published(problem, problem.counts[None])
     n = float(problem.records)
     for totals, word in (([n - 700, *[100.0] * 7], "many"), ([5.0, *[(n - 5) / 7] * 7], "few")):
-        wrong = improbable(replace(stated, totals=np.array(totals)))
+        wrong = improbable_cells(replace(stated, totals=np.array(totals)))
         assert any(f"too {word}" in text and "sub-table 0, value 0" in text for text in wrong)
 
 
@@ -839,7 +850,9 @@ def test_possible_is_what_brute_force_finds() -> None:
             own = np.array([j for j, domain in enumerate(domains) for _ in domain])
             code = np.array([x for domain in domains for x in domain])
             rho1 = np.array([cap / size for cap, size in zip(caps, sizes, strict=True)])
-            stated = Public(np.array(sizes), np.array([3.0, 3.0]), rho1, own, code, protected, np.zeros(len(own)))
+            stated = PublicParameters(
+                np.array(sizes), np.array([3.0, 3.0]), rho1, own, code, protected, np.zeros(len(own))
+            )
             reached = set()
             for held in itertools.product(range(1, max(sizes) + 1), repeat=len(own)):
                 cells = np.array(held)
@@ -849,18 +862,18 @@ def test_possible_is_what_brute_force_finds() -> None:
                     reached.add(tuple(np.bincount(code, cells, minlength=3).astype(int).tolist()))
             for counts in itertools.product(range(sum(sizes) + 1), repeat=3):
                 if sum(counts) == sum(sizes):
-                    found = possible(stated, np.array(counts))
+                    found = is_possible(stated, np.array(counts))
                     assert found == (counts in reached), (sizes, caps, domains, counts)
                     outcomes.add(found)
     assert outcomes == {True, False}
-    assert not possible(stated, np.array([1, 1, 1]))
+    assert not is_possible(stated, np.array([1, 1, 1]))
 
 
 @settings(max_examples=40, deadline=None)
 @given(problems())
-def test_the_source_of_a_release_is_possible(problem: Problem) -> None:
+def test_the_source_of_a_release_is_possible(problem: PartitionProblem) -> None:
     parts = partition.find_partition(problem, "pp").parts
-    assert possible(published(problem, parts), problem.counts)
+    assert is_possible(published(problem, parts), problem.counts)
 
 
 # Facts ---
@@ -871,12 +884,12 @@ def test_facts_are_strict() -> None:
         "subtables": 2, "groups": 5, "bound": 2.0, "bound_up": 2.1, "retention": 0.4, "retention_up": 0.3,
         "optimal": True,
     }  # fmt: skip
-    assert Facts.model_validate(good)
+    assert RandomizeFacts.model_validate(good)
     for key, value in (("subtables", 0), ("subtables", "2"), ("bound", 0.0), ("retention", 1.0), ("optimal", 1)):
         with pytest.raises(ValidationError):
-            Facts.model_validate(good | {key: value})
+            RandomizeFacts.model_validate(good | {key: value})
     with pytest.raises(ValidationError):
-        Facts.model_validate(good | {"theta": 3})
+        RandomizeFacts.model_validate(good | {"theta": 3})
 
 
 def test_sizes_of_the_whole_are_integers_of_any_length() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import privsql
-from privsql.answers.learned_prior import Taught
+from privsql.answers.learned_prior import TaughtPrior
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.randomize import mechanism as randomized
 from support.commands import write
@@ -44,29 +44,29 @@ def test_records_see_what_the_database_says(algorithm: str, tmp_path: Path, monk
     )
     privsql.publish(spec, key=seed_key(1))
     given: list[Sample] = []
-    really = randomized.learned_weights
+    really = randomized.find_or_learn_prior
 
-    def taught(through: Channel, sample: Sample) -> Taught | None:
+    def taught(through: Channel, sample: Sample) -> TaughtPrior | None:
         given.append(sample)
         return really(through, sample)
 
-    monkeypatch.setattr(randomized, "learned_weights", taught)
+    monkeypatch.setattr(randomized, "find_or_learn_prior", taught)
     question = 'SELECT "cell", COUNT(*) FROM ill WHERE disease = \'d3\' GROUP BY "cell"'
     with privsql.open(spec.target) as release:
         first = release.query(question).rows
         answers = release.answers
-        assert isinstance(answers, randomized.Answers)
-        assert isinstance(answers._taught, Taught)
+        assert isinstance(answers, randomized.RandomizeAnswers)
+        assert isinstance(answers._learned_prior, TaughtPrior)
         (found,) = given
         for column in COLUMNS:
             sql = f"SELECT {column}, COUNT(*) FROM ill WHERE disease = 'd1' GROUP BY {column}"
-            query = answers.read(sql, {}).questions[0]
-            rows = answers._db.arrow(answers._observed(query))
+            query = answers.parse_sql(sql, {}).questions[0]
+            rows = answers._db.arrow(answers._observation_query(query))
             expected = np.zeros((rows["set"].to_numpy().max() + 1, answers.channel.mean.shape[1]))
             np.add.at(expected, (rows["set"].to_numpy(), rows["place"].to_numpy()), rows["pairs"].to_numpy())
             seen, total = found.by_value(column, np.arange(found.columns[column].max() + 1))
             np.testing.assert_array_equal(seen[np.lexsort(seen.T)], expected[np.lexsort(expected.T)])
-            assert total.sum() == found.records == 1500
+            assert total.sum() == found.record_count == 1500
     assert privsql.query(spec.target, question).rows == first
     assert given[0].digest == given[1].digest
     assert given[0].independent

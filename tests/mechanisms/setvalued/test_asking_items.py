@@ -12,9 +12,9 @@ import pytest
 
 import privsql
 from privsql.answers.accuracy import Workload
-from privsql.engine.progress import Silent
+from privsql.engine.progress import SilentReporter
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.setvalued.questions import Holdings, by_length, draw_queries, top_items
+from privsql.mechanisms.setvalued.questions import WeightedSets, by_length, draw_queries, top_items
 from support.shop import NAMES
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def held(records: Sequence[Sequence[int]], items: int) -> Holdings:
+def held(records: Sequence[Sequence[int]], items: int) -> WeightedSets:
     """The different sets, empty ones among them, with their numbers of records."""
     counted = sorted(Counter(tuple(sorted(one)) for one in records).items())
     starts = np.cumsum([0, *(len(one) for one, _ in counted)]).astype(np.int64)
     codes = np.array([code for one, _ in counted for code in one], dtype=np.int64)
-    return Holdings(starts, codes, np.array([number for _, number in counted], dtype=np.float64), items)
+    return WeightedSets(starts, codes, np.array([number for _, number in counted], dtype=np.float64), items)
 
 
 RECORDS = [[], [0], [0, 1], [0, 1], [1, 2, 3], [4, 5, 6, 7], [0, 9]]
 
 
 def drawn(number: int) -> dict[str, list[tuple[int, ...]]]:
-    return draw_queries(held(RECORDS, 10), number, seed_key(3).stream("test", 1))
+    return draw_queries(held(RECORDS, 10), number, seed_key(3).random_generator("test", 1))
 
 
 def test_items_of_records_are_held_by_one() -> None:
@@ -59,13 +59,13 @@ def test_records_are_drawn_as_often_as_they_are_there() -> None:
 
 
 def test_a_class_of_which_there_is_none_is_left_out() -> None:
-    found = draw_queries(held([[], [0]], 1), 5, seed_key(3).stream("test", 1))
+    found = draw_queries(held([[], [0]], 1), 5, seed_key(3).random_generator("test", 1))
     assert found == {"item": [(0,)], "rec1": [(0,)] * 5}
-    assert list(draw_queries(held([[]], 2), 5, seed_key(3).stream("test", 1))) == ["item", "pair"]
+    assert list(draw_queries(held([[]], 2), 5, seed_key(3).random_generator("test", 1))) == ["item", "pair"]
 
 
 def test_lengths_are_up_to_a_share_of_the_longest() -> None:
-    found = by_length(10, 300, 12, seed_key(3).stream("test", 1))
+    found = by_length(10, 300, 12, seed_key(3).random_generator("test", 1))
     assert [max(map(len, asked)) for _, asked in found] == [2, 4, 6, 8, 10]
     assert all(len(set(one)) == len(one) for _, asked in found for one in asked)
 
@@ -84,7 +84,7 @@ class Known:
 def found_items(estimates: Sequence[float | None]) -> dict[str, Any]:
     true = held([[code] for code in range(60) for _ in range(60 - code)], 60)  # item 0 has 60 records, 59 has one
     given: Any = SimpleNamespace(
-        report=Silent(), confidence=0.95, workload=Workload(), records=SimpleNamespace(records=1830)
+        report=SilentReporter(), confidence=0.95, workload=Workload(), records=SimpleNamespace(records=1830)
     )
     sets: Any = Known(estimates)
     return top_items(given, sets, true, "reconstructed")
@@ -119,4 +119,4 @@ def test_what_contains_items_is_what_sql_says(shop: Path) -> None:
 
 
 def test_singles_are_the_items_weights() -> None:
-    assert held(RECORDS, 10).singles.tolist() == [4, 3, 1, 1, 1, 1, 1, 1, 0, 1]
+    assert held(RECORDS, 10).item_weights.tolist() == [4, 3, 1, 1, 1, 1, 1, 1, 0, 1]

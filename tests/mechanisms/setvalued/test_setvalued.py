@@ -21,19 +21,19 @@ from privsql import dp_random
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tree import Remainder, consistent, cutoff, functional, noise_variance
+from privsql.mechanisms.dp.noisy_tree import Remainder, estimate_sum, least_cutoff, make_consistent, noise_variance
 from privsql.mechanisms.setvalued import mechanism
-from privsql.mechanisms.setvalued.diffpart_answers import estimator, impute
+from privsql.mechanisms.setvalued.diffpart_answers import fit_estimator, impute_sets
 from privsql.mechanisms.setvalued.diffpart_tree import (
     Baskets,
-    Taxonomy,
-    Tree,
-    generalize,
-    grow,
+    ItemSetTree,
+    ItemTaxonomy,
+    find_violations,
+    generalize_baskets,
+    grow_taxonomy,
+    grow_tree,
     item_sets,
-    partition,
-    threshold,
-    violations,
+    least_noisy_size,
 )
 from privsql.mechanisms.setvalued.parameters import SetValued
 from support.enumeration import Enumeration, chi_square, worst_ratio
@@ -62,7 +62,7 @@ def asked(epsilon: object = 1, **options: Any) -> SetValued:
     return SetValued(epsilon=epsilon, universe="data", **({"algorithm": "diffpart"} | options))
 
 
-def sets_of(tree: Tree, taxonomy: Taxonomy) -> dict[int, frozenset[int]]:
+def sets_of(tree: ItemSetTree, taxonomy: ItemTaxonomy) -> dict[int, frozenset[int]]:
     """Item set of every leaf."""
     rows = np.flatnonzero(tree.leaf)
     found: dict[int, set[int]] = {row: set() for row in rows.tolist()}
@@ -89,13 +89,13 @@ class Generous:
 
     origin: Literal["opendp", "seed"] = "seed"
 
-    def noisy(self, counts: Ints, epsilon: Fraction) -> Ints:
+    def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
         return np.maximum(counts, 10**6)
 
-    def passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
+    def count_passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
         return empty
 
-    def above(self, number: int, least: int, epsilon: Fraction) -> Ints:
+    def draw_above(self, number: int, least: int, epsilon: Fraction) -> Ints:
         return np.full(number, 10**6)
 
 
@@ -125,12 +125,14 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any]) ->
 
 @given(st.integers(1, 300), st.integers(2, 12), st.integers(0, 100))
 def test_a_taxonomy_is_a_tree_over_all_items(items: int, fan_out: int, seed: int) -> None:
-    taxonomy = grow(items, fan_out, np.random.default_rng(seed))
+    taxonomy = grow_taxonomy(items, fan_out, np.random.default_rng(seed))
     below = [taxonomy.children[a:b].tolist() for a, b in itertools.pairwise(taxonomy.starts.tolist())]
     assert [len(children) for children in below] == taxonomy.degree.tolist()
     assert taxonomy.degree.max() <= fan_out
     assert sorted(c for k, b in enumerate(below) if taxonomy.height[k] == 1 for c in b) == list(range(items))
-    assert sorted(c for k, b in enumerate(below) if taxonomy.height[k] > 1 for c in b) == list(range(1, taxonomy.nodes))
+    assert sorted(c for k, b in enumerate(below) if taxonomy.height[k] > 1 for c in b) == list(
+        range(1, taxonomy.node_count)
+    )
     for node, children in enumerate(below):
         low = taxonomy.height[node] == 1
         parent, bit = (taxonomy.item_parent, taxonomy.item_bit) if low else (taxonomy.parent, taxonomy.bit)
@@ -146,7 +148,7 @@ def test_a_taxonomy_is_a_tree_over_all_items(items: int, fan_out: int, seed: int
 
 def test_nodes_of_equal_degree_are_expanded_in_any_order_alike() -> None:
     # 4 items, fan-out 2: which of the two pairs comes first is a fair coin, 400 times; false alarm below 1e-6
-    firsts = [int(grow(4, 2, np.random.default_rng(seed)).item_parent[0]) for seed in range(400)]
+    firsts = [int(grow_taxonomy(4, 2, np.random.default_rng(seed)).item_parent[0]) for seed in range(400)]
     assert 150 <= firsts.count(1) <= 250
 
 
@@ -156,8 +158,8 @@ def test_nodes_of_equal_degree_are_expanded_in_any_order_alike() -> None:
 def test_the_papers_example_c_1() -> None:
     # Table 1, fan-out 2: B/6 for the root's expansion, B/3 and B/6 below it; 5B/6 and 2B/3 for the item sets
     table = [{0, 1, 2, 3}, {1, 3}, {1}, {0, 1}, {1}, {0}, {0, 1, 2, 3}, {1, 2, 3}]
-    taxonomy = grow(4, 2, InOrder())
-    tree = partition(baskets(table), taxonomy, asked(1), Generous(), InOrder())
+    taxonomy = grow_taxonomy(4, 2, InOrder())
+    tree = grow_tree(baskets(table), taxonomy, asked(1), Generous(), InOrder())
     spent = [tree.budgets[code] if code >= 0 else None for code in tree.spent]
     cuts = sets_of(tree, taxonomy)
     assert [spent[row] for row in range(1, 4)] == [Fraction(1, 6)] * 3
@@ -173,10 +175,10 @@ def test_the_papers_example_c_1() -> None:
 @given(st.lists(st.sets(st.integers(0, 8), max_size=5), max_size=30), st.integers(2, 4), st.integers(0, 10**6))
 def test_every_path_of_a_tree_spends_what_it_may(records: list[set[int]], fan_out: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    taxonomy = grow(9, fan_out, rng)
+    taxonomy = grow_taxonomy(9, fan_out, rng)
     request = asked("0.7", fan_out=fan_out, c1="0.5", c2="0.5")
-    tree = partition(baskets(records), taxonomy, request, SeededNoise(rng), rng)
-    assert list(violations(tree, taxonomy, Fraction(7, 10))) == []
+    tree = grow_tree(baskets(records), taxonomy, request, SeededNoise(rng), rng)
+    assert list(find_violations(tree, taxonomy, Fraction(7, 10))) == []
     totals = defaultdict(Fraction)
     for row in range(1, len(tree)):
         totals[row] = totals[int(tree.parent[row])] + tree.budgets[tree.spent[row]]
@@ -185,32 +187,36 @@ def test_every_path_of_a_tree_spends_what_it_may(records: list[set[int]], fan_ou
 
 def test_a_budget_that_was_tampered_with_is_found() -> None:
     rng = np.random.default_rng(1)
-    taxonomy = grow(9, 3, rng)
-    tree = partition(baskets([{0, 4}] * 500), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng)
-    assert list(violations(tree, taxonomy, Fraction(1))) == []
-    assert list(violations(tree, taxonomy, Fraction(9, 10)))
+    taxonomy = grow_taxonomy(9, 3, rng)
+    tree = grow_tree(baskets([{0, 4}] * 500), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng)
+    assert list(find_violations(tree, taxonomy, Fraction(1))) == []
+    assert list(find_violations(tree, taxonomy, Fraction(9, 10)))
     more = replace(tree, budgets=tuple(budget * 2 for budget in tree.budgets))
-    assert any("more than 1" in what for _, what in violations(more, taxonomy, Fraction(1)))
-    elsewhere = replace(tree, next=np.where(tree.leaf, -1, taxonomy.nodes - 1))
-    assert list(violations(elsewhere, taxonomy, Fraction(1)))
+    assert any("more than 1" in what for _, what in find_violations(more, taxonomy, Fraction(1)))
+    elsewhere = replace(tree, next=np.where(tree.leaf, -1, taxonomy.node_count - 1))
+    assert list(find_violations(elsewhere, taxonomy, Fraction(1)))
 
 
 def test_thresholds() -> None:
     manual = asked(1, c1="2.75", c2="6.75")
     sixth = Fraction(1, 6)
-    assert threshold(manual, sixth, degree=10, height=1, last=False, nodes=3) == math.ceil(math.sqrt(2) * 6.75 * 6)
-    assert threshold(manual, sixth, degree=10, height=2, last=False, nodes=3) == math.ceil(math.sqrt(2) * 13.5 * 6)
-    assert threshold(manual, Fraction(2, 3), degree=10, height=1, last=True, nodes=3) == math.ceil(
+    assert least_noisy_size(manual, sixth, degree=10, height=1, last=False, nodes=3) == math.ceil(
+        math.sqrt(2) * 6.75 * 6
+    )
+    assert least_noisy_size(manual, sixth, degree=10, height=2, last=False, nodes=3) == math.ceil(
+        math.sqrt(2) * 13.5 * 6
+    )
+    assert least_noisy_size(manual, Fraction(2, 3), degree=10, height=1, last=True, nodes=3) == math.ceil(
         math.sqrt(2) * 2.75 * 1.5
     )
-    assert threshold(asked(1, c1=1, c2=1), Fraction(1, 100), degree=1, height=1, last=True, nodes=1) == 142
+    assert least_noisy_size(asked(1, c1=1, c2=1), Fraction(1, 100), degree=1, height=1, last=True, nodes=1) == 142
 
 
 @given(st.integers(1, 30), st.fractions("1/100", 50), st.fractions("1/200", 20))
 def test_the_automatic_threshold_is_the_least_that_lets_few_pass(
     degree: int, passing: Fraction, spent: Fraction
 ) -> None:
-    least, p = cutoff(2**degree - 1, passing, spent), math.exp(-spent)
+    least, p = least_cutoff(2**degree - 1, passing, spent), math.exp(-spent)
     expected = [(2**degree - 1) * p**t / (1 + p) for t in (least, least - 1)]
     assert expected[0] <= passing * (1 + 1e-9)
     assert least == 1 or expected[1] >= passing * (1 - 1e-9)
@@ -221,7 +227,7 @@ def test_the_automatic_threshold_is_the_least_that_lets_few_pass(
 
 @each("epsilon", [Fraction(1, 3), Fraction(7, 10), Fraction(1), Fraction(1, 116), Fraction(22, 7)])
 def test_the_scale_never_spends_more(epsilon: Fraction) -> None:
-    width = Fraction(dp_random.scale(epsilon))
+    width = Fraction(dp_random.noise_scale(epsilon))
     assert width * epsilon >= 1
     assert (width - Fraction(math.ulp(float(width)))) * epsilon < 1
 
@@ -231,7 +237,7 @@ def laplace(epsilon: float, reach: int) -> NDArray[np.float64]:
     return (1 - p) / (1 + p) * p ** np.abs(np.arange(-reach, reach + 1))
 
 
-SOURCES: list[Callable[[], Any]] = [OpenDPNoise, lambda: SeededNoise(seed_key(3).stream("test"))]
+SOURCES: list[Callable[[], Any]] = [OpenDPNoise, lambda: SeededNoise(seed_key(3).random_generator("test"))]
 
 
 @pytest.mark.slow
@@ -261,7 +267,7 @@ def test_the_tail_is_that_of_the_noise(source: Callable[[], Any]) -> None:
 def test_how_many_pass_is_binomial(source: Callable[[], Any], empty: int, least: int) -> None:
     epsilon = Fraction(1, 2)
     p = math.exp(-0.5)
-    drawn = source().passing(np.full(10_000, empty, dtype=np.int64), least, epsilon)
+    drawn = source().count_passing(np.full(10_000, empty, dtype=np.int64), least, epsilon)
     law = stats.binom(empty, p**least / (1 + p))
     chi_square(np.bincount(drawn, minlength=empty + 1).tolist(), law.pmf(np.arange(empty + 1)))
 
@@ -272,7 +278,7 @@ def test_doubt_is_settled_in_decimals(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def draw() -> list[int]:
         left = [words, *[np.array([2**63], dtype=np.uint64)] * 50]
-        return dp_random.binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
+        return dp_random.draw_binomial(trials, 3, Fraction(2), lambda _: left.pop(0)).tolist()
 
     in_doubles = draw()
     monkeypatch.setattr(dp_random, "DOUBT", 2.0)
@@ -287,7 +293,7 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
         context.prec = 80
         edge = int((1 - Decimal(-1).exp() / (1 + Decimal(-1).exp())) * 2**128) + offset
     bits = [edge >> 64, edge & 2**64 - 1]
-    drawn = dp_random.binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
+    drawn = dp_random.draw_binomial(np.array([1]), 1, Fraction(1), lambda _: np.array([bits.pop(0)], dtype=np.uint64))
     assert drawn.tolist() == [expected]
     assert bits == []
 
@@ -300,15 +306,15 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
 @given(st.lists(st.sets(st.integers(0, 11)), max_size=20), st.integers(2, 5), st.integers(0, 1000))
 def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: int, seed: int) -> None:
     class Silent(Generous):
-        def noisy(self, counts: Ints, epsilon: Fraction) -> Ints:
+        def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
             return counts
 
-        def passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
+        def count_passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
             return np.zeros(len(empty), dtype=np.int64)
 
-    taxonomy = grow(12, fan_out, np.random.default_rng(seed))
+    taxonomy = grow_taxonomy(12, fan_out, np.random.default_rng(seed))
     least = asked(100, fan_out=fan_out, c1="0.001", c2="0.001")
-    tree = partition(baskets(records), taxonomy, least, Silent(), InOrder())
+    tree = grow_tree(baskets(records), taxonomy, least, Silent(), InOrder())
     found = {items: int(tree.size[row]) for row, items in sets_of(tree, taxonomy).items()}
     expected: dict[frozenset[int], int] = defaultdict(int)
     for record in records:
@@ -322,9 +328,9 @@ def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: i
 def test_weights_count_equal_records() -> None:
     many = baskets([{0, 1}] * 40 + [{2}] * 9)
     few = Baskets(np.array([0, 2, 3]), np.array([0, 1, 2]), np.array([40, 9]))
-    taxonomy = grow(3, 2, InOrder())
+    taxonomy = grow_taxonomy(3, 2, InOrder())
     trees = [
-        partition(b, taxonomy, asked(2), SeededNoise(np.random.default_rng(4)), np.random.default_rng(4))
+        grow_tree(b, taxonomy, asked(2), SeededNoise(np.random.default_rng(4)), np.random.default_rng(4))
         for b in (many, few)
     ]
     assert [t.size.tolist() for t in trees] == [trees[0].size.tolist()] * 2
@@ -333,10 +339,10 @@ def test_weights_count_equal_records() -> None:
 @pytest.mark.parametrize("items", [1, 2, 11, 25])
 def test_tables_without_records_and_small_universes(items: int) -> None:
     rng = np.random.default_rng(2)
-    taxonomy = grow(items, 5, rng)
-    tree = partition(baskets([]), taxonomy, asked(1), SeededNoise(rng), rng)
+    taxonomy = grow_taxonomy(items, 5, rng)
+    tree = grow_tree(baskets([]), taxonomy, asked(1), SeededNoise(rng), rng)
     assert len(tree.parent) == len(tree.size) == len(tree.next)
-    found = partition(baskets([{0}] * 300 + [set()] * 200), taxonomy, asked(5), SeededNoise(rng), rng)
+    found = grow_tree(baskets([{0}] * 300 + [set()] * 200), taxonomy, asked(5), SeededNoise(rng), rng)
     assert frozenset([0]) in sets_of(found, taxonomy).values()
     assert found.empty is not None
     assert abs(found.empty - 200) < 20
@@ -345,23 +351,23 @@ def test_tables_without_records_and_small_universes(items: int) -> None:
 def test_thresholds_that_let_everything_pass_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privsql.mechanisms.setvalued.diffpart_tree.LARGEST_TREE", 1000)
     rng = np.random.default_rng(2)
-    taxonomy = grow(100, 10, rng)
+    taxonomy = grow_taxonomy(100, 10, rng)
     with pytest.raises(InfeasibleError, match="raise c1 and c2"):
-        partition(baskets([]), taxonomy, asked(1, c1="0.01", c2="0.01"), SeededNoise(rng), rng)
+        grow_tree(baskets([]), taxonomy, asked(1, c1="0.01", c2="0.01"), SeededNoise(rng), rng)
 
 
 def test_basic_counts_every_set() -> None:
     rng = np.random.default_rng(2)
     table = baskets([{0, 2}] * 70 + [{1}] * 30 + [set()] * 8)
     request = asked(1, algorithm="basic")
-    taxonomy = mechanism.flat(3, rng)
+    taxonomy = mechanism.flat_taxonomy(3, rng)
     tree = mechanism.count_all(table, taxonomy, request, SeededNoise(rng))
     found = {items: int(tree.size[row]) for row, items in sets_of(tree, taxonomy).items()}
     assert set(found) == set(SETS)
     assert abs(found[frozenset([0, 2])] - 70) < 20
-    assert list(violations(tree, taxonomy, Fraction(1))) == []
+    assert list(find_violations(tree, taxonomy, Fraction(1))) == []
     with pytest.raises(InfeasibleError, match=r"2\^21"):
-        mechanism.flat(21, rng)
+        mechanism.flat_taxonomy(21, rng)
 
 
 # Exact likelihood ratios ----------------------------------------------------------------------------------------------
@@ -369,11 +375,11 @@ def test_basic_counts_every_set() -> None:
 
 def law_of(records: Sequence[frozenset[int]], items: int, most: int, request: SetValued) -> dict[Any, float]:
     """Exact distribution of the published tree."""
-    taxonomy = grow(items, request.fan_out, InOrder())
+    taxonomy = grow_taxonomy(items, request.fan_out, InOrder())
     table, noise = baskets(records), Enumeration(most)
 
     def program() -> Any:
-        tree = partition(table, taxonomy, request, noise, noise)
+        tree = grow_tree(table, taxonomy, request, noise, noise)
         return tuple(zip(tree.parent.tolist(), tree.mask.tolist(), tree.size.tolist(), strict=True)), tree.empty
 
     found: dict[Any, float] = defaultdict(float)
@@ -427,11 +433,11 @@ def test_the_enumeration_would_find_a_leak() -> None:
         def _law(self, count: int, epsilon: Fraction) -> list[float]:
             return super()._law(count, Fraction(3, 2))
 
-    taxonomy = grow(3, 2, InOrder())
+    taxonomy = grow_taxonomy(3, 2, InOrder())
     laws = []
     for records in ((), (frozenset([0, 1, 2]),)):
         noise, found = Leaky(1), defaultdict(float)
-        for tree, chance in noise.runs(lambda n=noise, r=records: partition(baskets(r), taxonomy, request, n, n)):
+        for tree, chance in noise.runs(lambda n=noise, r=records: grow_tree(baskets(r), taxonomy, request, n, n)):
             found[tuple(tree.parent), tuple(tree.mask), tuple(tree.size), tree.empty] += chance
         laws.append(found)
     assert worst_ratio(*laws) > math.exp(1.5) * 1.5
@@ -442,14 +448,14 @@ def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     # 15 masks, 2 of them occupied; how often each set of masks passes, against the exact chance of counting all
     records = [frozenset([0]), frozenset([1, 3])]
     request = asked(1, fan_out=4, c1="1.5", c2=1)
-    taxonomy, noise, rng = grow(4, 4, InOrder()), OpenDPNoise(), np.random.default_rng(8)
+    taxonomy, noise, rng = grow_taxonomy(4, 4, InOrder()), OpenDPNoise(), np.random.default_rng(8)
     least, p = math.ceil(math.sqrt(2) * 1.5), math.exp(-1)
     high = {0: p**least / (1 + p), 1: p ** (least - 1) / (1 + p)}
     runs, free = 20_000, [m for m in range(1, 16) if m not in (1, 10)]
     passed: dict[tuple[int, ...], int] = defaultdict(int)
     sizes = []
     for _ in range(runs):
-        tree = partition(baskets(records), taxonomy, request, noise, rng)
+        tree = grow_tree(baskets(records), taxonomy, request, noise, rng)
         inside = [(m, s) for m, s in zip(tree.mask.tolist(), tree.size.tolist(), strict=True) if m in free]
         passed[tuple(m for m, _ in inside)] += 1
         sizes += [size - least for _, size in inside]
@@ -472,11 +478,11 @@ def browsing(number: int, seed: int) -> list[set[int]]:
     return [set(np.flatnonzero(row).tolist()) for row in drawn]
 
 
-def small_tree(seed: int) -> tuple[Tree, Taxonomy]:
+def small_tree(seed: int) -> tuple[ItemSetTree, ItemTaxonomy]:
     rng = np.random.default_rng(seed)
-    taxonomy = grow(9, 3, rng)
+    taxonomy = grow_taxonomy(9, 3, rng)
     table = [{int(i) for i in rng.integers(0, 9, 3)} for _ in range(3000)]
-    return partition(baskets(table), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng), taxonomy
+    return grow_tree(baskets(table), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng), taxonomy
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -485,7 +491,7 @@ def test_two_passes_are_the_least_squares_solution(seed: int) -> None:
     rng = np.random.default_rng(seed)
     own = noise_variance(tree)
     prior = Remainder(rng.uniform(0, 50, len(tree)), rng.uniform(1, 400, len(tree)))
-    found = consistent(tree, own, prior)
+    found = make_consistent(tree, own, prior)
     # unknowns: leaves and remainders; the size of a row is a sum of them
     unknown = np.arange(len(tree))
     above = np.zeros((len(tree), len(tree)))
@@ -505,7 +511,7 @@ def test_two_passes_are_the_least_squares_solution(seed: int) -> None:
     np.testing.assert_allclose(found.size[tree.leaf], solution[tree.leaf], rtol=1e-6, atol=1e-4)
     np.testing.assert_allclose(found.remainder[inner], solution[inner], rtol=1e-6, atol=1e-4)
     share = rng.uniform(0, 1, len(tree))
-    estimate, variance = functional(tree, found, share, share)
+    estimate, variance = estimate_sum(tree, found, share, share)
     assert estimate == pytest.approx(share @ solution, rel=1e-6)
     assert variance == pytest.approx(share @ np.linalg.solve(precision, share), rel=1e-6)
 
@@ -522,10 +528,10 @@ def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> N
     covered = []
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        taxonomy = grow(14, 10, rng)
-        tree = partition(table, taxonomy, asked(1), SeededNoise(rng), rng)
-        found = estimator(tree, taxonomy)
-        imputed = impute(tree, taxonomy, found.fit, rng)
+        taxonomy = grow_taxonomy(14, 10, rng)
+        tree = grow_tree(table, taxonomy, asked(1), SeededNoise(rng), rng)
+        found = fit_estimator(tree, taxonomy)
+        imputed = impute_sets(tree, taxonomy, found.fit, rng)
         number = np.maximum(np.bincount(imputed.row, minlength=len(tree)), 1)
         leaves = np.zeros((len(tree), 14), dtype=bool)
         for row, items in sets_of(tree, taxonomy).items():
@@ -535,8 +541,8 @@ def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> N
         for a, b in itertools.combinations_with_replacement(range(14), 2):
             met = np.bincount(imputed.row, weights=stand_ins[:, a] & stand_ins[:, b], minlength=len(tree))
             shares = met / number + (leaves[:, a] & leaves[:, b])
-            estimate, error = found.answer(shares)
-            base, _ = found.baseline(shares)
+            estimate, error = found.estimate_shares(shares)
+            base, _ = found.estimate_baseline(shares)
             scale = max(truth[a, b], 400)
             errors[a == b].append((abs(estimate - truth[a, b]) / scale, abs(base - truth[a, b]) / scale))
             covered.append(abs(estimate - truth[a, b]) <= 1.96 * error)
@@ -549,7 +555,7 @@ def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> N
 @pytest.mark.slow
 def test_imputed_sets_never_stand_for_what_was_kept() -> None:
     tree, taxonomy = small_tree(3)
-    found = impute(tree, taxonomy, estimator(tree, taxonomy).fit, np.random.default_rng(1))
+    found = impute_sets(tree, taxonomy, fit_estimator(tree, taxonomy).fit, np.random.default_rng(1))
     kept = {(int(tree.parent[row]), items) for row, items in sets_of(tree, taxonomy).items()}
     drawn: dict[int, set[int]] = defaultdict(set)
     for which, item in zip(found.which.tolist(), found.item.tolist(), strict=True):
@@ -560,13 +566,13 @@ def test_imputed_sets_never_stand_for_what_was_kept() -> None:
 
 
 def test_masks_follow_the_taxonomy() -> None:
-    taxonomy = grow(5, 2, InOrder())
-    found = generalize(baskets([{0, 4}]), taxonomy)
-    assert len(found.masks) == 1 + sum(1 for node in range(1, taxonomy.nodes) if _has(taxonomy, node, {0, 4}))
+    taxonomy = grow_taxonomy(5, 2, InOrder())
+    found = generalize_baskets(baskets([{0, 4}]), taxonomy)
+    assert len(found.masks) == 1 + sum(1 for node in range(1, taxonomy.node_count) if _has(taxonomy, node, {0, 4}))
     assert found.masks[0] == 0b11
 
 
-def _has(taxonomy: Taxonomy, node: int, items: set[int]) -> bool:
+def _has(taxonomy: ItemTaxonomy, node: int, items: set[int]) -> bool:
     below = taxonomy.children[taxonomy.starts[node] : taxonomy.starts[node + 1]].tolist()
     if taxonomy.height[node] == 1:
         return bool(set(below) & items)

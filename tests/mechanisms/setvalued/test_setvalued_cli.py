@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import privsql
-from privsql.releases.ledger.book import default
+from privsql.releases.ledger.book import default_path
 from support.commands import manifest, refused, rows, run, specification, succeeded, warehouse, write
 from support.loops import each, rest_slow
 from support.shop import ASKED, LISTS, NAMES, UNIVERSE, VIEWS, spec
@@ -266,7 +266,7 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
         "epsilon 2; all together 2", "epsilon 2; all together 4", "epsilon 1.5; all together 5.5",
     ]  # fmt: skip
     assert "all together 5.5" in " ".join(succeeded("ledger", path).out.split())
-    assert default().stat().st_mode & 0o077 == 0
+    assert default_path().stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.slow

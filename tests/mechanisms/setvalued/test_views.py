@@ -17,11 +17,11 @@ from scipy import stats
 
 from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.dp.noisy_tables import Measured, moments
+from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.views import Budgets, beyond, choose, covering, how_many
-from privsql.model.records import copies
+from privsql.mechanisms.setvalued.views import ViewBudgets, choose, covering_design, how_many, most_excess
+from privsql.model.records import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
 
@@ -39,17 +39,17 @@ class Silent:
 
     origin = "seed"
 
-    def noisy(self, counts: Ints, epsilon: Fraction) -> Ints:
+    def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
         return counts
 
-    def best(self, scores: Ints, epsilon: Fraction) -> int:
+    def choose_best(self, scores: Ints, epsilon: Fraction) -> int:
         return int(np.argmax(scores))
 
 
 class Choosing(Enumeration):
     """The same with permute-and-flip among monotonic scores: its law, from all orders of the candidates."""
 
-    def best(self, scores: Ints, epsilon: Fraction) -> int:
+    def choose_best(self, scores: Ints, epsilon: Fraction) -> int:
         law = np.zeros(len(scores))
         take = np.exp(float(epsilon) * (scores - scores.max()))
         for order in itertools.permutations(range(len(scores))):
@@ -60,12 +60,14 @@ class Choosing(Enumeration):
         return self._draw(law.tolist())
 
 
-def sets(records: Iterable[Iterable[int]], items: int) -> views.Sets:
+def sets(records: Iterable[Iterable[int]], items: int) -> views.SourceSets:
     """A source of plain sets."""
     lists = [sorted(set(one)) for one in records]
     owners = np.array([at for at, one in enumerate(lists) for _ in one], dtype=np.int64)
     codes = np.array([code for one in lists for code in one], dtype=np.int64)
-    return views.Sets(owners, codes, np.ones(len(lists), dtype=np.int64), np.bincount(codes, minlength=items).tolist())
+    return views.SourceSets(
+        owners, codes, np.ones(len(lists), dtype=np.int64), np.bincount(codes, minlength=items).tolist()
+    )
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
@@ -119,16 +121,18 @@ def test_transforms_are_the_sums_that_they_stand_for(items: int, seed: int) -> N
     chosen = [place for place in range(items) if seed >> place & 1]
     assert views_model.pattern_sizes(items).tolist() == [x.bit_count() for x in every]
     assert (
-        views_model.restricted(np.arange(1 << items), chosen, items).tolist()
-        == views_model.cells(chosen, items).tolist()
+        views_model.restrict_patterns(np.arange(1 << items), chosen, items).tolist()
+        == views_model.view_cells(chosen, items).tolist()
     )
-    assert views_model.cells(chosen, items)[views_model.among(chosen, items)].tolist() == list(range(1 << len(chosen)))
-    assert all(views_model.pattern(views_model.pattern_places(x, items), items) == x for x in every)
+    assert views_model.view_cells(chosen, items)[views_model.patterns_among(chosen, items)].tolist() == list(
+        range(1 << len(chosen))
+    )
+    assert all(views_model.pattern_of(views_model.pattern_places(x, items), items) == x for x in every)
 
 
 @each(("items", "size", "most"), [(5, 8, 1), (9, 8, 3), (12, 8, 3), (16, 8, 6), (17, 8, 8), (20, 8, 10), (20, 10, 6)])
 def test_views_cover_all_pairs_with_few_sets(items: int, size: int, most: int) -> None:
-    views = covering(items, size)
+    views = covering_design(items, size)
     assert len(views) <= most
     assert all(len(view) == min(size, items) and list(view) == sorted(set(view)) for view in views)
     held = {pair for view in views for pair in itertools.combinations(view, 2)}
@@ -138,11 +142,11 @@ def test_views_cover_all_pairs_with_few_sets(items: int, size: int, most: int) -
 # Least squares ---
 
 
-def dense(tables: Sequence[Measured], items: int) -> tuple[Reals, Reals]:
+def dense(tables: Sequence[NoisyTable], items: int) -> tuple[Reals, Reals]:
     """Counts of all patterns by weighted least squares with a dense matrix, and their covariance."""
     rows, seen, weight = [], [], []
     for one in tables:
-        cells = views_model.cells(one.columns, items)
+        cells = views_model.view_cells(one.columns, items)
         rows += [(cells == cell).astype(float) for cell in range(one.counts.size)]
         seen += one.counts.reshape(-1).tolist()
         weight += [1 / one.variance] * one.counts.size
@@ -151,13 +155,14 @@ def dense(tables: Sequence[Measured], items: int) -> tuple[Reals, Reals]:
     return covariance @ (matrix.T @ (w * np.array(seen))), covariance
 
 
-def drawn(items: int, seed: int) -> list[Measured]:
+def drawn(items: int, seed: int) -> list[NoisyTable]:
     """Some tables over few items, all patterns among them, with made counts."""
     draw = np.random.default_rng(seed)
     columns = [(), (0,), tuple(range(items))]
     columns += [tuple(sorted(draw.choice(items, min(2, items), replace=False).tolist())) for _ in range(2)]
     return [
-        Measured(one, Fraction(int(draw.integers(1, 9)), 4), draw.integers(-5, 50, (2,) * len(one))) for one in columns
+        NoisyTable(one, Fraction(int(draw.integers(1, 9)), 4), draw.integers(-5, 50, (2,) * len(one)))
+        for one in columns
     ]
 
 
@@ -169,13 +174,13 @@ def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> Non
     np.testing.assert_allclose(views_model.walsh_transform(found.value) / (1 << items), estimate, atol=1e-6)
     chosen = sorted(draw.choice(items, int(draw.integers(0, items + 1)), replace=False).tolist())
     question = draw.integers(0, 2, 1 << len(chosen)).astype(float)
-    everywhere = question[views_model.cells(chosen, items)]
+    everywhere = question[views_model.view_cells(chosen, items)]
     assert views_model.answer_from_spectrum(found.value, items, chosen, question) == pytest.approx(
         float(everywhere @ estimate), abs=1e-6
     )
-    error = found.error(chosen, question)
+    error = found.answer_error(chosen, question)
     assert error.deviation**2 == pytest.approx(float(everywhere @ covariance @ everywhere), rel=1e-9, abs=1e-9)
-    numbers, variance = found.containing()
+    numbers, variance = found.superset_counts()
     for x in range(1 << items):
         has = ((np.arange(1 << items) & x) == x).astype(float)
         assert numbers[x] == pytest.approx(float(has @ estimate), abs=1e-6)
@@ -183,19 +188,21 @@ def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> Non
 
 
 def test_the_weight_of_one_count_in_an_answer() -> None:
-    tables = [Measured(one, Fraction(1), np.zeros((2,) * len(one), dtype=np.int64)) for one in ((0, 1), (0, 1), (0,))]
+    tables = [NoisyTable(one, Fraction(1), np.zeros((2,) * len(one), dtype=np.int64)) for one in ((0, 1), (0, 1), (0,))]
     found = views_model.fit_squares(tables, 2)
-    assert found.error([0, 1], np.array([0.0, 0, 0, 1])).step == pytest.approx((1 / 4 + 1 / 4 + 1 / 2 + 1 / 2) / 4)
-    assert views_model.fit_squares(tables[:1], 2).error([1], np.array([0.0, 1])).step == pytest.approx(1)
+    assert found.answer_error([0, 1], np.array([0.0, 0, 0, 1])).step == pytest.approx(
+        (1 / 4 + 1 / 4 + 1 / 2 + 1 / 2) / 4
+    )
+    assert views_model.fit_squares(tables[:1], 2).answer_error([1], np.array([0.0, 1])).step == pytest.approx(1)
 
 
 def test_what_no_table_tells_has_no_error() -> None:
-    tables = [Measured(one, Fraction(1), np.zeros((2, 2), dtype=np.int64)) for one in ((0, 1), (1, 2), (0, 2))]
+    tables = [NoisyTable(one, Fraction(1), np.zeros((2, 2), dtype=np.int64)) for one in ((0, 1), (1, 2), (0, 2))]
     found = views_model.fit_squares(tables, 3)
-    assert found.error([0, 1, 2], np.eye(8)[7]).deviation == np.inf
-    assert np.isfinite(found.error([0, 1, 2], np.repeat([0.0, 1.0], 4)).deviation)  # item 0 alone
-    assert not found.tells([0, 1, 2])
-    assert found.tells([1, 2])
+    assert found.answer_error([0, 1, 2], np.eye(8)[7]).deviation == np.inf
+    assert np.isfinite(found.answer_error([0, 1, 2], np.repeat([0.0, 1.0], 4)).deviation)  # item 0 alone
+    assert not found.has_all_parities([0, 1, 2])
+    assert found.has_all_parities([1, 2])
 
 
 # Budgets ---
@@ -209,7 +216,7 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
     for choosing in (True, False):
-        parts = Budgets.of(epsilon, choosing=choosing)
+        parts = ViewBudgets.from_epsilon(epsilon, choosing=choosing)
         assert parts.total + parts.choice + parts.tables == epsilon
 
 
@@ -283,7 +290,7 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     choice, tables = views.measure_views(sets(rows, 30), Fraction(1), wanted, Silent())
     assert choice.codes[:4].tolist() == [28, 29, 26, 27]
     assert choice.budgets[:4] == (None,) * 4
-    assert choice.spent + sum(one.epsilon for one in tables) == 1
+    assert choice.total_budget + sum(one.epsilon for one in tables) == 1
 
 
 @pytest.mark.soak(part="coverage")
@@ -294,7 +301,7 @@ def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
     for _ in range(1000):
         codes = choose(counts, [], 3, Fraction(1, 20), noise)
         left = max(count for code, count in enumerate(counts) if code not in codes)
-        missed += left > counts[codes[-1]] + beyond(1000, Fraction(1, 20), 0.05)
+        missed += left > counts[codes[-1]] + most_excess(1000, Fraction(1, 20), 0.05)
     assert missed <= stats.binom.isf(1e-6, 1000, 0.05)
 
 
@@ -321,7 +328,7 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     population = views_model.fit_population(found)
     assert population.min() >= 0
     assert population.sum() == pytest.approx(found.total, rel=0.01)
-    assert np.abs(np.cumsum(copies(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
+    assert np.abs(np.cumsum(round_copies(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
     true = views_model.sum_supersets(exact[-1].counts.reshape(-1))
     by = {
         name: np.abs(views_model.sum_supersets(views_model.walsh_transform(spectrum) / 1024) - true).mean()
@@ -347,7 +354,7 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
             own, lean, right = (
                 views_model.answer_from_spectrum(one, 10, chosen, asked) for one in (found.value, value, true)
             )
-            error = found.error(chosen, asked).deviation
+            error = found.answer_error(chosen, asked).deviation
             far, stated = views_model.lean_estimate(found, part, chosen, asked, lean - own)
             assert abs(far) <= views_model.LIMIT * error * (1 + 1e-9)
             assert stated <= math.hypot(error, far) * (1 + 1e-9)
@@ -363,7 +370,7 @@ def transformed_parities(exact: Any) -> Any:
 def test_two_factors_are_never_negative() -> None:
     one, other = np.array([1.0, 2, 3]), np.array([1.0, 4, 9])
     for target in (2 * one + other, other - one, one - other, -one, np.zeros(3)):
-        a, b = moments(one, other, target)
+        a, b = fit_moments(one, other, target)
         best = min(
             float(((x * one + y * other - target) ** 2).sum())
             for x, y in itertools.product(np.linspace(0, 3, 61), repeat=2)
@@ -416,11 +423,11 @@ def test_bounds_of_what_no_view_holds_are_those_of_its_parts() -> None:
     """Without noise to speak of: a triple is at most its pairs, and what is not a triple at least all but these."""
     rows = baskets(2000, 3, 7)
     source = sets(rows, 3)
-    masks = source.patterns(np.arange(3))
+    masks = source.item_patterns(np.arange(3))
     tables = []
     for pair in itertools.combinations(range(3), 2):
-        cells = views_model.restricted(masks, pair, 3)
-        tables.append(Measured(pair, Fraction(60), np.bincount(cells, minlength=4).reshape(2, 2)))
+        cells = views_model.restrict_patterns(masks, pair, 3)
+        tables.append(NoisyTable(pair, Fraction(60), np.bincount(cells, minlength=4).reshape(2, 2)))
     found = views_model.fit_squares(tables, 3)
     pairs = [sum(set(pair) <= set(one) for one in rows) for pair in itertools.combinations(range(3), 2)]
     triple, other = np.eye(8)[7], 1 - np.eye(8)[7]
@@ -432,8 +439,8 @@ def test_bounds_of_what_no_view_holds_are_those_of_its_parts() -> None:
 
 def test_the_width_of_an_interval() -> None:
     """Of one Laplace count that of its own law, and never less than of a normal error."""
-    assert views_model.half_width(views_model.Error(100.0, 0.0), 0.025) == pytest.approx(
+    assert views_model.half_width(views_model.NoiseError(100.0, 0.0), 0.025) == pytest.approx(
         100 * math.log(20) / math.sqrt(2)
     )
-    assert views_model.half_width(views_model.Error(100.0, 4.0), 0.25) == pytest.approx(67.45 + 2, abs=0.01)
-    assert views_model.half_width(views_model.Error(0.0, 1.0), 0.025) == 0
+    assert views_model.half_width(views_model.NoiseError(100.0, 4.0), 0.25) == pytest.approx(67.45 + 2, abs=0.01)
+    assert views_model.half_width(views_model.NoiseError(0.0, 1.0), 0.025) == 0
