@@ -164,20 +164,20 @@ class Aggregates:
             check_kinds("FILTER", among)
         self._refuse_unsupported(node)
 
-        def asked(measure: Measure, *more: exp.Expr) -> exp.Expr:
+        def number_call(measure: Measure, *more: exp.Expr) -> exp.Expr:
             conditions = [part for part in (among, *more) if part is not None]
             return named(self._number_call(measure, all_of(conditions) if conditions else None, node))
 
         if isinstance(node, exp.CountIf):  # of NULL alone it is NULL, unlike COUNT
-            return _of_weighed(node, (node.this, exp.Literal.number(1), False), asked)
+            return _of_weighed(node, (node.this, exp.Literal.number(1), False), number_call)
         if isinstance(node, exp.Count):
-            return self._count_expression(node, asked)
+            return self._count_expression(node, number_call)
         if not any(node.this.find_all(exp.Column)):
-            return _of_constant(node, asked)
+            return _of_constant(node, number_call)
         weighed = _match_weighed(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
         if weighed is not None and "sa" in sides_of(weighed[0], self._sides):
-            return _of_weighed(node, weighed, asked)
-        return asked(self._make_measure(KINDS[type(node)], node))
+            return _of_weighed(node, weighed, number_call)
+        return number_call(self._make_measure(KINDS[type(node)], node))
 
     def _refuse_unsupported(self, node: exp.Expr) -> None:
         if not isinstance(node, AGGREGATES) or any(

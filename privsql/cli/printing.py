@@ -51,14 +51,14 @@ def get_console() -> Console:
 def _make_console(**settings: Any) -> Console:
     from rich.console import Console  # noqa: PLC0415
 
-    class Output(Console):
+    class PipeConsole(Console):
         """A console whose reader may go."""
 
         def on_broken_pipe(self) -> None:
             """Say so to whoever prints; by default the process would end here, as if a check had failed."""
             raise BrokenPipeError
 
-    return Output(markup=False, emoji=False, **settings)
+    return PipeConsole(markup=False, emoji=False, **settings)
 
 
 def get_wide_console() -> Console:

@@ -52,10 +52,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Columns
 
 # Binning --------------------------------------------------------------------------------------------------------------
-# Quasi-identifiers made coarser where they are read: bins of numbers and dates, and groups of texts.
-#
-# What is published is the first value of a bin, in the column's own type, so it sorts and compares as the column does.
-# All of it is exact: whole numbers and decimals, never doubles.
+# Bins of numbers and dates, and groups of texts. A bin is published as its first value, in the column's type, exactly.
 
 MORE = 2  # digits that are needed on the way to a bin
 
@@ -182,8 +179,7 @@ def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
 # Binding --------------------------------------------------------------------------------------------------------------
 # A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
 #
-# Two tables whose values have the same counts would else be laid out alike, and records that are in both would lie in
-# one order: who holds two releases by one key could tell from a record's buckets more than either release promises.
+# Else two tables with equal counts would be laid out alike, and two releases by one key would tell more than either.
 
 PURPOSE = "records"
 

@@ -14,6 +14,7 @@ import pytest
 from privsql import PrivsqlError, load, verify
 from support.commands import MANIFEST, manifest
 from support.places import ROOT
+from support.tampering import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -92,6 +93,7 @@ def written(release: Path, copy_: Path, stated: dict[str, Any]) -> Path:
     with duckdb.connect(str(copy_)) as db:
         db.execute(f"DELETE FROM {MANIFEST}")
         db.executemany(f"INSERT INTO {MANIFEST} VALUES (?, ?)", [[key, json.dumps(v)] for key, v in stated.items()])
+    rewrite(copy_)
     return copy_
 
 

@@ -138,14 +138,14 @@ def stub(size: int, fakes: int, buckets: int = 50) -> Any:
     given = SimpleNamespace(noise=np.random.default_rng(1))
     return SimpleNamespace(
         size_classes=[(members, codes)],
-        fakes=fakes,
+        fake_count=fakes,
         bounds=np.full(20, 1 / size),
         baseline=1 / 20,
         given=given,
         real_ratio=np.ones(20),
         truth=None,
         channel=SimpleNamespace(records=np.bincount(codes.ravel(), minlength=20) * size / (size + fakes)),
-        labels=[str(x) for x in range(20)],
+        value_labels=[str(x) for x in range(20)],
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOLD = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
-SMALL = '"1/25"'
+SMALL = '"1/60"'
 FAINT = people.ASKED.format(epsilon=0.01)
 
 

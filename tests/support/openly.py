@@ -71,9 +71,4 @@ def answered(
         tuple(value for i, value in enumerate(row) if not any(one.at < i < one.at + 4 for one in figures))
         for row in shown.build_rows()
     ]
-    order = [i for i, output in enumerate(asked.outputs) if not output.aggregate_numbers]
-    order += [i for i, output in enumerate(asked.outputs) if output.aggregate_numbers]
-    if len(figures) == 1 and figures[0].name == "estimate":  # it comes last
-        places = [order.index(i) for i in range(len(order))]
-        found, rows = [found[i] for i in places], [tuple(row[i] for i in places) for row in rows]
     return found, rows

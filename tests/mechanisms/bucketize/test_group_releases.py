@@ -13,7 +13,7 @@ import pytest
 from privsql.mechanisms.bucketize import publish
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
-from support.tampering import failed, stating, with_facts
+from support.tampering import failed, rewrite, stating, with_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,6 +241,7 @@ def changed(published: tuple[Path, Path], folder: Path, change: Change) -> Path:
     release.write_bytes(published[0].read_bytes())
     with duckdb.connect(str(release)) as db:
         change(db)
+    rewrite(release)
     return release
 
 

@@ -589,6 +589,7 @@ def changed(hospital: Path, folder: Path, *changes: Any) -> Path:
     with duckdb.connect(str(release)) as db:
         for change in changes:
             change(db) if callable(change) else db.execute(change)
+    rewrite(release)
     return release
 
 

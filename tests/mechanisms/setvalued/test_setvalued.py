@@ -244,7 +244,7 @@ SOURCES: list[Callable[[], Any]] = [OpenDPNoise, lambda: SeededNoise(seed_key(3)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_noise_is_discrete_laplace(source: Callable[[], Any], epsilon: Fraction) -> None:
-    drawn = source().noisy(np.full(20_000, 7, dtype=np.int64), epsilon) - 7
+    drawn = source().add_noise(np.full(20_000, 7, dtype=np.int64), epsilon) - 7
     assert drawn.dtype == np.int64
     inside = drawn[np.abs(drawn) <= 20]
     chances = laplace(float(epsilon), 20)
@@ -255,7 +255,7 @@ def test_noise_is_discrete_laplace(source: Callable[[], Any], epsilon: Fraction)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_tail_is_that_of_the_noise(source: Callable[[], Any]) -> None:
     epsilon, least = Fraction(1, 2), 4
-    drawn = source().above(20_000, least, epsilon)
+    drawn = source().draw_above(20_000, least, epsilon)
     assert drawn.min() >= least
     chances = laplace(0.5, 60)[60 + least :]
     counts = np.bincount(np.minimum(drawn - least, 60), minlength=61)[: len(chances)]
