@@ -84,7 +84,6 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-LATER = {"orders"}  # entries that earlier versions did not have
 SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # those that say nothing of most releases
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
@@ -171,7 +170,7 @@ def _compare_digests(manifest: Manifest) -> list[str]:
 
 def _find_omissions(manifest: Manifest) -> list[str]:
     """Entries that are missing, columns without a policy, and parameters that are not written out as they are meant."""
-    needed = set(Manifest.model_fields) - SOMETIMES - (set() if is_same_version(manifest) else LATER)
+    needed = set(Manifest.model_fields) - SOMETIMES
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]

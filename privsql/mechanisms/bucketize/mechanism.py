@@ -109,8 +109,8 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _learned_prior(self) -> TaughtPrior | None:
-        """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
-        if any(self._fake_value_channel.less.values()) or not can_teach(self.channel, self._manifest.published_records):
+        """The prior that the release teaches, if any."""
+        if not can_teach(self.channel, self._manifest.published_records):
             return None
         return find_or_learn_prior(
             self.channel, sample_buckets(self._db, self._roles, self._facts["setting"], self._fake_value_channel)

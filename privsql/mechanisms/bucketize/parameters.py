@@ -202,8 +202,8 @@ class Bucketize(Parameters):
     )
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"] | None = Field(
-        default=None, description="How values are dealt to buckets; 'well-mixed' is an earlier name of 'blocks'."
+    layout: Literal["blocks", "round-robin", "largest-first", "lumps"] | None = Field(
+        default=None, description="How values are dealt to buckets."
     )
     excess: Literal["refuse", "suppress"] = Field(
         default="refuse", description="What happens to records of values that are too frequent for the threshold."
@@ -275,10 +275,8 @@ class Bucketize(Parameters):
     @property
     def effective_layout(self) -> str:
         """The layout that is used."""
-        if self.layout not in (None, "well-mixed"):
-            return self.layout
         defaults = {"anatomy": "largest-first", "informative": "lumps"}
-        return defaults.get(self.algorithm, "blocks") if self.layout is None else "blocks"
+        return self.layout or defaults.get(self.algorithm, "blocks")
 
 
 class BucketizeFactsPart(BaseModel):
@@ -344,13 +342,12 @@ class BucketizeFacts(BucketizeFactsPart):
     gap: float = Field(ge=0)
     proof: Literal["certificate", "solver", "none"]
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"]
+    layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
     highest_belief: HighestBeliefFacts | None = None
     certain: SureFactsByColumn | None = None
-    fake_law: Literal["balanced"] | None = None
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
     certainty: CertaintyFacts | None = None
     uneven: dict[str, str] = Field(default_factory=dict)
