@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -125,7 +125,7 @@ def same_nan(value: Any) -> Any:
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
-FORMAT = 2  # the format of releases; others are not read
+FORMAT: Final = 2  # the format of releases; others are not read
 
 
 def _is_empty(value: object) -> bool:
