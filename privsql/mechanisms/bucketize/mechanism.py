@@ -260,7 +260,7 @@ def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alt
 def _preview_alternative(db: Relations, source: Records, params: Bucketize, name: str) -> Alternative:
     keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
     if name != params.algorithm:
-        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "prune")}
+        keywords = {key: value for key, value in keywords.items() if key != "layout"}
     try:
         facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:

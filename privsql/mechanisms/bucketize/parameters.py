@@ -227,17 +227,12 @@ class Bucketize(Parameters):
     allow_certain: bool = Field(
         default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
     )
-    prune: Literal["none", "loss", "full", "closed-form"] = Field(
-        default="closed-form", description="How two-size searches."
-    )
     proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Bucketize:
         if self.min_bucket_size > self.max_bucket_size:
             raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
-        if self.prune != "closed-form" and self.algorithm != "two-size":
-            raise ValueError(f"prune = {self.prune!r} belongs to algorithm = 'two-size'")
         if self.fake_values and not self.threshold.is_constant:
             raise ValueError("fake_values needs a constant threshold, the same for every value")
         if self.exclude_negative and not self.fake_values:
@@ -264,7 +259,6 @@ class Bucketize(Parameters):
         """``ValueError`` for what does not go with bounds on components and groups."""
         name = "components" if self.components else "groups"
         others = {
-            f"prune = {self.prune!r}": self.prune != "closed-form",
             "fake_values": self.fake_values,
             f"excess = {self.excess!r}": self.excess != "refuse",
         }
