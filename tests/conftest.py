@@ -103,8 +103,8 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The releases of every format, unpacked beside their sources and specifications; read only."""
-    return shelves.unpack(tmp_path_factory.mktemp("shelf"))
+    """The releases of ``tests/fixtures/shelf`` beside their sources and specifications; read only."""
+    return shelves.publish_shelf(tmp_path_factory.mktemp("shelf"))
 
 
 @pytest.fixture

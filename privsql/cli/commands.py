@@ -400,10 +400,6 @@ def compare(
             help="Take every specification with each of these values, too: threshold=1/4,1/8; repeatable.",
         ),
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep there what is finished, true answers too; go on from what is there."),
-    ] = None,
     confidence: Confidence = 0.95,
     points: Points = False,
     plot: Plot = None,
@@ -418,7 +414,7 @@ def compare(
     named_specs = [(path.stem, api.load(path)) for path in specs]
     with options_with_progress(memory_limit, threads) as options:
         comparison = api.compare(
-            named_specs, questions, confidence=confidence, seed=seed, grid=grid or None, resume=resume, options=options
+            named_specs, questions, confidence=confidence, seed=seed, grid=grid or None, options=options
         )
         pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
     print_result(as_json, lambda: comparison.as_json(points=points), lambda: printing.print_comparison(comparison))

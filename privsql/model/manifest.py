@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -125,6 +125,7 @@ def same_nan(value: Any) -> Any:
 MANIFEST = "privsql_manifest"
 COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
+FORMAT: Final = 2  # the format of releases; others are not read
 
 
 def _is_empty(value: object) -> bool:
@@ -136,7 +137,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Literal[2]
     privsql: Version
     duckdb: Version
     name: str = Field(min_length=1)
@@ -188,6 +189,7 @@ class Manifest(BaseModel):
             entries = [(key, json.loads(value, **_NUMBERS)) for key, value in rows]
             if len(dict(entries)) < len(entries):
                 raise ValueError("an entry stands twice")
+            _require_format(dict(entries))
             manifest = Manifest.model_validate(dict(entries))
             manifest.model_dump_json()  # whatever it says is text of Unicode
             columns = (*manifest.quasi_identifiers, *manifest.sensitive)
@@ -206,8 +208,17 @@ class Manifest(BaseModel):
             if any(len(set(labels)) < len(labels) for labels in manifest.orders.values()):
                 raise ValueError("an order names a label twice")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise EngineError("its manifest is damaged or of another version of privsql") from error
+            raise EngineError("its manifest is damaged") from error
         return manifest
+
+
+def _require_format(entries: Mapping[str, Any]) -> None:
+    """``EngineError`` for a manifest of another format than that of this version."""
+    stated = entries.get("format")
+    if isinstance(stated, int) and stated != FORMAT:
+        raise EngineError(
+            f"its manifest states format {stated}, and this version of privsql reads format {FORMAT}; publish anew"
+        )
 
 
 def _parse_whole(digits: str) -> int:

@@ -84,7 +84,6 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-LATER = {"orders"}  # entries that earlier versions did not have
 SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # those that say nothing of most releases
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
@@ -103,14 +102,14 @@ class MeasuredFacts:
         return self.facts | {"learning_risk": self.learning_risk, "bounds": bounds}
 
     def list_differences(self, manifest: Manifest) -> list[str]:
-        """What is stated otherwise; by another version of privsql, what it states at all of the facts."""
-        stated, ours = manifest.facts, is_same_version(manifest)
+        """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
+        stated = manifest.facts
         wrong = [
             f"{key}: stated {stated.get(key)}"
             for key, measured in self.facts.items()
-            if not _is_same(stated.get(key), measured) and (ours or stated.get(key) is not None)
+            if not _is_same(stated.get(key), measured)
         ]
-        if ours and not _is_near(manifest.learning_risk, self.learning_risk):
+        if is_same_version(manifest) and not _is_near(manifest.learning_risk, self.learning_risk):
             wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
         return wrong
 
@@ -171,14 +170,14 @@ def _compare_digests(manifest: Manifest) -> list[str]:
 
 def _find_omissions(manifest: Manifest) -> list[str]:
     """Entries that are missing, columns without a policy, and parameters that are not written out as they are meant."""
-    needed = set(Manifest.model_fields) - SOMETIMES - (set() if is_same_version(manifest) else LATER)
+    needed = set(Manifest.model_fields) - SOMETIMES
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
     params = get_mechanism(manifest.mechanism).read(manifest).model_dump(mode="json", exclude_none=True)
     if manifest.algorithm != params["algorithm"]:
         wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
-    if is_same_version(manifest) and params != manifest.parameters:
+    if params != manifest.parameters:
         names = sorted(params.keys() | manifest.parameters.keys())
         wrong += [f"parameters: {name}" for name in names if params.get(name) != manifest.parameters.get(name)]
     return wrong

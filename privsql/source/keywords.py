@@ -491,7 +491,6 @@ class Planning(TypedDict, total=False):
     exclude_negative: bool
     no_admissible_fake: Literal["refuse", "weaker"]
     allow_certain: bool
-    prune: str
     proof_seconds: float
     rho1: Number
     rho2: Number

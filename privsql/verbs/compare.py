@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup, plot
-from privsql._version import __version__
-from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, QuestionKey, Score, TrueAnswers, Workload
+from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, TrueAnswers, Workload
 from privsql.calls import (
     as_confidence,
     as_exact_data,
@@ -26,11 +23,10 @@ from privsql.calls import (
     as_whole_number,
     refuse_unknown_keywords,
 )
-from privsql.engine import files
-from privsql.engine.files import private, temporary_folder
+from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_scratch
 from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
-from privsql.errors import EngineError, InfeasibleError, UsageError
+from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_mechanism, get_parameters
 from privsql.releases.ledger.book import path_of
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.mechanisms.contract import Alternatives
     from privsql.source.keywords import Names, Planning, SpecLike
-    from privsql.source.places import Source
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
@@ -180,124 +175,6 @@ def measure_answers(
         )
         with explain_failures(path):
             return get_mechanism(release.manifest.mechanism).evaluate(measuring)
-
-
-# Checkpoints ----------------------------------------------------------------------------------------------------------
-# What a comparison has finished, kept in a folder: one that was stopped goes on from there.
-#
-# A file for each specification, named by a digest of all that its figures follow from: the specification, the workload,
-# the seed, the version and the files of the source. It holds true answers, so only its owner may read it.
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A release's facts, its scores and the seconds that these took."""
-
-    published: Published
-    evaluated: Evaluated
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """``folder``: None keeps nothing; ``asked``: what was asked of each release."""
-
-    folder: Path | None
-    request: str
-
-    @classmethod
-    def in_folder(cls, folder: Path | None, workload: Workload, confidence: float, seed: int | None) -> Checkpoint:
-        """The folder is made if it is not there; ``UsageError`` without a seed, by which alone figures come again."""
-        if folder is None:
-            return cls(None, "")
-        if seed is None:
-            raise UsageError("--resume needs a seed: releases by fresh keys are others every time")
-        try:
-            with private:
-                folder.mkdir(parents=True, exist_ok=True)
-            text = workload.file.read_bytes() if workload.file is not None else b""
-        except OSError as error:
-            raise EngineError(f"{error.filename}: {error.strerror}") from error
-        settings = {**asdict(workload), "file": hashlib.sha256(text).hexdigest()}
-        if settings["estimators"] is None:
-            del settings["estimators"]  # as folders of earlier versions have it
-        return cls(folder, json.dumps([__version__, settings, confidence, seed], sort_keys=True, default=str))
-
-    def outcome_path(self, spec: Spec) -> Path | None:
-        """Where its figures lie, if any are kept."""
-        if self.folder is None:
-            return None
-        parts = spec.model_dump_json(exclude={"ledger": True, "release": True})
-        known = json.dumps([self.request, parts, _file_stamps(spec.source)])
-        return self.folder / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
-
-    def read_outcome(self, spec: Spec) -> Outcome | None:
-        """What is kept of a specification; ``EngineError`` for a file that can't be read."""
-        file = self.outcome_path(spec)
-        if file is None or not file.exists():
-            return None
-        try:
-            return _outcome_from_json(json.loads(file.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise EngineError(f"{file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise EngineError(f"{file}: nothing that compare has written; remove it") from error
-
-    def write_outcome(self, spec: Spec, outcome: Outcome) -> None:
-        """Write it; a comparison that is stopped leaves all of a file or nothing."""
-        file = self.outcome_path(spec)
-        if file is None:
-            return
-        part = file.with_suffix(".part")
-        try:
-            with private:
-                part.write_text(json.dumps(_outcome_to_json(outcome)), encoding="utf-8")
-            part.replace(file)
-        except OSError as error:
-            raise EngineError(f"{file}: {error.strerror}") from error
-
-
-def _file_stamps(source: Source) -> list[tuple[str, int, int]]:
-    """Path, size and time of the files of a source; ``UsageError`` for one whose changes can't be seen."""
-    if source.database is not None:
-        there = [source.database]
-    elif source.file is not None:
-        names = (source.file,) if isinstance(source.file, str) else source.file
-        there = [] if any(files.url_scheme(name) for name in names) else files.find_files(names)
-    else:
-        there = []
-    if not there:
-        raise UsageError("--resume needs a source of files on this machine: of others it is not seen when they change")
-    try:
-        return [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in there]
-    except OSError as error:
-        raise EngineError(f"{error.filename}: {error.strerror}") from error
-
-
-def _outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """As JSON has it; groups of questions are texts."""
-    published, evaluated = outcome.published, outcome.evaluated
-    return {
-        "published": {key: getattr(published, key) for key in ("facts", "ledger", "seconds", "warnings")},
-        "scores": {name: asdict(score) | {"put": _put_rows(score)} for name, score in evaluated.scores.items()},
-        "evaluated": {key: getattr(evaluated, key) for key in ("channel", "confidence", "extras")},
-        "seconds": outcome.seconds,
-    }
-
-
-def _put_rows(score: Score) -> list[list[Any]]:
-    return [[put.question, put.group_texts, put.of] for put in score.put]
-
-
-def _outcome_from_json(stored: dict[str, Any]) -> Outcome:
-    scores = {
-        name: Score(
-            **{**score, "put": [QuestionKey(question, tuple(group), of) for question, group, of in score["put"]]}
-        )
-        for name, score in stored["scores"].items()
-    }
-    published = Published(None, **stored["published"])
-    return Outcome(published, Evaluated(scores, **stored["evaluated"]), float(stored["seconds"]))
 
 
 # Grids ----------------------------------------------------------------------------------------------------------------
@@ -512,7 +389,6 @@ def compare(
     confidence: float = 0.95,
     seed: int | None = 1,
     grid: Grid | None = None,
-    resume: PathLike | None = None,
     **how: Unpack[ComparisonKeywords],
 ) -> Comparison:
     """Publish every specification into a temporary folder and evaluate it against the source.
@@ -523,8 +399,7 @@ def compare(
 
     ``grid``: values by key of ``[mechanism]``, {"threshold": ["1/4", "1/8"]}, or texts such as "threshold=1/4,1/8":
     every specification is taken with every combination of those that its mechanism has, and one that there can't be is
-    among ``rows`` and ``refused`` of what is returned. ``resume``: a folder for what is finished, which holds true
-    answers; a comparison that was stopped goes on from there. Raises ``UsageError`` and, without a grid, what
+    among ``rows`` and ``refused`` of what is returned. Raises ``UsageError`` and, without a grid, what
     publishing raises, naming the specification.
     """
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
@@ -533,9 +408,7 @@ def compare(
     with options_from(rest, "compare") as options:
         pairs = _name_specs(specs)
         _require_comparable(pairs)
-        folder = None if resume is None else as_path(resume, "resume")
-        finished = Checkpoint.in_folder(folder, questions, as_confidence(confidence), seed)
-        trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed, finished)
+        trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed)
         return Comparison(_run_trials(combine_grid(pairs, grid), trial, options, refuse=grid is None))
 
 
@@ -554,6 +427,15 @@ def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, S
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """A release's facts, its scores and the seconds that these took."""
+
+    published: Published
+    evaluated: Evaluated
+    seconds: float
+
+
+@dataclass(frozen=True)
 class _Trial:
     """What every specification goes through; ``called``: the name of all releases."""
 
@@ -561,13 +443,9 @@ class _Trial:
     workload: Workload
     confidence: float
     seed: int | None
-    finished: Checkpoint
 
     def measure_spec(self, spec: Spec, options: Options) -> Outcome:
-        """Published into a temporary folder and evaluated, or found finished; raises what publishing raises."""
-        known = self.finished.read_outcome(spec)
-        if known is not None:
-            return known
+        """Published into a temporary folder and evaluated; raises what publishing raises."""
         with temporary_folder() as folder:
             trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
             trial_spec = trial_spec.model_copy(
@@ -584,9 +462,7 @@ class _Trial:
             clock = time.monotonic()
             choice = PersonChoice.from_key(key, trial_spec.name)
             answers = measure_answers(trial_spec.target, trial_spec, self.workload, self.confidence, options, choice)
-            outcome = Outcome(published, answers, time.monotonic() - clock)
-        self.finished.write_outcome(spec, outcome)
-        return outcome
+            return Outcome(published, answers, time.monotonic() - clock)
 
 
 class _RefusedError(Exception):

@@ -17,7 +17,7 @@ from privsql.engine.progress import options_from
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, Manifest
+from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import check_contents, renamed_columns, stored_orders
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
 from privsql.releases.ledger.keeping import make_choice, make_publication, prepare_ledger
@@ -383,7 +383,7 @@ def _place_warnings(spec: Spec) -> list[str]:
 def _make_manifest(db: EngineSession, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
     coarse = describe_coarsening(source.roles.quasi_identifiers, spec.columns)
     return Manifest(
-        format=1,
+        format=FORMAT,
         privsql=__version__,
         duckdb=db.engine_version(),
         name=spec.name,

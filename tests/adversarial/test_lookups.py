@@ -12,7 +12,7 @@ import privsql
 from privsql.engine.duck import container
 from privsql.releases import opened
 from support.commands import refused, run, succeeded, warehouse, write
-from support.shelf import NEWEST, release_of
+from support.shelf import release_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ OWN = ["qit", "st", "privsql_values", "privsql_channel", "privsql_manifest", "pr
 @pytest.fixture(scope="module")
 def release(shelf: Path) -> Path:
     """A bucketized release."""
-    return release_of(shelf / NEWEST, "bucketize")
+    return release_of(shelf, "bucketize")
 
 
 def answer(release: Path, sql: str, *attached: Path) -> list[Any]:
@@ -55,7 +55,7 @@ def test_no_name_of_an_attached_table_changes_an_answer(shelf: Path, tmp_path: P
     hostile = warehouse(tmp_path / "mine.duckdb", *statements, *macros, *tables)
     files = [hostile, *(write(tmp_path / f"{name}.parquet", f"SELECT {columns}") for name in OWN[:4])]
     for name in ("bucketize", "fakes", "randomize", "permute", "contingency"):
-        path = release_of(shelf / NEWEST, name)
+        path = release_of(shelf, name)
         sql = "SELECT sex, COUNT(*) FROM people WHERE age < 50 GROUP BY sex"
         if name == "contingency":
             sql = "SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex"

@@ -188,7 +188,7 @@ def test_names_that_mean_more_to_the_engine(shelf: Path, tmp_path: Path) -> None
     """A path with quotes, patterns or a question mark is that path and no other; its log is found."""
     for name in ("it's.duckdb", "a[1].duckdb", "a*.duckdb", "a?b.duckdb", "a;b.duckdb", "ä b.duckdb", "{x}.duckdb"):
         release = tmp_path / name
-        shutil.copy(release_of(shelf / "format1", "bucketize"), release)
+        shutil.copy(release_of(shelf, "bucketize"), release)
         assert run("verify", release).code == 0, name
         head, mark, tail = str(release).partition("?")
         Path(f"{head}.wal{mark}{tail}").touch()
@@ -267,5 +267,5 @@ def test_a_manifest_that_is_a_pipe_or_a_link(folder: Path, shelf: Path) -> None:
 def test_a_link_that_a_person_names_is_followed(shelf: Path, tmp_path: Path) -> None:
     for name in ("bucketize", "folder"):
         link = tmp_path / f"latest-{name}"
-        link.symlink_to(release_of(shelf / "format1", name))
+        link.symlink_to(release_of(shelf, name))
         assert run("verify", link).code == 0, name

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", [*shelves.MECHANISMS, "folder"])
 def test_a_page_to_hand_out_fits_every_view(chromium: Browser, shelf: Path, tmp_path: Path, name: str) -> None:
     page = tmp_path / "page.html"
-    privsql.report(shelves.release_of(shelf / shelves.NEWEST, name), to=page)
+    privsql.report(shelves.release_of(shelf, name), to=page)
     assert not browser.looked_at(chromium, page.as_uri(), tmp_path)
 
 
@@ -34,7 +34,7 @@ def test_a_page_to_hand_out_fits_every_view(chromium: Browser, shelf: Path, tmp_
 def test_an_internal_page_fits_every_view_and_says_so_on_paper(
     chromium: Browser, shelf: Path, tmp_path: Path, name: str
 ) -> None:
-    folder, page = shelf / shelves.NEWEST, tmp_path / "page.html"
+    folder, page = shelf, tmp_path / "page.html"
     privsql.report(shelves.release_of(folder, name), folder / f"{name}.toml", to=page)
     assert not browser.looked_at(chromium, page.as_uri(), tmp_path)
     with browser.opened(chromium, page.as_uri()) as seen:
@@ -48,7 +48,7 @@ def test_an_internal_page_fits_every_view_and_says_so_on_paper(
 
 def test_pictures_follow_the_scheme(chromium: Browser, shelf: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    privsql.report(shelves.release_of(shelf / shelves.NEWEST, "bucketize"), to=page)
+    privsql.report(shelves.release_of(shelf, "bucketize"), to=page)
     fills = []
     for scheme in browser.SCHEMES:
         with browser.opened(chromium, page.as_uri(), 1200, scheme) as seen:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support import browser
-from support import shelf as shelves
 from support.commands import succeeded
 from support.serving import served
 
@@ -39,7 +38,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def releases(shelf: Path) -> Path:
-    return shelf / shelves.NEWEST
+    return shelf
 
 
 @pytest.fixture(scope="module")

@@ -465,7 +465,6 @@ TWO = 'algorithm = "two-size"\n'
         ("mechanism", 'threshold = "0.5"\nmax_bucket_size = "many"', 2, ["max_bucket_size"]),
         ("mechanism", 'threshold = "0.5"\nmax_bucket_size = 9.5', 2, ["max_bucket_size"]),
         ("mechanism", 'threshold = "0.5"\nsize = 3', 2, ["mechanism.size", "no such key"]),
-        ("mechanism", 'threshold = "0.5"\nprune = "full"', 2, ["prune", "two-size"]),
         ("mechanism", 'threshold = "0.5"\nlayout = "largest-first"', 2, ["largest-first", "anatomy"]),
         ("mechanism", "threshold = -0.1", 2, ["threshold", "-0.1"]),
         ("mechanism", "threshold = 0", 2, ["threshold", "0"]),

@@ -23,7 +23,6 @@ from privsql.source.places import Source
 from privsql.source.spec import Columns, Ledger, ReleaseSection
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
 from support.places import ROOT
-from support.shelf import NEWEST
 
 CONTRACT = {  # the flags that there were before they followed from the models
     "publish": "sensitive qi table query name mechanism threshold nulls min-bucket-size max-bucket-size format to "
@@ -36,9 +35,9 @@ TABLE = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = "disease"'
 SAME = {  # columns and mechanism in TOML, and as flags
     "bucketize": (
         f"{TABLE}\nnulls = {{ zip = 'suppress', age = 'refuse' }}",
-        'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3\nprune = "loss"\nproof_seconds = 0.5',
+        'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3\nproof_seconds = 0.5',
         [*ROLES, "--nulls", "zip=suppress", "--nulls", "age=refuse", "--mechanism", "two-size",
-         "--threshold", "8*f + 0.02", "--min-bucket-size", "3", "--prune", "loss", "--proof-seconds", "0.5"],
+         "--threshold", "8*f + 0.02", "--min-bucket-size", "3", "--proof-seconds", "0.5"],
     ),
     "exceptions": (
         TABLE,
@@ -237,7 +236,7 @@ def test_the_flags_that_the_page_on_papers_gives_beside_a_file_are_read(shelf: P
         for verb, words in re.findall(r"`privsql (publish|plan) P([^`]*)`", section):
             of_a_table = "--kind" in words  # where the specification of the section is of item sets
             keywords.spec_from_flags(
-                shelf / NEWEST / f"{'contingency' if of_a_table else name}.toml", given(verb, "P", *shlex.split(words))
+                shelf / f"{'contingency' if of_a_table else name}.toml", given(verb, "P", *shlex.split(words))
             )
             read += 1
     assert read >= 15

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from privsql import inspect
 from privsql.cli.app import app
 from privsql.mechanisms.registry import PACKAGES
 from support.loops import rest_slow
-from support.places import ROOT
+from support.shelf import release_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 HEAVY = {"pandas", "scipy", "pyarrow", "altair", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
 OTHERS = {"adbc_driver_manager", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
 VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
-RELEASES = ROOT / "tests" / "fixtures" / "format1"
 PROGRAM = """
 import contextlib, io, json, sys
 from privsql.__main__ import main
@@ -63,9 +61,8 @@ def test_the_models_import_nothing_that_is_heavy() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(PACKAGES))
-def test_a_query_imports_its_own_mechanism_alone(tmp_path: Path, kind: str) -> None:
-    release = tmp_path / f"{kind}.duckdb"
-    release.write_bytes(gzip.decompress((RELEASES / f"{kind}.duckdb.gz").read_bytes()))
+def test_a_query_imports_its_own_mechanism_alone(shelf: Path, kind: str) -> None:
+    release = release_of(shelf, kind)
     name = inspect(release).name
     (modules,) = loaded(["query", str(release), f"SELECT COUNT(*) FROM {name}", "--json"])
     others = [package for other, package in PACKAGES.items() if other != kind]

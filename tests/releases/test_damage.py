@@ -21,6 +21,7 @@ import pytest
 import privsql
 from privsql import system
 from privsql.errors import PrivsqlError
+from privsql.model.manifest import FORMAT
 from privsql.releases.draft import Draft
 from privsql.releases.opened import attach_release
 from support.commands import ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
@@ -459,6 +460,17 @@ def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: 
     else:
         assert done.code in {1, 2, 4}
         assert done.code == 1 or len(done.err.strip().splitlines()) == 1, done.err
+
+
+# Of another format ----------------------------------------------------------------------------------------------------
+
+
+def test_a_release_of_another_format_is_refused(place: Path) -> None:
+    release = place / "ill.duckdb"
+    with duckdb.connect(str(release)) as db:
+        db.execute(f"UPDATE privsql_manifest SET value = '{FORMAT - 1}' WHERE key = 'format'")
+    for command in (["verify", release], ["query", release, QUESTION], ["inspect", release]):
+        refused(run(*command), 4, f"format {FORMAT - 1}", f"reads format {FORMAT}", "publish anew")
 
 
 # Locked ---

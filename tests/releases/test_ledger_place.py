@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ import pytest
 
 import privsql
 from privsql.engine.open import log_of
-from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.errors import EngineError, GuaranteeError, InfeasibleError
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger import book
 from support.commands import manifest, refused, run, specification, succeeded, write
@@ -241,7 +242,6 @@ def test_one_waits_for_another_and_not_for_ever(office: Office, monkeypatch: pyt
             "UPDATE events SET told = '{' WHERE kind = 'release'",
             "UPDATE events SET told = '{}' WHERE kind = 'release'",
             "UPDATE events SET kind = 'unheard' WHERE kind = 'release'",
-            "UPDATE events SET told = '{\"format\": 3}' WHERE kind = 'ledger'",
             "DROP TABLE events",
         ]
     ),
@@ -250,9 +250,28 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
     office.publish()
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
         db.execute(statement)
-    refused(run("ledger", office.spec()), 4, "version of privsql")
-    refused(run(*office.arguments()), 4, "version of privsql")
+    message = "no ledger" if "DROP" in statement else "ledger is damaged"
+    refused(run("ledger", office.spec()), 4, message)
+    refused(run(*office.arguments()), 4, message)
     assert not office.made[1].exists()
+
+
+def test_a_ledger_of_another_format_is_refused(office: Office) -> None:
+    office.publish()
+    with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
+        db.execute("UPDATE events SET told = replace(told, '\"format\": 3', '\"format\": 2') WHERE kind = 'ledger'")
+    refused(run("ledger", office.spec()), 4, "has format 2", "publish anew")
+    refused(run(*office.arguments()), 4, "has format 2", "publish anew")
+
+
+def test_an_entry_without_a_field_is_damaged() -> None:
+    names = [one.name for one in fields(book.LedgerEntry)]
+    whole = dict.fromkeys(names, 1) | {"source": [], "numbering": [], "histograms": []}
+    whole["rows"] = {"records": 1, "once": 1, "twice": 0, "fingerprint": "1"}
+    assert len(book.replay_events([("release", whole)]).entries) == 1
+    for name in names:
+        with pytest.raises(EngineError, match="damaged"):
+            book.replay_events([("release", {key: value for key, value in whole.items() if key != name})])
 
 
 @pytest.mark.slow

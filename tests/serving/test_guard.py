@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from privsql.serving.guard import COOKIE, LONGEST_ADDRESS, Guard
-from support import shelf as shelves
 from support.loops import each
 from support.serving import page
 
@@ -22,7 +21,7 @@ WORD = "a-token-that-nobody-guesses"
 
 @pytest.fixture(scope="module")
 def release(shelf: Path) -> Path:
-    return shelf / shelves.NEWEST / "setvalued.duckdb"
+    return shelf / "setvalued.duckdb"
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def release(shelf: Path) -> Path:
-    return shelf / shelves.NEWEST / "setvalued.duckdb"
+    return shelf / "setvalued.duckdb"
 
 
 def closes(connection: socket.socket) -> bool:
@@ -208,7 +208,7 @@ def test_the_commands_of_the_page_of_the_documentation_run(shelf: Path, tmp_path
     given = [shlex.split(line)[1:] for block in told for line in block.splitlines()]
     assert len(given) >= 3
     for name in ("people", "others"):
-        shutil.copy(shelf / shelves.NEWEST / "setvalued.duckdb", tmp_path / f"{name}.duckdb")
+        shutil.copy(shelf / "setvalued.duckdb", tmp_path / f"{name}.duckdb")
     for arguments in given:
         command = [sys.executable, "-m", "privsql", *(one for one in arguments if one != "--open"), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:

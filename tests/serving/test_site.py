@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 import pytest
 
 import privsql
-from support import shelf as shelves
 from support.commands import run, specification, succeeded, write
 from support.loops import each
 from support.markup import EVIL, Seen
@@ -50,7 +49,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def releases(shelf: Path) -> Path:
-    return shelf / shelves.NEWEST
+    return shelf
 
 
 @pytest.fixture(scope="module")

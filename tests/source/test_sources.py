@@ -779,7 +779,6 @@ ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "infor
 CASES = [(name, layout) for name in ALGORITHMS for layout in ("blocks", "round-robin")] + [
     ("anatomy", "largest-first"),
     ("informative", "lumps"),
-    ("two-size", "well-mixed"),  # as 0.1 called what now are blocks
 ]
 THRESHOLD = "0.4"
 
@@ -818,7 +817,7 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
     )
     assert succeeded("verify", release, *against_source, "--json").json["ok"]
     stated = manifest(release)
-    assert (stated["algorithm"], stated["facts"]["layout"]) == (algorithm, layout.replace("well-mixed", "blocks"))
+    assert (stated["algorithm"], stated["facts"]["layout"]) == (algorithm, layout)
     assert worst_excess(release, three_thousand / "w.duckdb") <= 0
     found = rows(release, "SELECT size, count(*) FROM (SELECT count(*) AS size FROM qit GROUP BY bid) GROUP BY size")
     assert {str(size): buckets for size, buckets in found} == stated["facts"]["setting"]

@@ -1,32 +1,31 @@
-"""Releases of earlier formats, unpacked, and changed copies of them."""
+"""A release of every mechanism, made once from ``tests/fixtures/shelf``, and changed copies of them."""
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+import privsql
+from privsql.source.spec import Ledger
 from support.commands import Outcome, run
 from support.places import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = sorted((ROOT / "tests" / "fixtures").glob("format*"))
-NEWEST = FORMATS[-1].name
+SPECS = ROOT / "tests" / "fixtures" / "shelf"
 MECHANISMS = ("bucketize", "fakes", "randomize", "permute", "setvalued", "contingency")
 KEPT_APART = {"setvalued": "visits"}  # what a release calls itself, if not people
 
 
-def unpack(shelf: Path) -> Path:
-    """The releases of every format, beside their sources and specifications."""
-    for form in FORMATS:
-        shutil.copytree(form, shelf / form.name)
-        for packed in (shelf / form.name).glob("*.gz"):
-            with gzip.open(packed) as content, packed.with_suffix("").open("wb") as file:
-                shutil.copyfileobj(content, file)
+def publish_shelf(shelf: Path) -> Path:
+    """Publish every specification beside a copy of it and of its source; returns the folder."""
+    shutil.copytree(SPECS, shelf, dirs_exist_ok=True)
+    for spec in sorted(shelf.glob("*.toml")):
+        without_ledger = privsql.load(spec).model_copy(update={"ledger": Ledger(off=True)})
+        privsql.publish(without_ledger, seed=1, threads=1)
     return shelf
 
 
@@ -36,8 +35,8 @@ def release_of(folder: Path, name: str) -> Path:
 
 
 def taken(shelf: Path, to: Path, name: str = "bucketize") -> Path:
-    """A copy of a release of the newest format, to change."""
-    release, copy = release_of(shelf / NEWEST, name), to / release_of(shelf / NEWEST, name).name
+    """A copy of a release, to change."""
+    release, copy = release_of(shelf, name), to / release_of(shelf, name).name
     shutil.copytree(release, copy) if release.is_dir() else shutil.copy(release, copy)
     return copy
 
@@ -53,7 +52,7 @@ def altered(shelf: Path, to: Path, *changes: Any, name: str = "bucketize") -> Pa
 
 def uses(release: Path, shelf: Path, name: str = "bucketize", *, few: bool = False) -> dict[str, Outcome]:
     """Every command that opens a release, by name; ``few``: those that differ most."""
-    spec = shelf / NEWEST / f"{name}.toml"
+    spec = shelf / f"{name}.toml"
     count = f"SELECT COUNT(*) FROM {KEPT_APART.get(name, 'people')}"
     commands = {
         "verify": ["verify", release],

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pandas as pd
 import pytest
 
 import privsql
-from privsql import UsageError, Workload
-from privsql.answers.accuracy import Evaluated, QuestionKey, Score
-from privsql.verbs.compare import Checkpoint, Outcome, combine_grid
-from privsql.verbs.publish import Published
+from privsql import UsageError
+from privsql.verbs.compare import combine_grid
 from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -261,70 +256,14 @@ class Steps:
 
 
 @pytest.mark.slow
-def test_what_is_finished_is_not_measured_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = small.with_name("kept")
-    asked = {"grid": {"threshold": ["1/2", "1/3"]}, "queries": 4, "resume": kept}
+def test_progress_names_each_combination_and_its_number(small: Path) -> None:
     seen = Steps()
-    first = privsql.compare([small], **asked, options=privsql.Options(report=seen))
-    begun = {title.partition(": ")[0] for title in seen.titles}
-    assert begun == {"1/2 spec, threshold=1/2", "2/2 spec, threshold=1/3"}
-    assert len(list(kept.iterdir())) == len(first) == 1
-    assert [one.name for one in first.refused] == ["spec, threshold=1/3"]
-    assert stat.S_IMODE(next(kept.iterdir()).stat().st_mode) == 0o600
-    tried: list[str] = []
-
-    def tries(spec: Any, **how: Any) -> Any:
-        tried.append(str(spec.mechanism.threshold))
-        raise privsql.InfeasibleError("asked anew")
-
-    monkeypatch.setattr("privsql.verbs.compare.publish", tries)
-    second = privsql.compare([small], **asked)
-    assert len(tried) == 1  # the one that there can't be, which says why again
-    assert second.as_json(points=True)["specs"][0] == first.as_json(points=True)["specs"][0]
-    assert len(privsql.compare([small], **asked | {"queries": 5}).refused) == 2  # another question is another figure
-    os.utime(small.with_name("small.parquet"), (1, 1))
-    assert len(privsql.compare([small], **asked).refused) == 2
-
-
-def test_what_is_kept_is_found_by_all_that_it_follows_from(small: Path) -> None:
-    spec, kept = privsql.load(small), small.with_name("kept")
-    score = Score()
-    score.add(3.0, (2.5, None, 4), QuestionKey("SELECT 1", ("flu", None, 7), "eq1"))
-    evaluated = Evaluated({"baseline": score}, {"second": 0.5}, 0.95, {"baseline": {"shares": []}})
-    outcome = Outcome(Published(None, {"loss": 3}, seconds=2.0, warnings=["w"]), evaluated, 1.5)
-    finished = Checkpoint.in_folder(kept, Workload(), 0.95, 1)
-    assert finished.read_outcome(spec) is None
-    finished.write_outcome(spec, outcome)
-    found = Checkpoint.in_folder(kept, Workload(), 0.95, 1).read_outcome(spec)
-    assert found is not None
-    assert (found.published, found.seconds) == (outcome.published, 1.5)
-    assert found.evaluated.as_json() == evaluated.as_json()
-    assert found.evaluated.points() == evaluated.points()
-    others = [Checkpoint.in_folder(kept, Workload(queries=3), 0.95, 1), Checkpoint.in_folder(kept, Workload(), 0.9, 1)]
-    assert all(one.read_outcome(spec) is None for one in (*others, Checkpoint.in_folder(kept, Workload(), 0.95, 2)))
-    assert finished.read_outcome(combine_grid([("a", spec)], {"threshold": ["1/3"]})[0].spec) is None
-    (file,) = kept.iterdir()
-    file.write_text("{}", encoding="utf-8")
-    with pytest.raises(privsql.EngineError, match="remove it"):
-        finished.read_outcome(spec)
-    with small.with_name("small.parquet").open("ab") as table:
-        table.write(b" ")
-    assert finished.read_outcome(spec) is None
-
-
-def test_resuming_needs_a_seed_and_files_whose_changes_are_seen(small: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="seed"):
-        privsql.compare([small], seed=None, resume=tmp_path / "kept")
-    table = pd.read_parquet(small.with_name("small.parquet"))
-    spec = privsql.build(
-        {
-            "source": table,
-            "columns": {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"},
-            "mechanism": {"threshold": "1/2"},
-        }
+    found = privsql.compare(
+        [small], grid={"threshold": ["1/2", "1/3"]}, queries=4, options=privsql.Options(report=seen)
     )
-    with pytest.raises(UsageError, match="files on this machine"):
-        privsql.compare([spec], queries=4, resume=tmp_path / "kept")
+    assert {title.partition(": ")[0] for title in seen.titles} == {"1/2 spec, threshold=1/2", "2/2 spec, threshold=1/3"}
+    assert [one.name for one in found] == ["spec, threshold=1/2"]
+    assert [one.name for one in found.refused] == ["spec, threshold=1/3"]
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_it_is_the_same_whoever_makes_it_and_what_it_says_runs(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Beside its source, and elsewhere under another name: the same bytes, without a path or a day."""
-    beside = shelves.release_of(shelf / shelves.NEWEST, name)
+    beside = shelves.release_of(shelf, name)
     text = page.render_report(privsql.report(beside))
     away = tmp_path / ("release" if beside.is_dir() else "release.duckdb")
     (shutil.copytree if beside.is_dir() else shutil.copy)(beside, away)
@@ -289,7 +289,7 @@ def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [one for one in shelves.MECHANISMS if one != "fakes"])
 def test_an_internal_page_can_t_be_mistaken(shelf: Path, tmp_path: Path, name: str) -> None:
-    release, spec = shelves.release_of(shelf / shelves.NEWEST, name), shelf / shelves.NEWEST / f"{name}.toml"
+    release, spec = shelves.release_of(shelf, name), shelf / f"{name}.toml"
     to = tmp_path / "internal.html"
     done = run("report", release, "--source", spec, "--to", to, "--json")
     assert done.code == 0, done.err
@@ -377,7 +377,7 @@ def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
 
 def test_numbers_are_asked_for_by_half(shelf: Path) -> None:
     """The commonest single value of hundreds says nothing of a release of numbers."""
-    path = shelves.release_of(shelf / shelves.NEWEST, "permute")
+    path = shelves.release_of(shelf, "permute")
     with privsql.open(path) as release:
         found = make_snippets(release, locate_release(path))
         (own,) = release.manifest.sensitive

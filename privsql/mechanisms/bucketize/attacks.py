@@ -17,7 +17,6 @@ from privsql.engine.sqlfiles import Holes, alias_as, any_of, column, fill, same_
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.beliefs import some_buckets, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
-from privsql.mechanisms.bucketize.fakes import LAW
 from privsql.mechanisms.bucketize.informative import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 # A bucketized release as an adversary sees it: buckets of records beside slots of values.
 
 TINY = 1e-30  # no division by 0
-DRAWN = ("well-mixed", "largest-first")  # layouts whose bucket numbers are exchangeable within a size
 
 
 class BucketAttackView(AttackView):
@@ -74,7 +72,7 @@ class BucketAttackView(AttackView):
                 if self._attacked_share < 1
                 else [part for rows, _ in self.size_classes for part in split_by_block(rows)]
             )
-        running = facts.get("layout") == "round-robin" and facts.get("fake_law") != LAW
+        running = facts.get("layout") == "round-robin" and not self.fake_count
         return [] if running else [rows for rows, _ in self.size_classes]
 
     @property
@@ -89,7 +87,7 @@ class BucketAttackView(AttackView):
         layout = self.given.manifest.facts.get("layout")
         if layout == "round-robin":  # neighbours are alike: every k-th bucket
             return exp.EQ(this=exp.Mod(this=part, expression=_sql_number(round(1 / share))), expression=_sql_number(0))
-        if layout not in DRAWN:  # those of one block are
+        if layout != "largest-first":  # whose bucket numbers are exchangeable within a size
             return some_buckets(share, part)
         setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
         firsts = np.cumsum(setting) - setting
@@ -239,7 +237,7 @@ class BucketAttackView(AttackView):
             of_size = counts[np.flatnonzero(sizes == size)]
             met = (of_size.T @ of_size).tocsr()
             pairs = met if met.shape[0] > LARGE else met.toarray()
-            pairs_by_size.append(ListedPairs(size, of_size.shape[0], pairs, self.fake_count))
+            pairs_by_size.append(ListedPairs(size, pairs, self.fake_count))
         return pairs_by_size
 
     @cached_property
@@ -259,14 +257,10 @@ class BucketAttackView(AttackView):
     def observe_levels(self, level: Ints) -> Floats:
         """Sums over the records with each level of what their buckets list (``make_fake_value_channel``)."""
         counts, sizes, bucket_rows = self._bucket_counts
-        scale, less = (
-            np.array([amounts[size] for size in sizes.tolist()])
-            for amounts in (self._fake_value_channel.scale, self._fake_value_channel.less)
-        )
+        scale = np.array([self._fake_value_channel.scale[size] for size in sizes.tolist()])
         shape = (int(level.max()) + 1, len(sizes))
         members = scipy.sparse.csr_array((np.ones(len(level)), (level, bucket_rows)), shape=shape)
-        listed = np.asarray((members @ (counts * scale[:, None])).todense())
-        return np.asarray(listed - (members @ less)[:, None])
+        return np.asarray((members @ (counts * scale[:, None])).todense())
 
 
 def _sql_number(value: int) -> exp.Expr:

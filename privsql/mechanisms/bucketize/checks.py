@@ -170,14 +170,8 @@ def fake_checks(db: Relations, manifest: Manifest, params: Bucketize) -> list[Ch
             Check("nothing is said of fakes where there are none", lambda: _unexpected_fake_facts(manifest, params))
         ]
     distinct = fill("verify/count_above", {"st": temp_table("v_st"), "sa": manifest.roles.sa_columns()})
-    common = [Check("every bucket lists distinct values", distinct)]
-    if facts.get("fake_law") is None:  # fakes uniform over the values that are not in the bucket
-        return [
-            *common,
-            Check("of fakes no more is said than their number", lambda: _unexpected_fake_facts(manifest, params)),
-        ]
     return [
-        *common,
+        Check("every bucket lists distinct values", distinct),
         Check("as many values are fake as asked for", lambda: _wrong_sigma(manifest, params)),
         Check("each value is listed as often as the law of the fakes says", lambda: _differ_from_law(db, manifest)),
         Check("each value is as certain as stated", lambda: _wrong_certainty(db, manifest)),
@@ -196,14 +190,10 @@ def _wrong_sigma(manifest: Manifest, params: Bucketize) -> list[str]:
 
 
 def _unexpected_fake_facts(manifest: Manifest, params: Bucketize) -> list[str]:
-    """Releases from before there was a law did not ask for evenness either."""
-    names = [name for name in ("real", "certainty", "uneven", "excluded_real") if manifest.facts.get(name) is not None]
-    silent = params.fake_values and "uneven_fakes" in manifest.parameters
-    return [
-        *_wrong_sigma(manifest, params),
-        *(f"{name} is stated" for name in names),
-        *(["the law of the fakes is not stated"] if silent else []),
-    ]
+    """Return what a release without fake values should not state, one line each."""
+    names = ("real", "certainty", "uneven", "excluded_real")
+    stated = [f"{name} is stated" for name in names if manifest.facts.get(name) is not None]
+    return [*_wrong_sigma(manifest, params), *stated]
 
 
 def _read_listed(db: Relations, manifest: Manifest) -> list[tuple[str, int]]:
@@ -574,9 +564,9 @@ def read_parameters(manifest: Manifest) -> Bucketize:
 
 
 def _unallowed_certain(db: Relations, manifest: Manifest) -> list[str]:
-    """Values that are certain, though that was neither written nor allowed; earlier versions did not ask."""
+    """Values that are certain, though that was neither written nor allowed."""
     params, roles, values = read_parameters(manifest), manifest.roles, temp_table("v_values")
-    if "allow_certain" not in manifest.parameters or beliefs.allows_certainty(params):
+    if beliefs.allows_certainty(params):
         return []
     texts = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
     rows = db.rows(exp.select(*texts, "numerator", "denominator").from_(values).order_by("code"))
@@ -648,8 +638,7 @@ def _wrong_claims(manifest: Manifest) -> list[str]:
             params.min_bucket_size <= min(setting)
             and max(setting) <= max(params.max_bucket_size, params.min_bucket_size)
         ),
-        f"layout {facts['layout']}": facts["layout"] == params.effective_layout
-        or (facts["layout"], params.effective_layout) == ("well-mixed", "blocks"),  # as releases of 0.1 say
+        f"layout {facts['layout']}": facts["layout"] == params.effective_layout,
         f"left out {facts.get('left_out', 0)}": facts.get("left_out", 0) <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
         f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == params.fake_values,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,12 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, own_share, singular_values
-from privsql.answers.estimate import RecordSets, ReleaseQuestion, as_sums, project_within, read_sets
+from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
 from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.beliefs import size_of_bucket, some_buckets
-from privsql.mechanisms.bucketize.fakes import LAW
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
@@ -33,106 +32,13 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.model import Ints
 
-# Uniform fakes --------------------------------------------------------------------------------------------------------
-# Seeing through fake values: what the listed values of a release say of the real ones, on average.
-#
-# In a bucket of size g a value that is not real is listed with probability kappa = sigma/(m - g), two of them together
-# with kappa_2 = sigma (sigma - 1)/((m - g)(m - g - 1)). With l the listed and c the real indicator of a value,
-#
-#     c^ = (l - kappa)/(1 - kappa)     has E[c^ | c] = c,     and sum_x c^ = g.
-#
-# Over the B buckets of one size: N^_x = sum c^_x (SPEC: E[listed] = N + (B - N) kappa, inverted), and for two values
-# E[sum c^_i c^_x] = G_ix + delta (B - N_i - N_x + G_ix), delta = (kappa_2 - kappa^2)/(1 - kappa)^2, as c^_i c^_x has
-# mean delta where neither is real and c_i c_x else.
-
-
-@dataclass(frozen=True)
-class ListedPairs:
-    """Buckets of one ``size``: ``buckets`` of them, ``pairs`` (m, m) how often two values are listed together, and the
-    ``fakes`` in each.
-    """
-
-    size: int
-    buckets: int
-    pairs: Matrix
-    fakes: int
-
-    @property
-    def value_count(self) -> int:
-        """M."""
-        return int(self.pairs.shape[0])
-
-    @property
-    def kappa(self) -> float:
-        """Probability that a value that is not real is listed."""
-        return self.fakes / (self.value_count - self.size) if self.fakes else 0.0
-
-    @property
-    def delta(self) -> float:
-        """Mean of c^_i c^_x where neither value is real."""
-        if not self.fakes:
-            return 0.0
-        others = self.value_count - self.size
-        both = self.fakes * (self.fakes - 1) / (others * (others - 1)) if others > 1 else 0.0
-        return (both - self.kappa**2) / (1 - self.kappa) ** 2
-
-    @cached_property
-    def real_records(self) -> Floats:
-        """N^ (m,), within 0 and the times that a value is listed; exact where nothing is fake."""
-        if not self.fakes:
-            return np.asarray(self.pairs.sum(axis=1) / self.size)
-        listed = self.most_records
-        return np.clip((listed - self.kappa * self.buckets) / (1 - self.kappa), 0, listed)
-
-    @property
-    def most_records(self) -> Floats:
-        """Records that each value has at most (m,)."""
-        return np.asarray(self.pairs.diagonal()) if self.fakes else self.real_records
-
-    @property
-    def records_variance(self) -> Floats:
-        """Var N^ (m,)."""
-        return np.asarray((self.buckets - self.real_records) * self.kappa / (1 - self.kappa))
-
-    @cached_property
-    def products(self) -> Floats:
-        """Sum of c^ c^T over the buckets (m, m)."""
-        listed = np.diag(self.pairs)
-        cross = self.pairs - self.kappa * (listed[:, None] + listed) + self.kappa**2 * self.buckets
-        return np.asarray(cross / (1 - self.kappa) ** 2)
-
-    @property
-    def real_meetings(self) -> Floats:
-        """G^ (m, m): how often two real values meet."""
-        if not self.fakes:
-            return np.asarray(self.pairs)
-        neither = self.buckets - self.real_records[:, None] - self.real_records
-        matrix = ((self.products - self.delta * neither) / (1 + self.delta)).clip(0)
-        matrix[np.diag_indices(len(matrix))] = self.real_records
-        return np.asarray(matrix)
-
-
-def make_uniform_channel(classes: Sequence[ListedPairs]) -> Channel:
-    """The channel of c^/g: M from the real meetings, the noise's moment from c^ itself, which is noisier.
-
-    A value that is in none of the buckets (of a sample) would be seen as itself.
-    """
-    moment = sum(listed.real_meetings / listed.size for listed in classes)
-    records = sum(listed.real_records for listed in classes)
-    rows = np.asarray(moment).sum(axis=1)
-    noise = sum(listed.products / listed.size for listed in classes)
-    absent = np.diag((rows == 0).astype(np.float64))
-    mean = (np.asarray(moment) + absent) / np.where(rows == 0, 1.0, rows)[:, None]
-    return Channel(mean, np.asarray(noise), np.maximum(np.asarray(records), 1e-6))
-
-
 # Lists with fakes -----------------------------------------------------------------------------------------------------
 # How records are seen through what their buckets list, by the law of the fakes.
 #
-# **Balanced** (``fakes``): given all lists, a record of value i is in each of the L_i buckets that list i with nearly
-# the same probability, as each of these entries is real with r_i S/(S + sigma) and o_i of them are: an entry that is
-# fake is a slot that stays empty. So what a set of records sees needs no correction. With w_g(x) = 1/(S + sigma) where
-# g lists x, and e = sum of w over the records of Q, n of them by value,
+# Fakes are balanced (``fakes``): given all lists, a record of value i is in each of the L_i buckets that list i with
+# nearly the same probability, as each of these entries is real with r_i S/(S + sigma) and o_i of them are: an entry
+# that is fake is a slot that stays empty. So what a set of records sees needs no correction. With w_g(x) = 1/(S +
+# sigma) where g lists x, and e = sum of w over the records of Q, n of them by value,
 #
 #     E[e] = M^T n,   M_ix = A_ix / sum_y A_iy,   A = sum_j S_j/(S_j + sigma)^2 G_j,
 #
@@ -142,35 +48,38 @@ def make_uniform_channel(classes: Sequence[ListedPairs]) -> Channel:
 #
 # and the sum of e over all records is known, as in the release without fakes: Cov[e] has the weight |Q|/N (1 - |Q|/N).
 # With sigma = 0 this is that release. o_i is stated.
-#
-# **Uniform** over the values that are not in the bucket, in releases that state no law: ``unmask``.
 
 FEWEST = 1e-6  # records of a value that is listed and has none
 
 
 @dataclass(frozen=True)
+class ListedPairs:
+    """Buckets of one ``size``: ``pairs`` (m, m) how often two values are listed together, and the ``fakes`` in each."""
+
+    size: int
+    pairs: Matrix
+    fakes: int
+
+
+@dataclass(frozen=True)
 class FakeValueChannel:
-    """``channel``; by size of bucket, what every listed value adds to e, and what every record takes off each value;
-    ``most`` (m,): records that each value has at most; ``uncertain`` (m,): variance of the channel's records where
-    these are estimates; ``ratio`` (m,): r, how much more often than others a listed value is real.
+    """``channel``; by size of bucket, what every listed value adds to e; ``most`` (m,): records that each value has at
+    most; ``ratio`` (m,): r, how much more often than others a listed value is real.
     """
 
     channel: Channel
     scale: dict[int, float]
-    less: dict[int, float]
     most: Floats
-    uncertain: Floats | None
     ratio: Floats
 
 
 def make_fake_value_channel(
     classes: Sequence[ListedPairs], facts: dict[str, Any], listed: Floats | None = None
 ) -> FakeValueChannel:
-    """By the law that a release's ``facts`` state. ``listed`` (m,): how often each value is listed in the whole
-    release, where ``classes`` are but some of its buckets.
+    """Return the channel by what a release's ``facts`` state.
+
+    ``listed`` (m,): how often each value is listed in the whole release, where ``classes`` are but some of its buckets.
     """
-    if facts.get("fake_values", 0) and facts.get("fake_law") != LAW:
-        return _uniform_fakes(classes)
     listed_here = np.sum([one.pairs.diagonal() for one in classes], axis=0)
     matrix = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
     covered = np.asarray(matrix.sum(axis=1))
@@ -190,21 +99,8 @@ def make_fake_value_channel(
     return FakeValueChannel(
         Channel(mean, matrix, np.maximum(records, FEWEST)),
         {one.size: 1 / (one.size + one.fakes) for one in classes},
-        {one.size: 0.0 for one in classes},
         records,
-        None,
         records / np.maximum(covered, FEWEST),
-    )
-
-
-def _uniform_fakes(classes: Sequence[ListedPairs]) -> FakeValueChannel:
-    return FakeValueChannel(
-        make_uniform_channel(classes),
-        {one.size: 1 / (one.size * (1 - one.kappa)) for one in classes},
-        {one.size: one.kappa / (1 - one.kappa) / one.size for one in classes},
-        np.sum([one.most_records for one in classes], axis=0),
-        np.sum([one.records_variance for one in classes], axis=0),
-        np.ones(classes[0].value_count),
     )
 
 
@@ -335,12 +231,10 @@ def listed_values(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> l
     if set(np.unique(size).tolist()) != {int(bucket_size) for bucket_size in setting}:
         raise EngineError("the release is damaged: its channel is not one of its bucket sizes")
     by_size = []
-    for bucket_size, buckets in setting.items():
+    for bucket_size in setting:
         rows = size == int(bucket_size)
         by_size.append(
-            ListedPairs(
-                int(bucket_size), buckets, make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes
-            )
+            ListedPairs(int(bucket_size), make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes)
         )
     return by_size
 
@@ -409,23 +303,7 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: dict[str, Any],
     """Return e of every set: what the buckets of its records list, by the law of the fakes."""
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     size = rows["size"].to_numpy()
-    observed = read_sets(question, rows, _by_size(law.scale)[size])
-    if not any(law.less.values()):
-        return observed
-    # Every record adds |g| + sigma listed values; what they add on average by being fake is taken off each value.
-    ranks, each = rows["set"].to_numpy(), _by_size(law.less)[size] / (size + facts["fake_values"])
-
-    def subtract_fakes(name: str, sums: Floats) -> Floats:
-        if name not in rows.column_names:
-            return sums
-        weights = as_sums(rows[name]) * each
-        return np.asarray(sums - np.bincount(ranks, weights, minlength=len(sums))[:, None])
-
-    return replace(
-        observed,
-        observed=subtract_fakes("pairs", observed.observed),
-        amounts=subtract_fakes("amounts", observed.amounts),
-    )
+    return read_sets(question, rows, _by_size(law.scale)[size])
 
 
 def _by_size(amounts: dict[int, float]) -> Floats:
@@ -442,7 +320,6 @@ def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValue
         table("qit"),
         law.channel,
         most=law.most,
-        uncertain=law.uncertain,
         code=roles.by_sa.column_name("code"),
     )
 

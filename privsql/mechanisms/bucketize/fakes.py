@@ -298,7 +298,6 @@ def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
 # After q records of a bucket are known, |g| - q + sigma listed values remain, sigma of them fake.
 
 TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
-LAW = "balanced"  # how fakes are drawn; releases that state no law have fakes uniform over the values not in the bucket
 
 
 @dataclass(frozen=True)
@@ -393,7 +392,6 @@ def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: 
     uneven = {labels[x]: fraction_text(each[x]) for x in find_too_frequent(counts, setting, sigma)}
     return {
         "fake_values": sigma,
-        "fake_law": LAW,
         "real": [int(count) for count in counts],
         "certainty": {
             "mean": fraction_text(Fraction(int(counts.sum()), int(listed.sum()))),

@@ -109,8 +109,8 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _learned_prior(self) -> TaughtPrior | None:
-        """The prior that the release teaches, if any; of fakes that are taken off what is seen, none is learnt."""
-        if any(self._fake_value_channel.less.values()) or not can_teach(self.channel, self._manifest.published_records):
+        """The prior that the release teaches, if any."""
+        if not can_teach(self.channel, self._manifest.published_records):
             return None
         return find_or_learn_prior(
             self.channel, sample_buckets(self._db, self._roles, self._facts["setting"], self._fake_value_channel)
@@ -260,7 +260,7 @@ def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alt
 def _preview_alternative(db: Relations, source: Records, params: Bucketize, name: str) -> Alternative:
     keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
     if name != params.algorithm:
-        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "prune")}
+        keywords = {key: value for key, value in keywords.items() if key != "layout"}
     try:
         facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:

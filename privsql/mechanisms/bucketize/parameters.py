@@ -202,8 +202,8 @@ class Bucketize(Parameters):
     )
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"] | None = Field(
-        default=None, description="How values are dealt to buckets; 'well-mixed' is an earlier name of 'blocks'."
+    layout: Literal["blocks", "round-robin", "largest-first", "lumps"] | None = Field(
+        default=None, description="How values are dealt to buckets."
     )
     excess: Literal["refuse", "suppress"] = Field(
         default="refuse", description="What happens to records of values that are too frequent for the threshold."
@@ -227,17 +227,12 @@ class Bucketize(Parameters):
     allow_certain: bool = Field(
         default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
     )
-    prune: Literal["none", "loss", "full", "closed-form"] = Field(
-        default="closed-form", description="How two-size searches."
-    )
     proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Bucketize:
         if self.min_bucket_size > self.max_bucket_size:
             raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
-        if self.prune != "closed-form" and self.algorithm != "two-size":
-            raise ValueError(f"prune = {self.prune!r} belongs to algorithm = 'two-size'")
         if self.fake_values and not self.threshold.is_constant:
             raise ValueError("fake_values needs a constant threshold, the same for every value")
         if self.exclude_negative and not self.fake_values:
@@ -264,7 +259,6 @@ class Bucketize(Parameters):
         """``ValueError`` for what does not go with bounds on components and groups."""
         name = "components" if self.components else "groups"
         others = {
-            f"prune = {self.prune!r}": self.prune != "closed-form",
             "fake_values": self.fake_values,
             f"excess = {self.excess!r}": self.excess != "refuse",
         }
@@ -275,10 +269,8 @@ class Bucketize(Parameters):
     @property
     def effective_layout(self) -> str:
         """The layout that is used."""
-        if self.layout not in (None, "well-mixed"):
-            return self.layout
         defaults = {"anatomy": "largest-first", "informative": "lumps"}
-        return defaults.get(self.algorithm, "blocks") if self.layout is None else "blocks"
+        return self.layout or defaults.get(self.algorithm, "blocks")
 
 
 class BucketizeFactsPart(BaseModel):
@@ -344,13 +336,12 @@ class BucketizeFacts(BucketizeFactsPart):
     gap: float = Field(ge=0)
     proof: Literal["certificate", "solver", "none"]
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    layout: Literal["blocks", "well-mixed", "round-robin", "largest-first", "lumps"]
+    layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
     left_out: int = Field(default=0, ge=0)
     fake_values: int = Field(default=0, ge=0)
     weak_fakes: int = Field(default=0, ge=0)
     highest_belief: HighestBeliefFacts | None = None
     certain: SureFactsByColumn | None = None
-    fake_law: Literal["balanced"] | None = None
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
     certainty: CertaintyFacts | None = None
     uneven: dict[str, str] = Field(default_factory=dict)

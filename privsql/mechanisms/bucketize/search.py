@@ -107,15 +107,15 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
 
-def find_plan(problem: BucketProblem, algorithm: str, *, prune: str = "closed-form", seconds: float = 1.0) -> Plan:
+def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0) -> Plan:
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
-    ``prune`` chooses the search for two sizes, ``seconds`` bounds the time ``optimal`` spends on proving.
-    Raises ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, ``UsageError`` for bounds
-    that the algorithm does not keep, and ``GuaranteeError`` if the independent check rejects what a search found.
+    ``seconds`` bounds the time ``optimal`` spends on proving. Raises ``InfeasibleError`` with the violated Hall set and
+    the nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and ``GuaranteeError``
+    if the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
-    solve, clock = _choose_solver(algorithm, prune), time.thread_time()
+    solve, clock = _choose_solver(algorithm), time.thread_time()
     setting = solve(problem) if len(problem.sizes) else None
     lower_bound, proof, lasted = 0, "none", time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
@@ -159,9 +159,7 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
     return plan
 
 
-def _choose_solver(algorithm: str, prune: str) -> Callable[[BucketProblem], Setting | None]:
-    if algorithm == "two-size" and prune != "closed-form":
-        return lambda problem: informative.search_pruned(problem, prune)
+def _choose_solver(algorithm: str) -> Callable[[BucketProblem], Setting | None]:
     return {
         "anatomy": anatomy_setting,
         "one-size": optimal.best_one_size,
@@ -271,7 +269,7 @@ def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, Buc
         )
 
     def plan_of(problem: BucketProblem) -> Plan:
-        return find_plan(problem, params.algorithm, prune=params.prune, seconds=params.proof_seconds)
+        return find_plan(problem, params.algorithm, seconds=params.proof_seconds)
 
     if not params.fake_values or params.uneven_fakes == "state":
         return plan_of(problem), problem

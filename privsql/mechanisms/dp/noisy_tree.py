@@ -492,9 +492,7 @@ def warn_remaining(facts: Mapping[str, Any], number: int, what: str) -> list[str
     """What to say of a release that was published all the same; ``number``: what was kept."""
     if not number:
         return [f"no {what} was kept: {ALONE}; a larger epsilon keeps more"]
-    remaining = facts.get("kept_records")
-    if remaining is None:  # an earlier version did not state it
-        return []
+    remaining = facts["kept_records"]
     pruned = facts["estimated_records"] - (facts.get("without_items") or 0) - remaining
     message = f"more was pruned (about {pruned:,.0f} records) than kept ({remaining:,.0f})"
     return [f"{message}: {ALONE}; a larger epsilon keeps more"] if pruned > remaining else []

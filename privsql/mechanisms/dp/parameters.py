@@ -15,4 +15,4 @@ class NoisyTreeFacts(NoiseFacts):
     partitions: int = Field(ge=0)
     imputed: int = Field(ge=0)
     estimated_records: float
-    kept_records: float | None = None  # of these, in what was kept; versions before 0.2.0 do not state it
+    kept_records: float  # of these, in what was kept

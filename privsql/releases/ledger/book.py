@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -78,7 +79,7 @@ def find_promised_person(source: Mapping[str, Any]) -> str | None:
     return None if person is None or source.get("persons") == "count" else fold_name(person)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
 
@@ -90,19 +91,19 @@ class LedgerEntry:
     algorithm: str
     subject: str  # the column that names the records, "" for none
     spec: dict[str, Any]
-    digest: str
+    source: tuple[str, ...]  # what the source is called
     key: str
-    records: int | None  # None where no exact number is stated
-    fresh: int | None
-    held_back: int | None
     composes: str
     allowed: bool
     rows: RecordSummary
-    source: tuple[str, ...] = ()  # what the source is called
+    numbering: tuple[str, ...]  # of ids and persons those that could be mere numbers
+    histograms: tuple[Histogram, ...]
+    digest: str = ""
+    records: int | None = None  # None where no exact number is stated
+    fresh: int | None = None
+    held_back: int | None = None
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
     withdrawn: bool = False
-    numbering: tuple[str, ...] = ()  # of ids and persons those that could be mere numbers
-    histograms: tuple[Histogram, ...] = ()
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
     replaces: int | None = None  # the release that lay at its target
     draft: str = ""  # the folder in which it grew, which is there as long as its process is
@@ -200,15 +201,15 @@ def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
 
 
 def replay_events(events: Sequence[Event]) -> Book:
-    """What events amount to; ``EngineError`` if they are damaged, or of a version that is not known here."""
+    """What events amount to; ``EngineError`` if they are damaged, or of another format."""
     entries: dict[int, LedgerEntry] = {}
     caps: dict[tuple[str, ...], Fraction] = {}
     elsewhere: dict[tuple[str, ...], Path] = {}
     try:
         for kind, fields in events:
             match kind:
-                case "ledger" if fields["format"] == FORMAT:
-                    pass
+                case "ledger":
+                    _require_format(fields)
                 case "release":
                     entries[fields["number"]] = _parse_entry(fields)
                 case "made":
@@ -223,8 +224,17 @@ def replay_events(events: Sequence[Event]) -> Book:
                 case _:
                     raise ValueError(kind)
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineError("the ledger is damaged or of another version of privsql") from error
+        raise EngineError("the ledger is damaged") from error
     return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, elsewhere)
+
+
+def _require_format(fields: Mapping[str, Any]) -> None:
+    """``EngineError`` for a ledger of another format than that of this version."""
+    if fields["format"] != FORMAT:
+        raise EngineError(
+            f"the ledger has format {fields['format']}, and this version of privsql reads format {FORMAT}; "
+            "move the ledger away and publish anew"
+        )
 
 
 def _mark_entry(entry: LedgerEntry, kind: str) -> LedgerEntry:
@@ -232,7 +242,7 @@ def _mark_entry(entry: LedgerEntry, kind: str) -> LedgerEntry:
 
 
 def _parse_entry(fields: dict[str, Any]) -> LedgerEntry:
-    known = {key: value for key, value in fields.items() if key != "at"}
+    known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
     known |= {key: tuple(fields[key]) for key in ("source", "numbering")}
     histograms = tuple(Histogram(**one) for one in fields["histograms"])
     return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"]), "histograms": histograms})
@@ -346,7 +356,7 @@ def _wait_for_lock(descriptor: int, path: Path, *, alone: bool) -> None:
 
 
 def _tighten_modes(path: Path) -> None:
-    """Take away the rights of others that an earlier version, or a copy, has left."""
+    """Take away the rights of others that a copy has left."""
     for file in (path, log_of(path)):
         try:
             mode = file.stat().st_mode
@@ -450,11 +460,13 @@ def read_book(db: Container, path: Path) -> Book:
     try:
         events = db.rows(exp.select(column("kind"), column("told")).from_(EVENTS).order_by(column("event")))
     except UsageError as error:  # there is no such table
-        raise EngineError(f"{path}: is no ledger of this version of privsql") from error
+        raise EngineError(f"{path}: is no ledger") from error
     try:
         return replay_events([(kind, json.loads(text)) for kind, text in events])
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
-        raise EngineError(f"{path}: the ledger is damaged or of another version of privsql") from error
+        raise EngineError(f"{path}: the ledger is damaged") from error
 
 
 def write_events(db: EngineSession, known: Book, *events: Event) -> None:

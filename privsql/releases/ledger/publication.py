@@ -192,15 +192,6 @@ class PublicationRequest:
     def make_entry(self, number: int, **fields: Any) -> LedgerEntry:
         """The entry in the ledger; ``fields``: what the specification does not tell."""
         spec = self.spec
-        fields = {
-            "digest": "",
-            "records": None,
-            "fresh": None,
-            "held_back": None,
-            "allowed": False,
-            "key": "",
-            **fields,
-        }
         return LedgerEntry(
             number=number,
             made=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -62,8 +62,6 @@ def test_settings_of_one_algorithm_do_not_stand_in_the_way_of_others(table: list
         "2*f + 0.1",
         "--mechanism",
         "two-size",
-        "--prune",
-        "loss",
         "--layout",
         "round-robin",
     ]

@@ -296,7 +296,6 @@ def test_a_release_that_was_changed_does_not(ward: Path, tmp_path: Path) -> None
     ("asked", "words"),
     [
         ('threshold = "1/4"\nfake_values = 1', ("fake_values does not go with algorithm = 'informative'",)),
-        ('threshold = "8*f + 0.02"\nprune = "full"', ("prune",)),
         ('threshold = "8*f + 0.02"\nlayout = "largest-first"', ("belongs to algorithm = 'anatomy'",)),
         (
             'threshold = "8*f + 0.02"\n[mechanism.groups.lungs]\nthreshold = "1/2"\nvalues = ["flu", "cold"]',

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from privsql.mechanisms.bucketize.estimator import ListedPairs, make_uniform_channel
+from privsql.mechanisms.bucketize.estimator import ListedPairs, make_fake_value_channel
 from privsql.releases import statements
 from support.commands import ROLES, manifest, succeeded, write
 from support.loops import rest_slow
@@ -39,6 +39,6 @@ def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: p
 
 def test_a_value_that_no_bucket_of_a_sample_holds_is_seen_as_itself() -> None:
     pairs = np.array([[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]])
-    found = make_uniform_channel([ListedPairs(2, 4, pairs, 0)])
+    found = make_fake_value_channel([ListedPairs(2, pairs, 0)], {}).channel
     assert found.mean.tolist() == [[4 / 6, 2 / 6, 0.0], [2 / 8, 6 / 8, 0.0], [0.0, 0.0, 1.0]]
     assert found.records[2] < 1e-5

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from experiments.inferential.pruning import PRUNINGS, search_pruned
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import as_fraction, parse_linear
 from privsql.mechanisms.bucketize import informative, optimal, search
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Thresholds = tuple[Fraction, ...]
 WHATEVER_IT_TAKES = 3600.0  # seconds; a proof over a few records takes none
-PRUNES = ("none", "loss", "full", "closed-form")
 QUIET = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
@@ -131,15 +131,21 @@ def assert_exact(problem: BucketProblem, plan: Plan) -> None:
     assert plan.mse == plan.loss / max(1, int(problem.counts.sum()) - 1)
 
 
-def loss_or_none(problem: BucketProblem, algorithm: str, prune: str = "closed-form") -> int | None:
+def loss_or_none(problem: BucketProblem, algorithm: str) -> int | None:
     """Loss of the plan that ``find`` makes, checked; None if it says that there is none."""
     try:
-        plan = find_plan(problem, algorithm, prune=prune, seconds=WHATEVER_IT_TAKES)
+        plan = find_plan(problem, algorithm, seconds=WHATEVER_IT_TAKES)
     except InfeasibleError:
         return None
     assert plan.algorithm == algorithm
     assert_exact(problem, plan)
     return plan.loss
+
+
+def pruned_losses(problem: BucketProblem) -> set[int | None]:
+    """Losses of what the paper's searches find, None where there is no setting."""
+    settings_ = (search_pruned(problem, pruning) for pruning in PRUNINGS)
+    return {found.loss if found else None for found in settings_}
 
 
 unit = st.builds(lambda low, high: Fraction(min(low, high), max(low, high)), st.integers(1, 8), st.integers(1, 8))
@@ -234,7 +240,8 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
     assert valid(problem, {4: 9, 14: 1})
     assert allocate_values(problem, SETTING_420).unplaced == 0
     assert optimal.best_two_size(problem) == SETTING_420
-    assert {loss_or_none(problem, "two-size", prune) for prune in PRUNES} == {250}
+    assert loss_or_none(problem, "two-size") == 250
+    assert pruned_losses(problem) == {250}
 
 
 def test_example_523_gamma() -> None:
@@ -348,9 +355,7 @@ def test_one_and_two_sizes_equal_brute_force(problem: BucketProblem) -> None:
     one, two = optimal.best_one_size(problem), None
     if len(problem.sizes):
         two = optimal.best_two_size(problem)
-        assert {found.loss if (found := informative.search_pruned(problem, p)) else None for p in PRUNES[:3]} == {
-            two.loss if two else None
-        }
+        assert pruned_losses(problem) == {two.loss if two else None}
     assert (one.loss if one else None) == least(problem, 1)
     assert (two.loss if two else None) == least(problem, 2)
 
@@ -459,8 +464,7 @@ def test_prunes_find_equal_losses(problem: BucketProblem) -> None:
     """None, loss, full and closed form agree on tables of up to 2,000 records."""
     assume(len(problem.sizes))
     two = optimal.best_two_size(problem)
-    losses = {prune: (s.loss if (s := informative.search_pruned(problem, prune)) else None) for prune in PRUNES[:3]}
-    assert losses == dict.fromkeys(PRUNES[:3], two.loss if two else None)
+    assert pruned_losses(problem) == {two.loss if two else None}
 
 
 @often(80)
@@ -617,7 +621,7 @@ def test_m_equal_to_m_prime_is_tried_as_one_size() -> None:
     """A single usable size has no pair, but a plan."""
     problem = make([4, 4, 4], (Fraction(1, 3),) * 3, 3, 3)
     assert {loss_or_none(problem, algorithm) for algorithm in ALGORITHMS} == {16}
-    assert {loss_or_none(problem, "two-size", prune) for prune in PRUNES} == {16}
+    assert pruned_losses(problem) == {16}
 
 
 # Where there is no plan
