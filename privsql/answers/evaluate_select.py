@@ -570,7 +570,8 @@ class GroupedBy:
         elif any(row.is_fixed for row in rows):
             least = self.least_records(one)
             rows = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in rows]
-        rows = [self._as_decimal(question.measure, row) for row in rows]
+        if question.measure.kind != "sum" or all(row.is_fixed for row in rows):  # else a column would hold two types
+            rows = [self._as_decimal(question.measure, row) for row in rows]
         return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
 
     def _as_decimal(self, measure: Measure, row: Estimate) -> Estimate:
@@ -578,7 +579,7 @@ class GroupedBy:
         roles = self.asking.manifest.roles
         types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
         scale = decimal_scale(types.get(measure.column or "", ""))
-        if scale is None or not (measure.kind in ("min", "max") or (measure.kind == "sum" and row.is_fixed)):
+        if scale is None or measure.kind not in ("min", "max", "sum"):
             return row
         middle, low, high = (
             None if one is None else as_decimal(one, scale) for one in (row.estimate, row.low, row.high)
