@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(scope="module", params=RELEASES)
 def release(request: pytest.FixtureRequest, folder: Path) -> Iterator[api.Release]:
     """Each of them, open."""
     with closing(api.open(folder / f"{request.param}.duckdb")) as found:
