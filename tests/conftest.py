@@ -6,7 +6,9 @@ Every test and every shared fixture has a ledger of its own, which is thrown awa
 from __future__ import annotations
 
 import functools
+import gc
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[learned_prior.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
+    # Rewriting the asserts and compiling privsql takes longer than importing it, in every worker and every subprocess.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays, and is no longer walked through for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.File | None:

@@ -45,11 +45,8 @@ ASKED = [
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the releases hold, state and answer now, by the name of the stored file."""
     made = releases.publish_all(tmp_path_factory.mktemp("golden"))
-    return {
-        "tables": {name: releases.digest_tables(path) for name, path in made.items()},
-        "manifests": {name: releases.read_manifest(path) for name, path in made.items()},
-        "answers": releases.answer_all(made, ASKED),
-    }
+    tables, manifests = releases.read_contents(made)
+    return {"tables": tables, "manifests": manifests, "answers": releases.answer_all(made, ASKED)}
 
 
 @pytest.mark.parametrize("name", ["tables", "manifests", "answers"])

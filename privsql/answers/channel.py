@@ -184,24 +184,26 @@ def singular_values(channel: Channel) -> dict[str, float]:
     }
 
 
-def measure_quality(channel: Channel, share: float = 0.01, strength: float = 0.6) -> dict[str, float]:
+def measure_quality(channel: Channel) -> dict[str, float]:
     """What a channel can tell: to compare layouts.
 
-    ``second``, ``median``, ``smallest``: see ``singular_values``.
-    ``left``: what an answer leaves open of a question about ``share`` of the records, associated with ``strength``: the
-    sum of posterior over the sum of prior variances (0 all told, 1 nothing).
+    ``second``, ``median``, ``smallest``: see ``singular_values``; ``left``: see ``remaining_variance``.
     """
-    records = channel.records.sum()
-    total = np.array([share * records])
-    observation = Observation(
-        (total[:, None] * channel.shares) @ channel.mean, total, total, total, total / records * (1 - share)
-    )
-    drive = (strength * total[0]) ** 2
-    eigenvalues, vectors = channel.default_form.eigen_basis(float(observation.weight[0] * records / total[0]))
-    prior = drive * channel.prior_shape + total[0] * channel.shares
+    return {**singular_values(channel), "left": remaining_variance(channel)}
+
+
+def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 0.6) -> float:
+    """What an answer leaves open of a question about ``share`` of the records, associated with ``strength``.
+
+    The sum of posterior over the sum of prior variances: 0 if everything gets through, 1 if nothing does.
+    """
+    total = share * float(channel.records.sum())
+    drive = (strength * total) ** 2
+    eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
+    prior = drive * channel.prior_shape + total * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
-    explained = (gains**2 / (1 + drive / total[0] * eigenvalues)).sum() / total[0]
-    return {**singular_values(channel), "left": float(1 - explained / prior.sum())}
+    explained = (gains**2 / (1 + drive / total * eigenvalues)).sum() / total
+    return float(1 - explained / prior.sum())
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 
 import privsql as api
 from privsql.answers.answer import closest
-from support import ledgers
 from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
@@ -45,13 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(found / "people.parquet", PEOPLE)
     for name, (columns, mechanism) in RELEASES.items():
         release = f'name = "t"\nto = "{name}.duckdb"'
-        with ledgers.own():
-            spec = specification(found, columns=columns, mechanism=mechanism, release=release, name=f"{name}.toml")
-            succeeded("publish", spec, "--seed", 1)
+        spec = specification(found, columns=columns, mechanism=mechanism, release=release, name=f"{name}.toml")
+        succeeded("publish", spec, "--seed", 1, "--ledger-off")
     return found
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(scope="module", params=RELEASES)
 def release(request: pytest.FixtureRequest, folder: Path) -> Iterator[api.Release]:
     """Each of them, open."""
     with closing(api.open(folder / f"{request.param}.duckdb")) as found:

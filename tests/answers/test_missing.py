@@ -44,7 +44,13 @@ def excess(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "people.parquet", PEOPLE)
     columns = 'quasi_identifiers = ["age", "pay"]\nsensitive = "disease"'
     release = 'name = "t"\nto = "t.duckdb"'
-    succeeded("publish", specification(folder, columns=columns, release=release, mechanism=EXCESS), "--seed", 1)
+    succeeded(
+        "publish",
+        specification(folder, columns=columns, release=release, mechanism=EXCESS),
+        "--seed",
+        1,
+        "--ledger-off",
+    )
     return folder
 
 

@@ -75,7 +75,9 @@ def test_the_engines_answers_where_nothing_is_hidden(
 
 
 @pytest.mark.parametrize("number", MANY)
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "randomize")) for name in TABLES]
+)
 def test_real_noise(real_world: Callable[[str], World], name: str, number: int) -> None:
     """What a release holds is exact; bounds that are called certain hold; equal questions have equal answers."""
     with closing(real_world(name)) as world:

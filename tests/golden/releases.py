@@ -129,24 +129,37 @@ def write_source(path: Path, sql: str) -> Path:
     return path
 
 
-def digest_tables(release: Path) -> dict[str, str]:
-    """Return the SHA-256 of the sorted rows of every table of a release, with its columns and types."""
+def read_contents(releases: dict[str, Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the tables of every release hold, as digests, and what its manifest states, both by its name."""
+    digests, manifests = {}, {}
+    with duckdb.connect(config={"threads": 1}) as db:
+        for name, release in releases.items():
+            db.execute(f"ATTACH '{release}' AS golden (READ_ONLY)")
+            db.execute("USE golden")
+            digests[name] = _digest_tables(db)
+            manifests[name] = _read_manifest(db)
+            db.execute("USE memory")
+            db.execute("DETACH golden")
+    return digests, manifests
+
+
+def _digest_tables(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The SHA-256 of the sorted rows of every table of the database in use, with its columns and types."""
     found = {}
-    with duckdb.connect(str(release), read_only=True, config={"threads": 1}) as db:
-        names = db.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY 1").fetchall()
-        for (name,) in names:
-            if name == MANIFEST:
-                continue
-            table = db.execute(f'FROM "{name}"')
-            head = [(column[0], str(column[1])) for column in table.description]
-            rows = sorted(repr(tuple(_plain(value) for value in row)) for row in table.fetchall())
-            found[name] = hashlib.sha256(json.dumps([head, rows]).encode()).hexdigest()
+    names = db.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'golden' ORDER BY 1").fetchall()
+    for (name,) in names:
+        if name == MANIFEST:
+            continue
+        table = db.execute(f'FROM "{name}"')
+        head = [(column[0], str(column[1])) for column in table.description]
+        rows = sorted(repr(tuple(_plain(value) for value in row)) for row in table.fetchall())
+        found[name] = hashlib.sha256(json.dumps([head, rows]).encode()).hexdigest()
     return found
 
 
-def read_manifest(release: Path) -> dict[str, Any]:
-    """Return a manifest as plain data, without what changes with libraries."""
-    whole = privsql.inspect(release).model_dump(mode="json")
+def _read_manifest(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The manifest of the database in use as plain data, without what changes with libraries."""
+    whole = {name: json.loads(value) for name, value in db.execute(f"FROM {MANIFEST}").fetchall()}
     facts = {name: value for name, value in whole["facts"].items() if name not in CHANGING_FACTS}
     left_out = (*CHANGING, *CHANGING_FACTS)
     return {name: _plain(value) for name, value in (whole | {"facts": facts}).items() if name not in left_out}

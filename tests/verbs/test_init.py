@@ -172,6 +172,7 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
         refused(done, 2, "'disease'", words)
 
 
+@pytest.mark.slow
 def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> None:
     """Texts are, and so are 500 numbers, and columns of a compound attribute are counted one by one."""
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive="i % 501"))

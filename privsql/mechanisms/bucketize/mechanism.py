@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.answers.channel import LARGE, measure_quality, own_share, relative_error
+from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
 from privsql.answers.learned_prior import can_teach, find_or_learn_prior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries, suite
@@ -351,7 +351,7 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
             return "optimal", ()
         if channel is None or "not_allowed" in facts:
             return "optimal", ()
-        outcomes[name] = measure_quality(channel)["left"], facts["mean_belief"]
+        outcomes[name] = remaining_variance(channel), facts["mean_belief"]
     (left, belief), (less, more) = outcomes["optimal"], outcomes["informative"]
     if less > CLEARLY * left:
         return "optimal", ()
