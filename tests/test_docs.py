@@ -115,6 +115,107 @@ def test_the_page_on_the_papers_names_what_there_is() -> None:
         assert f'"{value}"' in schema, value
 
 
+PEOPLE = """[source]
+file = "people.parquet"
+id = "person_id"
+[columns]
+quasi_identifiers = ["age", "sex"]
+sensitive = ["{}"]
+[release]
+name = "people"
+[ledger]
+off = true
+[mechanism]
+"""
+BUCKETIZE = PEOPLE.format("disease") + 'kind = "bucketize"\nthreshold = 0.6\n'
+RANDOMIZE = PEOPLE.format("disease") + 'kind = "randomize"\nrho1 = 0.3\nrho2 = 0.6\n'
+SETVALUED = """[source]
+file = "baskets.parquet"
+[columns]
+items = "goods"
+[release]
+name = "baskets"
+[ledger]
+off = true
+[mechanism]
+kind = "setvalued"
+epsilon = 2
+universe = ["ale", "bread", "figs"]
+"""
+CATEGORIES = """[source]
+file = "people.parquet"
+[columns]
+categories = ["sex", "disease"]
+[release]
+name = "categories"
+[ledger]
+off = true
+[mechanism]
+kind = "contingency"
+epsilon = 2
+domains = { sex = ["1", "2"], disease = ["flu", "cold", "HIV", "asthma", "angina", "none"] }
+"""
+SECTIONS = [  # of the page on the papers: the specifications that its commands speak of, P first
+    {"P": BUCKETIZE, "Q": BUCKETIZE + 'algorithm = "anatomy"\n'},
+    {"P": RANDOMIZE, "UP": RANDOMIZE + 'algorithm = "up"\n', "PP": RANDOMIZE, "ANATOMY": BUCKETIZE},
+    {"P": PEOPLE.format("income") + 'kind = "permute"\nk = 5\ne = 1000\n'},
+    {"P": SETVALUED, "C": CATEGORIES},
+]
+PAPERS = [
+    (number, command.replace("\\|", "|"))
+    for number, section in enumerate(page("papers").split("\n## ")[1:])
+    for command in re.findall(r"`privsql ([^`]*)`", section)
+]
+LONG = ("compare", "evaluate", "attack", "infer")  # verbs that take seconds
+
+
+@pytest.fixture(scope="module")
+def sections(place: Path) -> list[Path]:
+    """A folder for each section of the page on the papers: its specifications, and what they publish."""
+    folders = []
+    for number, specs in enumerate(SECTIONS):
+        folder = place / f"section{number}"
+        folder.mkdir()
+        for name in ("people", "baskets"):
+            write(folder / f"{name}.parquet", f"SELECT * FROM '{place / f'{name}.parquet'}' LIMIT 1200")
+        for name, text in specs.items():
+            (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+        privsql.publish(folder / "P.toml", to=folder / "RELEASE.duckdb")
+        folders.append(folder)
+    _publish_twice(folders[2])
+    return folders
+
+
+def _publish_twice(folder: Path) -> None:
+    """Two releases of a table that grows, as a ledger follows it."""
+    text = (folder / "P.toml").read_text(encoding="utf-8").replace("off = true", 'database = "ledger.duckdb"')
+    (folder / "growing.toml").write_text(text.replace("people.parquet", "growing.parquet"), encoding="utf-8")
+    for name, rows in (("FIRST", 600), ("SECOND", 1200)):
+        write(folder / "growing.parquet", f"SELECT * FROM '{folder / 'people.parquet'}' WHERE person_id < {rows}")
+        privsql.publish(folder / "growing.toml", to=folder / f"{name}.duckdb")
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        pytest.param(*one, id=" ".join(one[1].split())[:60], marks=[pytest.mark.slow] * one[1].startswith(LONG))
+        for one in PAPERS
+    ],
+)
+def test_the_commands_on_the_papers_run(
+    number: int, command: str, sections: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sections[number]
+    monkeypatch.chdir(folder)
+    words = []
+    for word in shlex.split(command):
+        name = "growing" if "SECOND" in command and word == "P" else word
+        file = next((f"{name}{end}" for end in (".toml", ".duckdb") if (folder / f"{name}{end}").exists()), word)
+        words.append(file)
+    to = ["--to", "made.duckdb", "--replace"] if words[0] == "publish" else []
+    succeeded(*words, *to)
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Every public name and every verb has its place in the reference."""

@@ -37,12 +37,12 @@ OWNERS = (
 )
 IDENTIFYING = re.compile(
     rf"(^|_)((({OWNERS}|child)_?)?id|({OWNERS})_?(no|nr|num|number)|key|uuid|guid|(first|full|last|row|sur|user)?names?|"
-    r"e_?mail|phone|ssn|iban|passport|address|row_?(nr|num|number))($|_)",
+    r"e_?mail|phone|ssn|mrn|iban|passport|address|row_?(nr|num|number))($|_)",
     re.IGNORECASE,
 )
 PERSON = re.compile(  # of the identifying names those that name a person, and neither a place nor a thing
     rf"^(id|names?)$|(^|_)({OWNERS}|child)_?(id|no|nr|num|number)($|_)|(^|_)((first|full|last|sur|user)_?names?|e_?mail|"
-    r"phone|ssn|iban|passport)($|_)",
+    r"phone|ssn|mrn|nhs|iban|passport)($|_)",
     re.IGNORECASE,
 )
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
@@ -53,6 +53,7 @@ CLEAR = 0.9  # share of records whose value who knows a column guesses right, fr
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
 REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
 FEW_RECORDS = 50  # up to so many may each have a value of its own: they can all lie in one bucket
+FEW_EACH = 4  # records of a text at most on average, if the texts may be names
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
 
@@ -197,12 +198,14 @@ def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
     """Why a column is no quasi-identifier; empty if it is one."""
     if profile.is_unique:
         return "names records: everyone has a value of their own"
+    many_texts = profile.type == "VARCHAR" and profile.records > FEW_RECORDS
     if _has_identifying_name(profile):
         return "names people, by its own name"
     if profile.different < 2:
         return f"has {'one value' if profile.different else 'no value'}"
-    if profile.different > MOST_QI:
-        return f"has {profile.different} values; give it columns.bins or columns.levels"
+    if profile.different > MOST_QI or (many_texts and profile.different * FEW_EACH >= profile.filled):
+        persons = "; if it names persons, it is source.person" if many_texts else ""
+        return f"has {profile.different} values; give it columns.bins or columns.levels{persons}"
     if profile.clear >= CLEAR and profile.lift_over(sensitive) >= LIFTS:
         base = f"{sensitive.most / sensitive.records:.0%} without it"
         return f"gives {sensitive.name} away: who knows it guesses right for {profile.clear:.0%} of the records, {base}"

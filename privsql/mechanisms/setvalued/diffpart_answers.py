@@ -27,7 +27,7 @@ from privsql.mechanisms.setvalued.diffpart_tree import (
     least_noisy_size,
     rebuild_taxonomy,
 )
-from privsql.mechanisms.setvalued.questions import WeightedSets, weight_of
+from privsql.mechanisms.setvalued.questions import WeightedSets, require_counted, weight_of
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
@@ -269,8 +269,10 @@ class ItemSetTreeAnswers(noisy_tree_release.NoisyTreeAnswers):
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
-        """A count query over items."""
-        return parser.parse_set_query(sql, self._roles, self._manifest.name)
+        """Return a count query over items, which a public universe has to hold."""
+        statement = parser.parse_set_query(sql, self._roles, self._manifest.name)
+        is_public = self._manifest.facts["universe_is_public"]
+        return require_counted(statement, self.item_labels) if is_public else statement
 
     @cached_property
     def release_taxonomy(self) -> ItemTaxonomy:

@@ -21,6 +21,7 @@ from privsql.answers.accuracy import (
     count_query,
     make_equality,
 )
+from privsql.answers.answer import closest
 from privsql.engine.progress import report_steps
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.answers.accuracy import EvaluationContext
+    from privsql.answers.aggregates import Statement
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
@@ -164,6 +166,23 @@ class HasItems(Protocol):
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets."""
+
+
+def require_counted(statement: Statement, labels: Sequence[str]) -> Statement:
+    """Return the statement; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+    parts = (statement.scope.where, *(call.among for call in statement.calls))
+    conditions = [part for part in parts if part is not None]
+    for node in (node for condition in conditions for node in condition.find_all(exp.Literal)):
+        holder = node.find_ancestor(exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
+        sign = "-" if isinstance(node.parent, exp.Neg) else ""
+        if holder is None or f"{sign}{node.name}" in labels:
+            continue
+        meant = closest(node.name, labels)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        raise UsageError(
+            f"item {sign}{node.sql()} is not in the universe that this release counts, so nothing is known of it{hint}"
+        )
+    return statement
 
 
 def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:

@@ -19,6 +19,7 @@ from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
+from privsql.mechanisms.setvalued.questions import require_counted
 from privsql.mechanisms.setvalued.views import most_excess, read_views
 from privsql.model.manifest import Estimate
 
@@ -177,8 +178,10 @@ class ViewAnswers(private.PrivateAnswers):
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
-        """A count query over items."""
-        return parser.parse_set_query(sql, self._roles, self._manifest.name)
+        """Return a count query over items, which a public universe has to hold."""
+        statement = parser.parse_set_query(sql, self._roles, self._manifest.name)
+        is_public = self._manifest.facts["universe_is_public"]
+        return require_counted(statement, self.item_labels) if is_public else statement
 
     @cached_property
     def published_views(self) -> PublishedViews:

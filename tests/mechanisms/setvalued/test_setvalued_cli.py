@@ -314,8 +314,6 @@ def test_what_was_lost_by_pruning_is_in_the_interval(shop: Path) -> None:
     rare = "list_has_all(goods, ['dates', 'eggs', 'figs', 'ginger'])"
     found = estimated(shop / "shop.duckdb", rare, "--confidence", "0.99")
     assert found["low"] <= truth(shop, rare) <= found["high"]
-    nowhere = estimated(shop / "shop.duckdb", "list_contains(goods, 'nothing of the kind')")
-    assert nowhere["estimate"] == 0
 
 
 @pytest.mark.slow
