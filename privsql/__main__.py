@@ -5,7 +5,6 @@ SIGINT (Ctrl-C), SIGTERM and SIGHUP unwind the verb, so that it cleans up, and e
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -19,7 +18,6 @@ STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
 AGAIN = 0.01  # seconds after which a lost interruption comes again
 ALARM = "SIGALRM"
-RARELY = (10_000, 20, 20)  # garbage is looked for: statements are trees of many objects, and a verb soon ends
 
 
 class StopSignals:
@@ -122,8 +120,6 @@ def main() -> None:
         sys.meta_path.insert(0, WithoutPandas())
         from privsql.cli.app import app  # noqa: PLC0415
 
-        gc.freeze()
-        gc.set_threshold(*RARELY)
         app()
     except KeyboardInterrupt:
         while True:

@@ -59,7 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What was collected stays, and is no longer walked through for garbage."""
     gc.collect()
-    gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 
 

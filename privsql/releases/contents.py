@@ -266,7 +266,7 @@ def check_layout(db: Container, release: StoredRelease, database: str) -> list[C
 
 def _find_leftovers(db: Container, release: StoredRelease, database: str) -> list[str]:
     if not release.is_folder:
-        return db.find_leftovers(database)
+        return db.find_leftovers(db.attached_name(release.place) or database)  # a release that is named twice is one
     return [
         f"{file.relative_to(release.place).as_posix()}: {line}"
         for file in release.readable_files

@@ -39,7 +39,6 @@ from privsql.errors import UsageError
 from privsql.keyed_random import system_key
 from privsql.model.parameters import DIGITS, fits_type, number_range
 from privsql.model.records import History, Persons, source_changed_error
-from privsql.source.spec import missing_column_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -627,6 +626,8 @@ def _resolve_roles(
     def resolve(name: str) -> Field:
         field = available.get(fold_name(name))
         if field is None:
+            from privsql.source.spec import missing_column_error  # noqa: PLC0415 (the models of all mechanisms)
+
             raise missing_column_error(name, (f.name for f in available.values()))
         if not is_publishable(field):
             raise UsageError(

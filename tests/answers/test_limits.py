@@ -89,7 +89,7 @@ def test_a_release_shows_its_values_in_order(ill: Release, ward: Path) -> None:
 def test_domains_are_shown_whole(census: Path, town: Path, shop: Path) -> None:
     """Of counts by budget: whatever a column can have, whether or not a row was made of it."""
     with privsql.open(town / "people.duckdb") as release:
-        assert release.list_values("sex") == ["F", "M"]
+        assert release.list_values("sex") == ["F", "M", "other"]
     with privsql.open(next(census.glob("*.duckdb"))) as release:
         name = release.manifest.name
         for field in release.manifest.sensitive:
@@ -98,6 +98,6 @@ def test_domains_are_shown_whole(census: Path, town: Path, shop: Path) -> None:
                 assert shown == []
                 continue
             asked = release.query(f"SELECT {field.name}, COUNT(*) FROM {name} GROUP BY 1 ORDER BY 1")
-            assert sorted(shown) == sorted(str(row[0]) for row in asked.rows)
+            assert sorted(map(str, shown)) == sorted(str(row[0]) for row in asked.rows)
     with privsql.open(shop / "shop.duckdb") as release:
-        assert release.answers.labels == ("ale", "bread", "cheese", "dates", "eggs", "figs", "ginger")
+        assert release.answers.item_labels == ("ale", "bread", "cheese", "dates", "eggs", "figs", "ginger")

@@ -193,7 +193,7 @@ def test_publish_leaves_nothing_behind(ward: Path, tmp_path: Path, number: signa
         "def examine(*_, **__):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    time.sleep(60)\n"
-        "publish.examine = examine\n"
+        "publish.examine_release = examine\n"
     )
     before = sorted(os.listdir(tmp_path))  # noqa: PTH208
     stopped(started(program, "publish", ward / "spec.toml", "--to", tmp_path / "r.duckdb"), number)
