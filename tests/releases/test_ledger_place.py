@@ -389,7 +389,10 @@ def killed(*_):
 import privsql
 privsql.publish(privsql.load(Path(sys.argv[1])), replace=True)
 """
-MOMENTS = {"Draft.commit = killed": [1], "Publication._append_events = killed": [2]}  # and what has left the house afterwards
+MOMENTS = {
+    "Draft.commit = killed": [1],
+    "Publication._append_events = killed": [2],
+}  # and what has left the house afterwards
 
 
 @pytest.mark.slow
