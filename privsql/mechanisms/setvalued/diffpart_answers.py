@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers import parser
 from privsql.dp_random import variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
@@ -27,7 +26,7 @@ from privsql.mechanisms.setvalued.diffpart_tree import (
     least_noisy_size,
     rebuild_taxonomy,
 )
-from privsql.mechanisms.setvalued.questions import WeightedSets, require_counted, weight_of
+from privsql.mechanisms.setvalued.questions import WeightedSets, parse_counted, weight_of
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
@@ -270,9 +269,7 @@ class ItemSetTreeAnswers(noisy_tree_release.NoisyTreeAnswers):
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """Return a count query over items, which a public universe has to hold."""
-        statement = parser.parse_set_query(sql, self._roles, self._manifest.name)
-        is_public = self._manifest.facts["universe_is_public"]
-        return require_counted(statement, self.item_labels) if is_public else statement
+        return parse_counted(sql, self._roles, self._manifest, lambda: self.item_labels)
 
     @cached_property
     def release_taxonomy(self) -> ItemTaxonomy:

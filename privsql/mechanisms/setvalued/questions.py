@@ -22,6 +22,7 @@ from privsql.answers.accuracy import (
     make_equality,
 )
 from privsql.answers.answer import closest
+from privsql.answers.parser import parse_set_query
 from privsql.engine.progress import report_steps
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
@@ -31,11 +32,12 @@ from privsql.model.manifest import Check
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.model.manifest import Estimate, Manifest
@@ -168,8 +170,12 @@ class HasItems(Protocol):
         """The most frequent item sets."""
 
 
-def require_counted(statement: Statement, labels: Sequence[str]) -> Statement:
-    """Return the statement; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+def parse_counted(sql: str, roles: Roles, manifest: Manifest, read_labels: Callable[[], Sequence[str]]) -> Statement:
+    """Take a query apart; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+    statement = parse_set_query(sql, roles, manifest.name)
+    if not manifest.facts["universe_is_public"]:
+        return statement
+    labels = read_labels()
     parts = (statement.scope.where, *(call.among for call in statement.calls))
     conditions = [part for part in parts if part is not None]
     for node in (node for condition in conditions for node in condition.find_all(exp.Literal)):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers import parser
 from privsql.answers.parser import ITEMS
 from privsql.engine.sqlfiles import alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
@@ -19,7 +18,7 @@ from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.questions import require_counted
+from privsql.mechanisms.setvalued.questions import parse_counted
 from privsql.mechanisms.setvalued.views import most_excess, read_views
 from privsql.model.manifest import Estimate
 
@@ -179,9 +178,7 @@ class ViewAnswers(private.PrivateAnswers):
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """Return a count query over items, which a public universe has to hold."""
-        statement = parser.parse_set_query(sql, self._roles, self._manifest.name)
-        is_public = self._manifest.facts["universe_is_public"]
-        return require_counted(statement, self.item_labels) if is_public else statement
+        return parse_counted(sql, self._roles, self._manifest, lambda: self.item_labels)
 
     @cached_property
     def published_views(self) -> PublishedViews:
