@@ -263,7 +263,9 @@ def test_groups_add_up_and_are_all_there(census: Path) -> None:
 def test_what_cuts_a_bin_is_bounded_by_all_that_lies_in_it(census: Path) -> None:
     (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE age < 32")
     (below,), (above,) = (asked(census, f"SELECT COUNT(*) FROM people WHERE age < {end}") for end in (30, 35))
-    assert (row["std_error"], row["low"], row["high"]) == (None, below["low"], above["high"])
+    assert row["std_error"] is None
+    # the three releases sum in another order, so the last digits may differ
+    assert (row["low"], row["high"]) == pytest.approx((below["low"], above["high"]), rel=1e-9)
     assert below["estimate"] < row["estimate"] < above["estimate"]
     ((expected,),) = true(census, "SELECT COUNT(*) FROM people WHERE income < 15000")
     (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE income < 15000")
