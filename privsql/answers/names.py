@@ -309,7 +309,7 @@ def release_alias(select: exp.Select, name: str) -> str:
     if relation.alias_column_names:
         raise UsageError("renaming columns in FROM is not supported")
     if fold_name(relation.name) != fold_name(name):
-        raise UsageError(f"there is no table {relation.name!r} here; the query must read FROM {name}")
+        raise UsageError(f"there is no table {relation.name!r} here; count with COUNT(*) FROM {name}")
     return relation.alias_or_name
 
 

@@ -70,6 +70,15 @@ class Origin:
     data: pa.Table | None = field(default=None, repr=False, compare=False)
 
 
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A view of a release, with the comment that a database stores beside it."""
+
+    name: str
+    query: exp.Query
+    comment: str
+
+
 class Relations(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
 
@@ -209,15 +218,18 @@ class Container(OrderedRelations, Protocol):
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
 
+    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
+        """Create views in an attached database, in its first schema or another, with their comments."""
+
     def replace_tables(
         self,
         database: str,
         place: tuple[str, str],
         tables: Sequence[str],
-        view: tuple[str, exp.Query],
+        views: Sequence[ViewDefinition],
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with a view of them.
+        """Copy tables of database ``database`` into ``place``, (database, schema), with views of them.
 
         ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
         nothing is raised inside, and else nothing.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from privsql.engine.database import ViewDefinition
 from privsql.errors import UsageError
 from privsql.model.parameters import Parameters
 
@@ -91,7 +92,20 @@ def refuse_comparison(why: str) -> Callable[..., NoReturn]:
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
+Views = dict[str, "exp.Query"]  # views of a release, by the end of their names: NAME_weighted, NAME_pairs
 P = TypeVar("P", bound=Parameters)
+
+
+WEIGHTED = "weighted"  # the view of every release whose sums of weights are counts
+VIEW_COMMENTS = {
+    WEIGHTED: "count with SUM(weight): weights are estimates, and may be negative",
+    "pairs": "count with SUM(weight): every record beside every value of its bucket, by the value's share of that",
+}
+
+
+def weighted_only(view: Callable[[Manifest], exp.Query]) -> Callable[[Manifest], Views]:
+    """Return the member ``views`` of a mechanism that has no other view."""
+    return lambda manifest: {WEIGHTED: view(manifest)}
 
 
 # The shape of the records ---
@@ -225,8 +239,8 @@ class Mechanism(Generic[P]):
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     tables: Callable[[Manifest], Columns]
     """The tables that a release holds, besides its manifest."""
-    view: Callable[[Manifest], exp.Query]
-    """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
+    views: Callable[[Manifest], Views]
+    """The views of a release beside its tables; ``weighted`` is always there, and its sums of weights are counts."""
     checks: Callable[[Relations, Manifest, str | None], list[Check]]
     """The checks that need the release alone; its tables are read from a database (None: the current one)."""
     long_checks: Callable[[Manifest], list[Check]]
@@ -264,6 +278,13 @@ class Mechanism(Generic[P]):
         if missing:
             raise TypeError(f"mechanism {self.kind!r} lacks {', '.join(missing)}")
 
+    def define_views(self, manifest: Manifest) -> list[ViewDefinition]:
+        """Return the views of a release: NAME_weighted first, then what else its mechanism has."""
+        return [
+            ViewDefinition(f"{manifest.name}_{ending}", query, VIEW_COMMENTS[ending])
+            for ending, query in self.views(manifest).items()
+        ]
+
     @property
     def kind(self) -> str:
         """The name that a specification gives it."""
@@ -293,7 +314,7 @@ def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameter
 # Members that are called, and which of their arguments names the algorithm.
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0, "words": 0}
 BY_MANIFEST = {
-    "read": 0, "tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
+    "read": 0, "tables": 0, "views": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
     "structure": 1,
 }  # fmt: skip
 BY_FACTS = ("warnings", "figures")

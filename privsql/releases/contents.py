@@ -119,18 +119,13 @@ def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:
         table: {internal: called for internal, called, _ in columns if internal != called}
         for table, columns in list_reserved_columns(manifest).items()
     }
-    view = get_mechanism(manifest.mechanism).view
-    names = zip(view(_with_placeholder_names(manifest)).named_selects, view(manifest).named_selects, strict=True)
-    others = {
-        field.name
-        for field in (
-            *_with_placeholder_names(manifest).quasi_identifiers,
-            *_with_placeholder_names(manifest).sensitive,
-        )
-    }
-    renamed[manifest.name] = {
-        internal: called for internal, called in names if internal not in others and internal != called
-    }
+    placeholder, mechanism = _with_placeholder_names(manifest), get_mechanism(manifest.mechanism)
+    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
+    for inside, view in zip(mechanism.define_views(placeholder), mechanism.define_views(manifest), strict=True):
+        names = zip(inside.query.named_selects, view.query.named_selects, strict=True)
+        renamed[view.name] = {
+            internal: called for internal, called in names if internal not in others and internal != called
+        }
     return {table: names for table, names in renamed.items() if names}
 
 
@@ -365,7 +360,7 @@ def _check_schema(db: Container, manifest: Manifest, place: tuple[str, str], dat
     if not wrong:
         for name in list_stated_tables(manifest):
             db.create_view(name, all_rows(table(name, *place)), into=database)
-        db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=database)
+        db.define_views(get_mechanism(manifest.mechanism).define_views(manifest), into=database)
     return _run_contents_checks(db, manifest, database, lambda: wrong)
 
 
@@ -470,7 +465,7 @@ def _attach_folder(db: Container, release: StoredRelease, manifest: Manifest, da
     stated = {name: columns for name, columns in list_stated_tables(manifest).items() if name != MANIFEST}
     wrong = [line for name, columns in stated.items() for line in _attach_table(db, release, name, columns, database)]
     if not wrong:
-        db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=database)
+        db.define_views(get_mechanism(manifest.mechanism).define_views(manifest), into=database)
     return wrong
 
 
@@ -514,8 +509,9 @@ def list_definitions(
             db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
-        if manifest is not None:
-            db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=STATED, schema=schema)
-        return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)}
+        views = get_mechanism(manifest.mechanism).define_views(manifest) if manifest is not None else []
+        db.define_views(views, into=STATED, schema=schema)
+        comments = {("comment", view.name): view.comment for view in views}
+        return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)} | comments
     finally:
         db.detach(STATED)

@@ -21,6 +21,7 @@ from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch
 from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
+from privsql.mechanisms.contract import WEIGHTED
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, MANIFEST
 from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
@@ -237,7 +238,7 @@ class Release:
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
             mechanism = get_mechanism(self.manifest.mechanism)
-            self._db.stand_in([self.manifest.name], mechanism.view(self.manifest))
+            self._db.stand_in([self.manifest.name], mechanism.views(self.manifest)[WEIGHTED])
             with explain_failures(self.path):
                 self.answers = mechanism.answers(self._counts, self.manifest)
             self._open = stack.pop_all()
@@ -390,8 +391,9 @@ ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy
 
 def list_relations(manifest: Manifest) -> list[tuple[str, str]]:
     """Return (kind, name) of what a release holds."""
-    tables = [("table", name) for name in (*get_mechanism(manifest.mechanism).tables(manifest), MANIFEST)]
-    return [*tables, ("view", manifest.name)]
+    mechanism = get_mechanism(manifest.mechanism)
+    tables = [("table", name) for name in (*mechanism.tables(manifest), MANIFEST)]
+    return [*tables, *(("view", view.name) for view in mechanism.define_views(manifest))]
 
 
 def copy_tables(
@@ -403,8 +405,8 @@ def copy_tables(
     another digest.
     """
     names = [name for kind, name in list_relations(manifest) if kind == "table"]
-    view = (manifest.name, get_mechanism(manifest.mechanism).view(manifest))
-    with db.replace_tables(ORIGINAL, place, names, view, former):
+    views = get_mechanism(manifest.mechanism).define_views(manifest)
+    with db.replace_tables(ORIGINAL, place, names, views, former):
         if digest_schema(db, *place) != digest_schema(db, ORIGINAL, MAIN):
             raise GuaranteeError("what was copied is not what was checked; nothing written")
 

@@ -229,7 +229,7 @@ def _make_release(
     manifest = manifest.model_copy(update={"orders": named})
     risk = estimate_learning_risk(db, manifest, "release")
     manifest = manifest.model_copy(update={"learning_risk": risk.as_facts() if risk else None})
-    db.create_view(manifest.name, mechanism.view(manifest), into="release")
+    db.define_views(mechanism.define_views(manifest), into="release")
     db.register_arrow("manifest", manifest.as_table())
     db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
     held = (

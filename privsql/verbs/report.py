@@ -303,15 +303,15 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
     mechanism = get_mechanism(manifest.mechanism)
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
     query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
-    query = query.from_(table(manifest.name, schema=SCHEMA if form == "schema" else None))
+    view = mechanism.define_views(manifest)[0]
+    query = query.from_(table(view.name, schema=SCHEMA if form == "schema" else None))
     query = query if condition is None else query.where(condition.copy())
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
     if form != "folder":
         return as_sql(query) + ";"
-    view = mechanism.view(manifest)
-    read = sorted({one.name for one in view.find_all(exp.Table)})
+    read = sorted({one.name for one in view.query.find_all(exp.Table)})
     views = [_create_view(one, exp.select("*").from_(_parquet_scan(one))) for one in read]
-    return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(manifest.name, view), query))
+    return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(view.name, view.query), query))
 
 
 def _parquet_scan(name: str) -> exp.Expr:

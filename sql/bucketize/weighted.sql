@@ -1,9 +1,13 @@
--- the release's own view: quasi-identifiers and sensitive values side by side, with the weight of each pair.
---   columns   the quasi-identifiers, the sensitive columns, weight = count(g, x) / (listed values of g)
---   reads     __qit__, __st__
---   holes     __qi__, __sa__;  __size__: how many values g lists, as an expression in st.bid;  __count__, __qit_bid__,
---             __st_bid__: columns as they lie;  __weight__: a name
---   source    Xiao & Tao 2006: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|
-SELECT __qi__, __sa__, CAST(__count__ AS DOUBLE) / __size__ AS __weight__
+-- the view NAME_weighted: every record beside every sensitive value, once for each value that its bucket lists; weights
+-- of a record add up to 1, and sums of weights estimate counts.
+--   columns   the quasi-identifiers, the sensitive columns, weight = count(g, x) / (listed values of g) * weight of (x, v)
+--   reads     __qit__, __st__, __values__, __estimator__(listed, value, weight)
+--   holes     __qi__: of qit, __sa__: of named;  __size__: how many values g lists, as an expression in st.bid;  __count__,
+--             __qit_bid__, __st_bid__, __listed_code__, __named_code__: columns as they lie;  __same_value__: NULL-safe
+--             equality of st and listed;  __weight__: a name
+SELECT __qi__, __sa__, CAST(__count__ AS DOUBLE) / __size__ * estimator.weight AS __weight__
 FROM __qit__ AS qit
 JOIN __st__ AS st ON __qit_bid__ = __st_bid__
+JOIN __values__ AS listed ON __same_value__
+JOIN __estimator__ AS estimator ON __listed_code__ = estimator.listed
+JOIN __values__ AS named ON estimator.value = __named_code__

@@ -64,6 +64,7 @@ MORE_PUBLISH_KEYS = {
     "mean_belief",
     "certain",
     "ledger",
+    "weighting",
 }
 
 
@@ -112,9 +113,10 @@ def test_a_release_is_named_after_its_source_unless_told(place: Path, monkeypatc
 
 
 def test_the_view_of_a_release_gives_the_baseline_in_any_tool(ward: Path) -> None:
-    query = "SELECT {} FROM ill WHERE sex = 'F' AND disease = 'flu'"
-    (weight,) = rows(ward / "ill.duckdb", query.format("sum(weight)"))[0]
-    answer = succeeded("query", ward / "ill.duckdb", query.format("COUNT(*)"), "--estimator", "baseline", "--json").json
+    query = "SELECT {} FROM {} WHERE sex = 'F' AND disease = 'flu'"
+    (weight,) = rows(ward / "ill.duckdb", query.format("sum(weight)", "ill_pairs"))[0]
+    sql = query.format("COUNT(*)", "ill")
+    answer = succeeded("query", ward / "ill.duckdb", sql, "--estimator", "baseline", "--json").json
     assert answer["rows"][0]["estimate"] == pytest.approx(weight)
 
 

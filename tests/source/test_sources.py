@@ -348,7 +348,7 @@ def test_a_release_of_any_name(tmp_path: Path, name: str, form: str) -> None:
     assert succeeded("verify", release, "--json").json["ok"]
     assert counted(release, "disease = 'd1'", name) == 50
     if form == "duckdb":
-        assert rows(release, f"SELECT sum(weight) FROM {quoted(name)}") == [(200.0,)]
+        assert rows(release, f"SELECT sum(weight) FROM {quoted(name + '_pairs')}") == [(200.0,)]
 
 
 # NULL ---

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADERS, BLOCK = 3 * 4096, 262_144
+HEADER, HEADERS = 4096, 3 * 4096
+SIZE = HEADER + 40  # where the second header has the bytes of a block
 WORD = (1 << 64) - 1
 
 
@@ -33,7 +34,8 @@ def misstated(path: Path, value: int, said: int) -> int:
     true, false = number(value, length), number(said, length)
     places = content.count(true)
     content[:] = content.replace(true, false)
-    for begin in range(HEADERS, len(content), BLOCK):
-        struct.pack_into("<Q", content, begin, checksum(bytes(content[begin + 8 : begin + BLOCK])))
+    (block,) = struct.unpack_from("<Q", content, SIZE)
+    for begin in range(HEADERS, len(content), block):
+        struct.pack_into("<Q", content, begin, checksum(bytes(content[begin + 8 : begin + block])))
     path.write_bytes(content)
     return places

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from threading import Event
 
+    from privsql.engine.database import ViewDefinition
     from privsql.engine.duck.connection import Settings
     from privsql.engine.progress import Options
     from privsql.engine.sqlfiles import Holes
@@ -237,6 +238,7 @@ BELIEVING = (
     "top_n", "late_materialization", "compressed_materialization", "partitioned_execution",
     "partial_aggregate_pushdown", "type_pushdown",
 )  # fmt: skip
+BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small release leaves most unused
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
 HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
 READERS = {"parquet": "read_parquet", "csv": "read_csv"}
@@ -251,7 +253,7 @@ class DuckContainer(DuckRelations):
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
-        mode = " (READ_ONLY, TYPE duckdb)" if read_only else ""
+        mode = " (READ_ONLY, TYPE duckdb)" if read_only else "" if path.exists() else f" (BLOCK_SIZE {BLOCK})"
         if strange:
             self.distrust_statistics()
         with name_file_in_errors(path):
@@ -338,16 +340,23 @@ class DuckContainer(DuckRelations):
         """Create a schema in an attached database, if there is none of that name."""
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
 
+    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
+        """Create views in an attached database, in its first schema or another, with their comments."""
+        for view in views:
+            self.create_view(view.name, view.query, into=into, schema=schema)
+            target = render_sql(table(view.name, into, schema))
+            self.connection.run(f"COMMENT ON VIEW {target} IS {quote_text(view.comment)}")
+
     @contextmanager
     def replace_tables(
         self,
         database: str,
         place: tuple[str, str],
         tables: Sequence[str],
-        view: tuple[str, exp.Query],
+        views: Sequence[ViewDefinition],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with a view of them.
+        """Copy tables of database ``database`` into ``place``, (database, schema), with views of them.
 
         ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
         nothing is raised inside, and else nothing.
@@ -363,7 +372,7 @@ class DuckContainer(DuckRelations):
             for name in tables:
                 rows = render_sql(all_rows(table(name, database)))
                 self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema))} AS {rows}")
-            self.create_view(*view, into=into, schema=schema)
+            self.define_views(views, into=into, schema=schema)
             yield
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:

@@ -15,6 +15,7 @@ from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.contract import WEIGHTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
-    from privsql.mechanisms.contract import Columns
+    from privsql.mechanisms.contract import Columns, Views
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a bucketized release: their columns, its weighted view, and what the number of a bucket says.
+# The tables of a bucketized release: their columns, its views, and what the number of a bucket says.
 
 GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
-VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
+ESTIMATOR_COLUMNS = [("listed", "INTEGER"), ("value", "INTEGER"), ("weight", "DOUBLE")]
+VALUE_COLUMNS = [
+    ("records", "BIGINT"),
+    ("numerator", "DECIMAL(38,0)"),
+    ("denominator", "DECIMAL(38,0)"),
+    ("deviation", "DOUBLE"),
+]
 
 
 def release_tables(manifest: Manifest) -> Columns:
@@ -46,24 +53,40 @@ def release_tables(manifest: Manifest) -> Columns:
             *sa_names.typed_columns(*VALUE_COLUMNS),
         ],
         "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
+        **({"privsql_estimator": ESTIMATOR_COLUMNS} if has_estimator(manifest.facts) else {}),
     }
 
 
-def make_weighted_view(manifest: Manifest) -> exp.Query:
-    """The weighted view over QIT and ST."""
-    roles = manifest.roles
+def make_views(manifest: Manifest) -> Views:
+    """Return the views over QIT and ST: by the linear estimator, where the release holds one, and pair by pair."""
+    roles, sa_names = manifest.roles, manifest.roles.by_sa
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
         "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "sa": [alias_as(column(f.name, "st"), f.name) for f in roles.sensitive],
-        "size": _listed_size(manifest.facts, roles.by_sa.as_column("bid", "st")),
-        "count": roles.by_sa.as_column("count", "st"),
+        "size": _listed_size(manifest.facts, sa_names.as_column("bid", "st")),
+        "count": sa_names.as_column("count", "st"),
         "qit_bid": roles.by_qi.as_column("bid", "qit"),
-        "st_bid": roles.by_sa.as_column("bid", "st"),
+        "st_bid": sa_names.as_column("bid", "st"),
         **roles.by_all.alias_holes("weight"),
     }
-    return fill("bucketize/weighted", holes)
+    pairs = fill("bucketize/pairs", {**holes, "sa": [alias_as(column(f.name, "st"), f.name) for f in roles.sensitive]})
+    if not has_estimator(manifest.facts):
+        return {WEIGHTED: pairs, "pairs": pairs.copy()}
+    holes |= {
+        "values": table("privsql_values"),
+        "estimator": table("privsql_estimator"),
+        "sa": [alias_as(column(f.name, "named"), f.name) for f in roles.sensitive],
+        "same_value": same_columns("st", "listed", [f.name for f in roles.sensitive]),
+        "listed_code": sa_names.as_column("code", "listed"),
+        "named_code": sa_names.as_column("code", "named"),
+    }
+    return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
+
+
+def has_estimator(facts: Mapping[str, Any]) -> bool:
+    """Return whether a release holds the matrix of the linear estimator."""
+    return facts.get("weighting") == "linear"
 
 
 def _listed_size(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.beliefs import (
@@ -30,6 +30,7 @@ from privsql.mechanisms.bucketize.beliefs import (
     size_of_bucket,
     stated_bounds,
 )
+from privsql.mechanisms.bucketize.estimator import choose_weighting, differ_from_channel
 from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
@@ -415,6 +416,7 @@ def make_checks(db: Relations, manifest: Manifest, database: str | None) -> list
         Check(
             "the channel's rows lie in order, once each", in_order(channel, ["size", "first", "second"], strict=True)
         ),
+        *_estimator_checks(db, manifest),
         Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
         Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa_columns()})),
         Check("QIT and ST agree on every bucket", _bucket_by_bucket(manifest.facts["setting"], qit)),
@@ -425,6 +427,31 @@ def make_checks(db: Relations, manifest: Manifest, database: str | None) -> list
         Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys], strict=False)),
         Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
         Check("loss and bounds are as stated", lambda: _wrong_claims(manifest)),
+    ]
+
+
+def _estimator_checks(db: Relations, manifest: Manifest) -> list[Check]:
+    """Whether plain SQL counts by the linear estimator follows from the sizes, and its weights from the channel."""
+    weights, facts = temp_table("v_estimator"), manifest.facts
+
+    def wrong_weighting() -> list[str]:
+        ((values,),) = db.rows(exp.select(exp.Count(this=exp.Star())).from_(temp_table("v_values")))
+        expected = choose_weighting(facts["setting"], int(values))
+        return [] if facts["weighting"] == expected else [f"weighting {facts['weighting']}, expected {expected}"]
+
+    checks = [Check("the weighted view is the one of its size", wrong_weighting)]
+    if not beliefs.has_estimator(facts):
+        named = exp.select("code").from_(temp_table("v_values")).where(column("deviation").is_(exp.null()).not_())
+        return [*checks, Check("no value states a deviation", named)]
+    stated, channel = all_rows(weights), all_rows(temp_table("v_channel"))
+    deviations = exp.select("deviation").from_(temp_table("v_values")).order_by("code")
+    return [
+        *checks,
+        Check(
+            "the linear estimator follows from the channel",
+            lambda: differ_from_channel(db.arrow(stated), db.arrow(deviations), db.arrow(channel), facts),
+        ),
+        Check("the estimator's rows lie in order, once each", in_order(weights, ["value", "listed"], strict=True)),
     ]
 
 
@@ -472,10 +499,11 @@ def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> Non
     listed = exp.select(
         *sa_names.select_columns("code"),
         *roles.sa_in(),
-        *sa_names.select_columns("records", "numerator", "denominator"),
+        *sa_names.select_columns("records", "numerator", "denominator", "deviation"),
     )
     db.create_view("v_values", listed.from_(table("privsql_values", database)))
-    db.create_view("v_channel", exp.select("*").from_(table("privsql_channel", database)))
+    for name in ("channel", "estimator")[: 2 if beliefs.has_estimator(manifest.facts) else 1]:
+        db.create_view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
     size = size_of_bucket(manifest.facts["setting"], column("bid", "st"))
     db.create_table(
         "v_kinds", fill("verify/kinds", {"st": temp_table("v_st"), "sa": roles.sa_columns("st"), "size": size})

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from math import fsum
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
-from privsql.answers.channel import LARGE, Channel, own_share, singular_values
+from privsql.answers.channel import JITTER, LARGE, TINY, Channel, own_share, singular_values
 from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
 from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 # With sigma = 0 this is that release. o_i is stated.
 
 FEWEST = 1e-6  # records of a value that is listed and has none
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,117 @@ def make_fake_value_channel(
         records,
         records / np.maximum(covered, FEWEST),
     )
+
+
+# Linear estimator -----------------------------------------------------------------------------------------------------
+# Counts as sums over records, so that plain SQL can answer: the reconstruction of ``answers.channel`` with its gain
+# fixed at a typical question.
+#
+# With e the sum over the records of Q of w_g(x) = count(g, x)/|g| and e_all its mean over all records,
+#
+#     n = |Q| f + K (e - |Q| e_all),   K = P M A^-1,   A = M^T P M + B / T,
+#
+# for T = ``TYPICAL_SHARE`` N records that are associated with ``TYPICAL_STRENGTH``; P and B are those of the channel.
+# So a record whose bucket lists x adds w_g(x) W_xv to the count of v, W_xv = f_v + K_vx - sum_y e_all(y) K_vy: over v
+# these add up to 1, over all records to o_v. Only +, -, *, / and square roots in a fixed order make W. IEEE 754 rounds
+# them alike everywhere, so every machine finds the same numbers.
+
+TYPICAL_SHARE, TYPICAL_STRENGTH = 0.05, 1.0
+FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # beyond so many values a release must have so many records for each weight
+
+
+def choose_weighting(setting: dict[str, int], values: int) -> str:
+    """Return ``linear`` where a release of so many values holds the estimator's matrix, else ``share``."""
+    records = sum(int(size) * buckets for size, buckets in setting.items())
+    fits = values**2 <= max(FEW_VALUES**2, records // RECORDS_PER_WEIGHT)
+    return "linear" if fits and values <= LARGE else "share"
+
+
+@dataclass(frozen=True)
+class LinearEstimator:
+    """``weights`` (m, m): W, listed value by value; ``deviations`` (m,): of what a record adds to the count of v.
+
+    So the standard error of a count of n records is about ``deviations`` sqrt(n).
+    """
+
+    weights: Floats
+    deviations: Floats
+
+
+def make_linear_estimator(parts: pa.Table, facts: dict[str, Any]) -> LinearEstimator:
+    """Return the estimator of ``privsql_channel``."""
+    classes = listed_values(parts, facts["setting"], facts.get("fake_values", 0))
+    moment = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
+    listed = moment.sum(axis=0)  # by rows, in their order
+    records = np.array(facts["real"], dtype=np.float64) if "real" in facts else np.rint(listed)
+    shares, seen = records / fsum(records), listed / fsum(listed)
+    gain = _typical_gain(moment, moment / listed[:, None], records)
+    gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
+    weights = gain + shares - (seen[:, None] * gain).sum(axis=0)
+    squares = (weights * _multiply(moment, weights)).sum(axis=0) / fsum(records)
+    return LinearEstimator(weights, np.sqrt(np.maximum(squares - shares * shares, 0)))
+
+
+def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
+    """Return K^T (k, m) at a typical question."""
+    total = fsum(records)
+    shares = records / total
+    shape = shares * np.sqrt(shares)
+    spread = shape * (TYPICAL_STRENGTH**2 * fsum(shares * shares) / fsum(shape))
+    typical = TYPICAL_SHARE * total
+    prior = (spread + shares / typical)[:, None] * mean
+    system = _multiply(mean.T, prior)
+    system += (moment / total - _multiply(mean.T, shares[:, None] * mean)) * ((1 - TYPICAL_SHARE) / typical)
+    system[np.diag_indices(len(system))] += JITTER * fsum(system.diagonal()) / len(system) + TINY**0.5
+    return _solve(system, prior.T)
+
+
+def _multiply(left: Floats, right: Floats) -> Floats:
+    """Return the product of two matrices, whose terms are added in their order."""
+    total = np.zeros((len(left), right.shape[1]))
+    for column_, row in zip(left.T, right, strict=True):
+        total += np.multiply.outer(column_, row)
+    return total
+
+
+def _solve(system: Floats, right: Floats) -> Floats:
+    """Return system^-1 right for a positive definite system, by elimination in a fixed order."""
+    size = len(system)
+    rows = np.hstack((system, right))
+    for k in range(size - 1):
+        rows[k + 1 :, k:] -= (rows[k + 1 :, k] / rows[k, k])[:, None] * rows[k, k:]
+    solution = rows[:, size:]
+    for k in range(size - 1, -1, -1):
+        solution[k] -= (rows[k, k + 1 : size, None] * solution[k + 1 :]).sum(axis=0)
+        solution[k] /= rows[k, k]
+    return np.asarray(solution)
+
+
+def estimator_table(weights: Floats) -> pa.Table:
+    """Return ``privsql_estimator`` (listed, value, weight) of W."""
+    listed, value = np.divmod(np.arange(weights.size, dtype=np.int32), np.int32(len(weights)))
+    return pa.table({"listed": listed, "value": value, "weight": weights.ravel()})
+
+
+def differ_from_channel(stated: pa.Table, deviations: pa.Table, parts: pa.Table, facts: dict[str, Any]) -> list[str]:
+    """Return how ``privsql_estimator`` and the deviations (code, deviation) differ from what the channel gives."""
+    expected = make_linear_estimator(parts, facts)
+    listed, value, weight = (stated[name].to_numpy() for name in ("listed", "value", "weight"))
+    weights = expected.weights.ravel()
+    places = listed.astype(np.int64) * len(expected.weights) + value
+    if len(places) != weights.size or not np.array_equal(np.sort(places), np.arange(weights.size)):
+        return ["not one weight for each pair of values"]
+    wrong = {
+        "weights": _count_different(weight, weights[places]),
+        "deviations": _count_different(deviations["deviation"].to_numpy(), expected.deviations),
+    }
+    return [f"{number:,} {what} are not those of the channel" for what, number in wrong.items() if number]
+
+
+def _count_different(stated: Floats, expected: Floats) -> int:
+    if len(stated) != len(expected):
+        return max(len(stated), len(expected))
+    return int(np.count_nonzero(~(np.abs(stated - expected) <= ROUNDING * np.maximum(1, np.abs(expected)))))
 
 
 # Baseline -------------------------------------------------------------------------------------------------------------

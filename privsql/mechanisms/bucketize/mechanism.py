@@ -26,7 +26,7 @@ from privsql.exact import fraction_text, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks, beliefs, fakes
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.bucketize.beliefs import make_weighted_view, release_tables
+from privsql.mechanisms.bucketize.beliefs import make_views, release_tables
 from privsql.mechanisms.bucketize.checks import (
     SQL,
     long_checks,
@@ -513,13 +513,13 @@ MECHANISM = Mechanism(
     shape=TableShape(numeric=False, most_numbers=500),
     composition=NoComposition(),
     sql=SQL,
-    relations=("qit", "st", "privsql_values", "privsql_channel"),
+    relations=("qit", "st", "privsql_values", "privsql_channel", "privsql_estimator"),
     read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,
     tables=release_tables,
-    view=make_weighted_view,
+    views=make_views,
     checks=make_checks,
     long_checks=long_checks,
     measured=measure_release,

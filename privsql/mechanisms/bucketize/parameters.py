@@ -349,6 +349,7 @@ class BucketizeFacts(BucketizeFactsPart):
     bounds: list[GroupBoundFacts] = Field(default_factory=list)
     channel: ChannelFacts | None = None
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
+    weighting: Literal["linear", "share"]
 
 
 PARAMETERS = Bucketize

@@ -13,7 +13,14 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.bucketize import beliefs, fakes
-from privsql.mechanisms.bucketize.estimator import compute_channel_facts, listed_values, make_fake_value_channel
+from privsql.mechanisms.bucketize.estimator import (
+    choose_weighting,
+    compute_channel_facts,
+    estimator_table,
+    listed_values,
+    make_fake_value_channel,
+    make_linear_estimator,
+)
 from privsql.mechanisms.bucketize.fake_chances import times_listed
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key, Shuffler
@@ -227,8 +235,8 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict
             write_values(db, roles, listing.runs, values)
     if not db.keeps_order:
         write_counted(db, roles, fake)
-    _write_channel(db, roles, listing, problem)
     facts |= compute_channel_facts(listing.meetings, facts)
+    _write_channel(db, roles, listing, problem, facts)
     db.create_view(
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
@@ -269,11 +277,21 @@ def _make_listing(db: Relations, roles: Roles, assignment: DrawnAssignment, valu
     return BucketListing(assignment.runs, assignment.runs.count_meetings())
 
 
-def _write_channel(db: Relations, roles: Roles, listing: BucketListing, problem: BucketProblem) -> None:
-    """The values and the channel."""
-    db.register_arrow("fractions", _make_fractions(listing.runs, problem))
+def _write_channel(
+    db: Relations, roles: Roles, listing: BucketListing, problem: BucketProblem, facts: dict[str, Any]
+) -> None:
+    """The values, the channel, and the linear estimator where the release holds it."""
+    deviations = None
+    if beliefs.has_estimator(facts):
+        estimator = make_linear_estimator(listing.meetings, facts)
+        db.register_arrow("weights", estimator_table(estimator.weights))
+        weights: Holes = {"weights": temp_table("weights")}
+        db.create_table("privsql_estimator", fill("bucketize/estimator", weights), into="release")
+        db.drop("weights")
+        deviations = estimator.deviations
+    db.register_arrow("fractions", _make_fractions(listing.runs, problem, deviations))
     holes: Holes = {"fractions": temp_table("fractions"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
-    holes |= roles.by_sa.alias_holes("code", "records", "numerator", "denominator")
+    holes |= roles.by_sa.alias_holes("code", "records", "numerator", "denominator", "deviation")
     db.create_table("privsql_values", fill("bucketize/values", holes), into="release")
     db.register_arrow("meetings", listing.meetings)
     db.create_table("privsql_channel", fill("bucketize/channel", {"meetings": temp_table("meetings")}), into="release")
@@ -313,13 +331,15 @@ def _admit_fakes(
 def plan_facts(plan: Plan, problem: BucketProblem, records: int) -> dict[str, Any]:
     """The facts of a plan for manifest and output; ``records`` of the source."""
     left_out = records - problem.records
+    setting = {str(size): buckets for size, buckets in plan.setting.items}
     return {
         "loss": plan.loss,
         "mse": plan.mse,
         "lower_bound": plan.lower_bound,
         "gap": plan.gap,
         "proof": plan.proof,
-        "setting": {str(size): buckets for size, buckets in plan.setting.items},
+        "setting": setting,
+        "weighting": choose_weighting(setting, len(problem.counts)),
         **({"left_out": left_out} if left_out else {}),
         **({"bounds": [one.as_fact() for one in problem.bounds]} if problem.bounds else {}),
     }
@@ -333,7 +353,7 @@ def fake_facts(plan: Plan, problem: BucketProblem, params: Bucketize) -> dict[st
     return fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
 
 
-def _make_fractions(runs: BucketRuns, problem: BucketProblem) -> pa.Table:
+def _make_fractions(runs: BucketRuns, problem: BucketProblem, deviations: Floats | None) -> pa.Table:
     values = problem.thresholds
     return pa.table(
         {
@@ -341,5 +361,6 @@ def _make_fractions(runs: BucketRuns, problem: BucketProblem) -> pa.Table:
             "records": runs.listed_counts,
             "numerator": [str(value.numerator) for value in values],
             "denominator": [str(value.denominator) for value in values],
+            "deviation": pa.array(deviations if deviations is not None else [None] * len(values), pa.float64()),
         }
     )

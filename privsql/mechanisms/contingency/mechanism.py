@@ -63,7 +63,14 @@ from privsql.mechanisms.contingency.marginals import (
 )
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, Mechanism, Proposal, join_variants
+from privsql.mechanisms.contract import (
+    BudgetComposition,
+    CategoricalShape,
+    Mechanism,
+    Proposal,
+    join_variants,
+    weighted_only,
+)
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables import Model
@@ -194,7 +201,7 @@ MARGINAL_MECHANISM = Mechanism(
     algorithms=NOT_PLANNED,
     publish=publish_marginals,
     tables=marginal_tables,
-    view=marginal_view,
+    views=weighted_only(marginal_view),
     checks=marginal_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
@@ -397,7 +404,7 @@ DIFFPART = Mechanism(
     algorithms=NOT_PLANNED,
     publish=publish_tree,
     tables=tree_tables,
-    view=tree_view,
+    views=weighted_only(tree_view),
     checks=tree_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},

@@ -29,7 +29,7 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import GroupComposition, Mechanism, Proposal, TableShape
+from privsql.mechanisms.contract import GroupComposition, Mechanism, Proposal, TableShape, weighted_only
 from privsql.mechanisms.permute import answers, attacks
 from privsql.mechanisms.permute import checks as together
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
@@ -546,7 +546,7 @@ MECHANISM = Mechanism(
     ),
     publish=publish_release,
     tables=release_tables,
-    view=release_view,
+    views=weighted_only(release_view),
     checks=release_checks,
     long_checks=long_checks,
     measured=lambda _db, _manifest: {},

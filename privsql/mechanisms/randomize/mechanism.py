@@ -37,7 +37,7 @@ from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Mechanism, NoComposition, Proposal, TableShape
+from privsql.mechanisms.contract import Mechanism, NoComposition, Proposal, TableShape, weighted_only
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import Randomize
@@ -413,7 +413,7 @@ MECHANISM = Mechanism(
     ),
     publish=publish_release,
     tables=release_tables,
-    view=release_view,
+    views=weighted_only(release_view),
     checks=release_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},

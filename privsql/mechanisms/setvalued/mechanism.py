@@ -12,7 +12,14 @@ from privsql.dp_random import noise_for
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, Mechanism, Proposal, join_variants
+from privsql.mechanisms.contract import (
+    BudgetComposition,
+    ItemSetShape,
+    Mechanism,
+    Proposal,
+    join_variants,
+    weighted_only,
+)
 from privsql.mechanisms.dp import noisy_tables_release, noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
@@ -249,7 +256,7 @@ DIFFPART = Mechanism(
     algorithms=NOT_PLANNED,
     publish=publish_tree,
     tables=tree_tables,
-    view=tree_view,
+    views=weighted_only(tree_view),
     checks=tree_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},
@@ -388,7 +395,7 @@ VIEWS = Mechanism(
     algorithms=NOT_PLANNED,
     publish=publish_views,
     tables=views.view_tables,
-    view=views.view_query,
+    views=weighted_only(views.view_query),
     checks=view_checks,
     long_checks=nothing_longer,
     measured=lambda _db, _manifest: {},

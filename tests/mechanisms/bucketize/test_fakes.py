@@ -58,7 +58,7 @@ def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
             'JOIN (SELECT bid, sum("count") n FROM st GROUP BY bid) s USING (bid)'
         ).fetchall()
         assert sizes == [(sigma,)]
-        assert db.execute("SELECT sum(weight) FROM ward").fetchone()[0] == pytest.approx(4000)
+        assert db.execute("SELECT sum(weight) FROM ward_weighted").fetchone()[0] == pytest.approx(4000)
 
 
 @pytest.mark.slow

@@ -329,7 +329,7 @@ def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
     assert (stated["records"], stated["published"], stated["suppressed"]) == (None, None, None)
     assert "9000" not in json.dumps(stated)
     assert abs(stated["facts"]["estimated_records"] - 9000) < 100
-    assert abs(rows(release, "SELECT sum(weight) FROM people WHERE sex = 'F'")[0][0] - 3000) < 100
+    assert abs(rows(release, "SELECT sum(weight) FROM people_weighted WHERE sex = 'F'")[0][0] - 3000) < 100
     shown = succeeded("inspect", release).out
     assert "NOT private" in shown
     assert "columns" in shown

@@ -307,7 +307,7 @@ def test_it_verifies_with_and_without_its_source(census: Path) -> None:
 
 def test_the_view_weighs_what_the_release_answers(census: Path) -> None:
     with duckdb.connect(str(census / "people.duckdb"), read_only=True) as db:
-        ((weight,),) = db.sql("SELECT sum(weight) FROM people WHERE sex = 'F' AND job = 4").fetchall()
+        ((weight,),) = db.sql("SELECT sum(weight) FROM people_weighted WHERE sex = 'F' AND job = 4").fetchall()
     (row,) = asked(census, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")
     assert weight == pytest.approx(row["estimate"], rel=0.05)
 

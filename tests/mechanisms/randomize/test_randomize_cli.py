@@ -312,7 +312,10 @@ def test_columns_may_be_called_anything(tmp_path: Path, quasi: str, sensitive: s
     )
     assert sum(row["estimate"] for row in grouped) == pytest.approx(2100, rel=1e-6)
     view = dict(
-        rows(tmp_path / "odd.duckdb", f"SELECT {quoted[0]}, sum(weight) FROM odd WHERE {quoted[1]} = 'd0' GROUP BY 1")
+        rows(
+            tmp_path / "odd.duckdb",
+            f"SELECT {quoted[0]}, sum(weight) FROM odd_weighted WHERE {quoted[1]} = 'd0' GROUP BY 1",
+        )
     )
     baseline = answers(
         tmp_path / "odd.duckdb", f"SELECT {quoted[0]}, COUNT(*) FROM odd WHERE {quoted[1]} = 'd0' GROUP BY {quoted[0]}",
@@ -422,7 +425,7 @@ def test_few_records_and_two_values(place: Path) -> None:
 def test_the_baseline_is_the_view(hospital: Path, release: str, condition: str) -> None:
     """Equation 7, to 1e-9: the release's own view in any tool says the same. A folder has the tables alone."""
     view = hospital / ("up.duckdb" if release.startswith("up") else "pp.duckdb")
-    (weight,) = rows(view, f"SELECT coalesce(sum(weight), 0) FROM ill WHERE {condition}")[0]
+    (weight,) = rows(view, f"SELECT coalesce(sum(weight), 0) FROM ill_weighted WHERE {condition}")[0]
     (found,) = answers(hospital / release, f"SELECT COUNT(*) FROM ill WHERE {condition}", "--estimator", "baseline")
     assert found["estimate"] == pytest.approx(weight, rel=1e-9, abs=1e-6)
     assert found["low"] <= found["estimate"] <= found["high"]
@@ -477,7 +480,7 @@ def test_groups_of_both_sides_add_up(hospital: Path, truth: duckdb.DuckDBPyConne
     for sex in ("F", "M"):
         total = sum(count for key, count in true.items() if key[0] == sex)
         assert sum(row["estimate"] for row in found if row["sex"] == sex) == pytest.approx(total, rel=1e-6)
-    view = rows(hospital / release, "SELECT sex, disease, sum(weight) FROM ill WHERE zip < 5 GROUP BY ALL")
+    view = rows(hospital / release, "SELECT sex, disease, sum(weight) FROM ill_weighted WHERE zip < 5 GROUP BY ALL")
     baseline = answers(
         hospital / release,
         "SELECT sex, disease, COUNT(*) FROM ill WHERE zip < 5 GROUP BY sex, disease",

@@ -85,7 +85,7 @@ def test_a_release_verifies_and_states_no_number(folder: str, request: pytest.Fi
 
 @each("condition", ["list_contains(goods, 3)", "list_has_all(goods, [3, 4])", "TRUE"])
 def test_the_view_gives_about_the_estimates(few: Path, condition: str) -> None:
-    ((weight,),) = rows(few / "stall.duckdb", f"SELECT sum(weight) FROM stall WHERE {condition}")
+    ((weight,),) = rows(few / "stall.duckdb", f"SELECT sum(weight) FROM stall_weighted WHERE {condition}")
     assert weight == pytest.approx(truth(few, condition), abs=150)
 
 

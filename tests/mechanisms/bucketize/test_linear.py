@@ -1,0 +1,199 @@
+"""The linear estimator: counts as sums of weights, in any SQL tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsql.answers.channel import JITTER, TINY
+from privsql.mechanisms.bucketize.estimator import (
+    TYPICAL_SHARE,
+    TYPICAL_STRENGTH,
+    choose_weighting,
+    make_linear_estimator,
+)
+from support.commands import rows, run, succeeded
+from support.tampering import changed, failed, with_facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Reals = NDArray[np.float64]
+
+SHOWN = "the linear estimator follows from the channel"
+
+
+def channel_of(lists: NDArray[np.int64]) -> tuple[pa.Table, dict[str, int]]:
+    """``privsql_channel`` and the setting of buckets (b, m): how often each of them lists each value."""
+    parts = []
+    sizes = lists.sum(axis=1)
+    for size in np.unique(sizes).tolist():
+        some = lists[sizes == size]
+        pairs = some.T @ some
+        first, second = np.nonzero(np.triu(pairs))
+        parts.append((np.full(len(first), size), first, second, pairs[first, second]))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    setting = {str(size): int((sizes == size).sum()) for size in np.unique(sizes).tolist()}
+    return pa.table(dict(zip(("size", "first", "second", "pairs"), columns, strict=True))), setting
+
+
+def random_lists(seed: int, values: int, buckets: int, size: int) -> NDArray[np.int64]:
+    """Buckets of two sizes that list every value."""
+    rng = np.random.default_rng(seed)
+    chances = rng.dirichlet(np.full(values, 2.0))
+    lists = np.array([rng.multinomial(size + i % 2, chances) for i in range(buckets)])
+    lists[np.arange(values) % buckets, np.arange(values)] += 1
+    return lists
+
+
+def weigh_by_algebra(lists: NDArray[np.int64]) -> Reals:
+    """W by matrix algebra, as the module's formula has it."""
+    sizes, records = lists.sum(axis=1), lists.sum(axis=0)
+    total = records.sum()
+    shares = records / total
+    seen = lists / sizes[:, None]
+    moment = seen.T @ (sizes[:, None] * seen)
+    mean = moment / records[:, None]
+    spread = shares**1.5 * (shares**2).sum() / (shares**1.5).sum() * TYPICAL_STRENGTH**2
+    typical = TYPICAL_SHARE * total
+    prior = np.diag(spread + shares / typical)
+    noise = (1 - TYPICAL_SHARE) / typical * (moment / total - mean.T @ np.diag(shares) @ mean)
+    system = mean.T @ prior @ mean + noise
+    system += (JITTER * np.trace(system) / len(system) + TINY**0.5) * np.eye(len(system))
+    gain = np.linalg.solve(system, mean.T @ prior)
+    gain += (1 - gain.sum(axis=1))[:, None] * shares
+    return np.asarray(shares + gain - shares @ gain)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 30), st.integers(1, 6))
+def test_weights_add_up_and_are_those_of_the_formula(seed: int, values: int, buckets: int, size: int) -> None:
+    lists = random_lists(seed, values, buckets, size)
+    parts, setting = channel_of(lists)
+    found = make_linear_estimator(parts, {"setting": setting})
+    sizes = lists.sum(axis=1)
+    by_bucket = lists / sizes[:, None] @ found.weights  # (b, m), of each of its records
+    assert np.abs(by_bucket.sum(axis=1) - 1).max() < 1e-9
+    assert np.abs(sizes @ by_bucket - lists.sum(axis=0)).max() < 1e-9 * lists.sum()
+    spread = np.sqrt(np.maximum((sizes @ by_bucket**2) / sizes.sum() - (sizes @ by_bucket / sizes.sum()) ** 2, 0))
+    np.testing.assert_allclose(found.deviations, spread, atol=1e-6)
+    np.testing.assert_allclose(found.weights, weigh_by_algebra(lists), atol=1e-4)
+
+
+def test_a_release_holds_the_matrix_where_it_is_small_beside_the_records() -> None:
+    assert choose_weighting({"4": 1}, 128) == "linear"
+    assert choose_weighting({"4": 1}, 129) == "share"
+    assert choose_weighting({"4": 33_282}, 129) == "linear"  # 8 records for each of 129^2 weights
+    assert choose_weighting({"4": 33_281}, 129) == "share"
+    assert choose_weighting({"4": 10**8}, 1000) == "linear"
+    assert choose_weighting({"4": 10**8}, 1001) == "share"
+
+
+def simulate(questions: int, seed: int) -> tuple[Reals, Reals, Reals, Reals]:
+    """Truth, estimates, the literature's formula and standard errors of counts in a table of 12,000 records."""
+    rng = np.random.default_rng(seed)
+    values, buckets, size = 10, 3000, 4
+    lists = np.zeros((buckets, values), dtype=np.int64)
+    order = np.argsort(rng.random((buckets, values)), axis=1)[:, :size]
+    np.put_along_axis(lists, order, 1, axis=1)
+    holds = order.ravel()  # the value of each record; records of a value take its places in random order
+    place = np.repeat(np.arange(buckets), size)
+    parts, setting = channel_of(lists)
+    linear = make_linear_estimator(parts, {"setting": setting})
+    by_record = (lists / size)[place]
+    weights = by_record @ linear.weights
+    truth, found, literature, errors = [], [], [], []
+    for _ in range(questions):
+        tilt = rng.dirichlet(np.full(values, 3.0)) * 1.2
+        chosen = rng.random(len(holds)) < np.minimum(tilt[holds], 1)
+        truth.append(np.bincount(holds[chosen], minlength=values))
+        found.append(weights[chosen].sum(axis=0))
+        literature.append(by_record[chosen].sum(axis=0))
+        errors.append(linear.deviations * np.sqrt(chosen.sum()))
+    return tuple(np.array(one, dtype=np.float64) for one in (truth, found, literature, errors))  # type: ignore[return-value]
+
+
+def test_sums_of_weights_are_near_the_truth_and_standard_errors_say_how_near() -> None:
+    """400 counts of one seed; the standard deviation of z over them lies within .15 of its mean by five of its own."""
+    truth, found, literature, errors = simulate(40, 1)
+    z = (found - truth) / errors
+    assert 0.75 < np.sqrt((z**2).mean()) < 1.15
+    assert np.abs(found - truth).mean() < 0.5 * np.abs(literature - truth).mean()
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of 600 records with NULL on both sides and columns that are called as privsql's own."""
+    folder = tmp_path_factory.mktemp("linear")
+    sql = """SELECT CASE WHEN i % 7 = 0 THEN NULL ELSE i % 13 END AS weight,
+      CASE WHEN i % 6 = 0 THEN NULL ELSE 'job ' || i % 6 END AS job, i // 60 % 2 = 0 AS deviation
+      FROM range(600) AS r(i)"""
+    with duckdb.connect() as db:
+        db.execute(f"COPY ({sql}) TO '{folder / 'people.parquet'}'")
+    flags = ("--sensitive", "job,deviation", "--qi", "weight", "--threshold", "1/4", "--seed", "3", "--ledger-off")
+    flags += ("--nulls", "job=value", "--allow-certain")
+    succeeded("publish", folder / "people.parquet", *flags, "--to", folder / "jobs.duckdb")
+    return folder
+
+
+def test_any_sql_tool_counts_by_weights(jobs: Path) -> None:
+    release = jobs / "jobs.duckdb"
+    ((total,),) = rows(release, "SELECT sum(weight_) FROM people_weighted")
+    assert total == pytest.approx(600)
+    sql = """SELECT job, deviation, sum(weight_) - any_value(records) FROM people_weighted
+      JOIN privsql_values USING (job, deviation) GROUP BY ALL"""
+    assert all(abs(off) < 1e-6 for *_, off in rows(release, sql))
+    ((null,),) = rows(release, "SELECT sum(weight_) FROM people_weighted WHERE job IS NULL")
+    assert null == pytest.approx(100)
+    sql = """SELECT sum(weight_), count(DISTINCT (job, deviation)) FROM people_weighted WHERE weight = 5"""
+    ((of_group, values),) = rows(release, sql)
+    ((records,),) = rows(release, "SELECT count(*) FROM qit WHERE weight = 5")
+    assert (of_group, values) == (pytest.approx(records), 12)
+    named = rows(release, "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal")
+    assert {name for name, _ in named} == {"people_weighted", "people_pairs"}
+    assert all(comment.startswith("count with SUM(weight)") for _, comment in named)
+
+
+def test_a_release_without_the_matrix_counts_by_shares(tmp_path: Path) -> None:
+    sql = "SELECT i % 5 AS age, 'v' || i % 130 AS code FROM range(1040) AS r(i)"
+    with duckdb.connect() as db:
+        db.execute(f"COPY ({sql}) TO '{tmp_path / 'people.parquet'}'")
+    flags = ("--sensitive", "code", "--qi", "age", "--threshold", "1/4", "--seed", "3", "--ledger-off")
+    succeeded("publish", tmp_path / "people.parquet", *flags, "--to", tmp_path / "r.duckdb")
+    succeeded("verify", tmp_path / "r.duckdb")
+    found = rows(tmp_path / "r.duckdb", "SELECT count(*), sum(weight), count(DISTINCT weight) FROM people_weighted")
+    assert found == [(4160, pytest.approx(1040), 1)]
+
+
+CHANGES: dict[str, tuple[Any, str]] = {
+    "a weight": ("UPDATE privsql_estimator SET weight = weight + 1e-6 WHERE listed = 1 AND value = 2", SHOWN),
+    "no weight": ("UPDATE privsql_estimator SET weight = NULL WHERE listed = 1 AND value = 2", SHOWN),
+    "a weight twice": ("UPDATE privsql_estimator SET value = 3 WHERE listed = 1 AND value = 2", SHOWN),
+    "a weight less": ("DELETE FROM privsql_estimator WHERE listed = 1 AND value = 2", SHOWN),
+    "a deviation": ("UPDATE privsql_values SET deviation_ = deviation_ * 1.01 WHERE code = 4", SHOWN),
+    "the order": (
+        """CREATE OR REPLACE TABLE privsql_estimator AS FROM privsql_estimator ORDER BY listed, value""",
+        "the estimator's rows lie in order, once each",
+    ),
+    "another view": (with_facts(weighting="share"), "holds the stated tables and no other table, view or metadata"),
+    "a comment": (
+        "COMMENT ON VIEW people_pairs IS 'Ann has the flu'",
+        "holds the stated tables and no other table, view or metadata",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_estimator_is_refused(jobs: Path, tmp_path: Path, change: str) -> None:
+    sql, check = CHANGES[change]
+    done = run("verify", changed(jobs / "jobs.duckdb", tmp_path, sql), "--json")
+    assert done.code == 1, done.out
+    assert check in failed(done)
